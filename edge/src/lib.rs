@@ -1,0 +1,1 @@
+//! Sluice: a content-delivery edge.

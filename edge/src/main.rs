@@ -1,0 +1,2 @@
+//! The program `sluice`.
+fn main() {}

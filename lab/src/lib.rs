@@ -1,0 +1,1 @@
+//! The harness: what Sluice is tried with.

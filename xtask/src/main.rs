@@ -1,0 +1,2 @@
+//! The task runner.
+fn main() {}
