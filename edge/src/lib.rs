@@ -1,1 +1,20 @@
-//! Sluice: a content-delivery edge.
+//! Sluice: a caching reverse proxy that hands out any byte of a file the moment it has arrived.
+//!
+//! The map of the folders, the rule of who may import whom and the invariants stand in `ARCHITECTURE.md`.
+
+pub mod admin;
+pub mod balance;
+pub mod cache;
+pub mod config;
+pub mod downstream;
+pub mod evict;
+pub mod fill;
+pub mod handler;
+pub mod http;
+pub mod ranges;
+pub mod route;
+pub mod store;
+pub mod sys;
+pub mod telemetry;
+pub mod upstream;
+pub mod wiring;

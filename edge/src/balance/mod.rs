@@ -1,0 +1,1 @@
+//! Which server of an upstream is asked next.

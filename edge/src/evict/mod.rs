@@ -1,0 +1,1 @@
+//! One file per eviction policy, behind one trait that speaks only ids.

@@ -1,0 +1,1 @@
+//! Fill policies: which ranges to fetch now.

@@ -1,0 +1,529 @@
+//! What answers requests: `Handler`, with `Request`, `Response`, `Body` and `Fault`.
+//!
+//! Everything here stays on the worker that accepted the connection (nothing is `Send`). A handler
+//! that can answer at once does (`Answer::Ready`), so that a memory hit never awaits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
+
+/// Anything that answers a request: a cache, an upstream, files, the admin pages.
+pub trait Handler {
+    /// Answers. A `Fault` becomes a status only in downstream.
+    fn handle(&self, request: Request) -> Answer;
+}
+
+/// What a handler gives back.
+pub enum Answer {
+    /// The response, now.
+    Ready(Result<Response, Fault>),
+    /// The response, later.
+    Later(Pending),
+}
+
+/// A response still to come. Dropping it abandons the request.
+pub struct Pending {
+    /// Resolves to the final response's head, with its body to be polled.
+    pub response: LocalFuture<Result<Response, Fault>>,
+    /// 1xx heads that may be sent before it.
+    pub interim: Option<Interim>,
+}
+
+/// A boxed future that stays on its worker.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+impl Answer {
+    /// A response that comes later, without 1xx heads before it.
+    pub fn later(future: impl Future<Output = Result<Response, Fault>> + 'static) -> Answer {
+        Answer::Later(Pending {
+            response: Box::pin(future),
+            interim: None,
+        })
+    }
+
+    /// The response, whether it was ready or has to be awaited (1xx heads are not shown).
+    pub async fn wait(self) -> Result<Response, Fault> {
+        match self {
+            Answer::Ready(response) => response,
+            Answer::Later(pending) => pending.response.await,
+        }
+    }
+}
+
+/// A request whose head has been read and checked. Its body is read as it is polled.
+pub struct Request {
+    /// The head.
+    pub head: Head,
+    /// The content (RFC 9110 6.4), unframed.
+    pub body: Body,
+    /// Who asked.
+    pub peer: Peer,
+    /// Where a handler that answers later may put 1xx heads; made by `interim()`.
+    pub interim: Option<Interim>,
+}
+
+impl Request {
+    /// The queue for 1xx heads, made when first asked for. A handler that calls this puts the same
+    /// queue into its `Pending`.
+    pub fn interim(&mut self) -> Interim {
+        self.interim.get_or_insert_with(Interim::default).clone()
+    }
+}
+
+/// The connection's two ends and its scheme.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// The client's address.
+    pub address: SocketAddr,
+    /// Our address.
+    pub local: SocketAddr,
+    /// `https` under TLS.
+    pub scheme: Scheme,
+}
+
+/// The head of a request in the one form that route, key and origin all see.
+///
+/// Its buffers come from, and go back to, a small pool of the worker's.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The method.
+    pub method: Method,
+    /// Absolute path and query in origin-form (RFC 9112 3.2.1), dot segments removed, at least `/`
+    /// (or `*` for OPTIONS). Visible ASCII without `#` and backslash.
+    pub target: String,
+    /// Host and optional port, lower case (RFC 9110 7.2); empty for HTTP/1.0 without Host.
+    pub authority: String,
+    /// As received.
+    pub version: Version,
+    /// The field lines as received, Host and framing fields included.
+    pub fields: Fields,
+    /// Whether the client asks for another protocol on an HTTP/1.1 connection (RFC 9110 7.8).
+    pub upgrade: bool,
+}
+
+thread_local! {
+    static HEAD_BUFFERS: RefCell<Vec<(String, String, Fields)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Heads kept for reuse per worker, and the largest one that is worth keeping.
+const POOLED_HEADS_MAX: usize = 64;
+const POOLED_HEAD_BYTES_MAX: usize = 8 << 10;
+
+impl Head {
+    /// An empty head whose buffers are to be filled.
+    pub fn new() -> Head {
+        let (target, authority, fields) = HEAD_BUFFERS
+            .try_with(|pool| pool.borrow_mut().pop())
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        Head {
+            method: Method::Get,
+            target,
+            authority,
+            version: Version::Http11,
+            fields,
+            upgrade: false,
+        }
+    }
+
+    /// The path: the target up to the first `?`.
+    pub fn path(&self) -> &str {
+        self.target
+            .split_once('?')
+            .map_or(&self.target, |(path, _)| path)
+    }
+
+    /// The query: what follows the first `?`, when there is one.
+    pub fn query(&self) -> Option<&str> {
+        self.target.split_once('?').map(|(_, query)| query)
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        if self.fields.memory() + self.target.capacity() > POOLED_HEAD_BYTES_MAX {
+            return;
+        }
+        self.target.clear();
+        self.authority.clear();
+        self.fields.clear();
+        let buffers = (
+            std::mem::take(&mut self.target),
+            std::mem::take(&mut self.authority),
+            std::mem::take(&mut self.fields),
+        );
+        // At a thread's end the pool may be gone already: then the buffers are simply freed.
+        let _ = HEAD_BUFFERS.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < POOLED_HEADS_MAX {
+                pool.push(buffers);
+            }
+        });
+    }
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head::new()
+    }
+}
+
+/// A response: the head is complete, the body is polled.
+pub struct Response {
+    /// The final status.
+    pub status: Status,
+    /// Field lines as stored (`Fields::text`), sent first; shared by all who get this response.
+    pub stored: Bytes,
+    /// Further field lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive:
+    /// framing is downstream's.
+    pub fields: Fields,
+    /// Age in seconds, for responses out of the cache (RFC 9111 5.1).
+    pub age_s: Option<u32>,
+    /// Rendered as Cache-Status, logged and counted.
+    pub cache: Option<CacheStatus>,
+    /// The Content-Length to declare where `body` does not tell: HEAD and 304 have no body.
+    pub length: Option<u64>,
+    /// The content, unframed.
+    pub body: Body,
+    /// With status 101: the other end of the tunnel (RFC 9110 7.8).
+    pub upgrade: Option<Box<dyn Duplex>>,
+    /// Timings of the exchange with the origin, where this request had one.
+    pub exchange: Option<Rc<Exchange>>,
+}
+
+impl Response {
+    /// A response with a status and nothing else.
+    pub fn new(status: Status) -> Response {
+        Response {
+            status,
+            stored: Bytes::new(),
+            fields: Fields::new(),
+            age_s: None,
+            cache: None,
+            length: None,
+            body: Body::Empty,
+            upgrade: None,
+            exchange: None,
+        }
+    }
+
+    /// A short plain-text response of our own.
+    pub fn text(status: Status, text: impl Into<Bytes>) -> Response {
+        let mut response = Response::new(status);
+        response
+            .fields
+            .append("content-type", "text/plain; charset=utf-8");
+        response.body = Body::Bytes(text.into());
+        response
+    }
+
+    /// The length to declare: as set, else the body's.
+    pub fn content_length(&self) -> Option<u64> {
+        self.length.or_else(|| self.body.length())
+    }
+}
+
+/// A byte stream both ways, as an upgraded connection is.
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
+
+/// What one exchange with an origin server took. Written by upstream as it goes, read for the log.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    /// The server asked, once chosen.
+    pub server: Cell<Option<SocketAddr>>,
+    /// Microseconds to connect; 0 on a reused connection.
+    pub connect_us: Cell<u64>,
+    /// Microseconds from sending the request to the complete head.
+    pub header_us: Cell<Option<u64>>,
+    /// Microseconds from sending the request to the end of the body.
+    pub response_us: Cell<Option<u64>>,
+    /// Status the origin answered.
+    pub status: Cell<Option<Status>>,
+    /// Body bytes received.
+    pub body_bytes: Cell<u64>,
+}
+
+/// Content: nothing, bytes at hand, or a stream. (Ranges of files will be a variant of their own.)
+#[derive(Default)]
+pub enum Body {
+    /// No content.
+    #[default]
+    Empty,
+    /// All of it, at hand.
+    Bytes(Bytes),
+    /// Polled chunk by chunk. Back-pressure is not being polled.
+    Stream(Box<dyn BodyStream>),
+}
+
+/// Content that arrives over time: stored blocks read one after another, an origin's response, a
+/// client's upload. Dropping it abandons the rest.
+pub trait BodyStream {
+    /// The next frame; `None` at the end. A `Fault` means that the content is cut short here, and
+    /// must look so to whoever receives it. After `None` or a fault it is not polled again.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>>;
+
+    /// The exact length of all frames still to come, when known.
+    fn length(&self) -> Option<u64>;
+}
+
+/// A piece of content.
+#[derive(Debug)]
+pub enum Frame {
+    /// Bytes, never empty.
+    Data(Bytes),
+    /// Trailer fields (RFC 9110 6.5); the last frame.
+    Trailers(Fields),
+}
+
+impl Body {
+    /// From a stream.
+    pub fn stream(stream: impl BodyStream + 'static) -> Body {
+        Body::Stream(Box::new(stream))
+    }
+
+    /// The exact length of what is still to come, when known.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Bytes(bytes) => Some(bytes.len() as u64),
+            Body::Stream(stream) => stream.length(),
+        }
+    }
+
+    /// Whether it is known that nothing is to come.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Body::Empty) || matches!(self, Body::Bytes(b) if b.is_empty())
+    }
+
+    /// The next frame, as `BodyStream::poll_frame`; safe to poll after the end.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        match self {
+            Body::Empty => Poll::Ready(None),
+            Body::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Body::Empty;
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(Frame::Data(bytes))))
+            }
+            Body::Stream(stream) => {
+                let polled = stream.poll_frame(cx);
+                if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+                    *self = Body::Empty;
+                }
+                polled
+            }
+        }
+    }
+
+    /// The next frame, awaited.
+    pub async fn frame(&mut self) -> Option<Result<Frame, Fault>> {
+        std::future::poll_fn(|cx| self.poll_frame(cx)).await
+    }
+}
+
+/// A bounded queue of 1xx heads (RFC 9110 15.2) between an exchange and its client.
+#[derive(Clone, Default)]
+pub struct Interim(Arc<Mutex<InterimState>>);
+
+#[derive(Default)]
+struct InterimState {
+    heads: VecDeque<(Status, Fields)>,
+    waker: Option<Waker>,
+}
+
+impl Interim {
+    /// More than this many unsent 1xx heads are dropped: they are only hints.
+    pub const HEADS_MAX: usize = 8;
+
+    /// Adds a head. 100 and 101 are not passed: downstream answers Expect, and 101 is final.
+    pub fn push(&self, status: Status, fields: Fields) {
+        let mut state = self.0.lock();
+        if state.heads.len() < Self::HEADS_MAX {
+            state.heads.push_back((status, fields));
+        }
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The next head; pending while there is none.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(Status, Fields)> {
+        let mut state = self.0.lock();
+        match state.heads.pop_front() {
+            Some(head) => Poll::Ready(head),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Why a request, a fetch or a body failed: what was being done, whose fault it was, whether
+/// another try may help. It becomes a status only in downstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What was being done.
+    pub stage: Stage,
+    /// Whose fault it was.
+    pub whose: Whose,
+    /// Whether nothing of the request can have been acted upon, so that it may be sent again.
+    pub retryable: bool,
+    /// The named reason.
+    pub cause: Cause,
+}
+
+/// What was being done when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Reading the client's request.
+    Request,
+    /// Choosing and reaching a server.
+    Connect,
+    /// Sending the request to the origin.
+    Send,
+    /// Waiting for and reading the response's head.
+    Head,
+    /// Reading the response's body.
+    Body,
+    /// Work of our own.
+    Edge,
+}
+
+/// Whose fault it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The client's.
+    Client,
+    /// Ours.
+    Edge,
+    /// The origin's, or the way's there.
+    Origin,
+}
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $stage:ident, $whose:ident, $retryable:literal;)*) => {
+        /// Named reasons, each with its stage, whose fault it is and whether a retry is safe.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Cause { $($(#[$doc])* $name),* }
+
+        impl Cause {
+            /// Every cause, in order.
+            pub const ALL: &'static [Cause] = &[$(Cause::$name),*];
+
+            /// The word for logs, metrics and Cache-Status.
+            pub fn word(self) -> &'static str {
+                match self { $(Cause::$name => $word),* }
+            }
+        }
+
+        impl From<Cause> for Fault {
+            fn from(cause: Cause) -> Fault {
+                match cause {
+                    $(Cause::$name => Fault {
+                        stage: Stage::$stage,
+                        whose: Whose::$whose,
+                        retryable: $retryable,
+                        cause,
+                    }),*
+                }
+            }
+        }
+    };
+}
+
+causes! {
+    /// The client went away in mid-request.
+    ClientGone = "client-gone", Request, Client, false;
+    /// The client's body broke its framing (400).
+    BadRequestBody = "bad-request-body", Request, Client, false;
+    /// The client's body is over the limit (413).
+    RequestBodyTooLarge = "request-body-too-large", Request, Client, false;
+    /// The client's body came too slowly (408).
+    RequestBodyTimeout = "request-body-timeout", Request, Client, false;
+    /// No route leads anywhere for this host and path (404).
+    NoRoute = "no-route", Edge, Client, false;
+    /// No server is configured or all are marked down (503).
+    NoServer = "no-server", Connect, Origin, true;
+    /// Every server is at its limit of connections (503).
+    ServersBusy = "servers-busy", Connect, Edge, true;
+    /// A name did not resolve (502).
+    Unresolved = "unresolved", Connect, Origin, true;
+    /// The server refused the connection or the way is broken (502).
+    ConnectFailed = "connect-failed", Connect, Origin, true;
+    /// The server did not accept within `connect_timeout` (504).
+    ConnectTimeout = "connect-timeout", Connect, Origin, true;
+    /// A reused connection turned out closed before a byte of the response came (502).
+    StaleConnection = "stale-connection", Send, Origin, true;
+    /// Sending the request failed (502).
+    SendFailed = "send-failed", Send, Origin, false;
+    /// The origin closed before a complete head (502).
+    ClosedBeforeHead = "closed-before-head", Head, Origin, false;
+    /// The origin sent no complete head within `read_timeout` (504).
+    HeadTimeout = "head-timeout", Head, Origin, false;
+    /// The origin's head is broken, too large or ambiguous (502).
+    BadHead = "bad-head", Head, Origin, false;
+    /// The origin answered with a status that does not fit the request, such as 101 unasked (502).
+    UnexpectedStatus = "unexpected-status", Head, Origin, false;
+    /// The origin's body ended before its declared length or last chunk.
+    BodyCut = "body-cut", Body, Origin, false;
+    /// The origin's body broke its framing.
+    BadBody = "bad-body", Body, Origin, false;
+    /// No byte of the origin's body within `read_timeout`.
+    BodyTimeout = "body-timeout", Body, Origin, false;
+    /// The fetch this request rode was given up by us (no room, too slow a reader).
+    FetchAbandoned = "fetch-abandoned", Body, Edge, false;
+    /// No memory left for this request (503).
+    NoRoom = "no-room", Edge, Edge, false;
+    /// A defect of ours: the request panicked (500).
+    Panic = "panic", Edge, Edge, false;
+    /// The request went through this edge before (508).
+    Loop = "loop", Edge, Client, false;
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.cause.word())
+    }
+}
+
+impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_own_word() {
+        let mut words: Vec<_> = Cause::ALL.iter().map(|c| c.word()).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), Cause::ALL.len());
+    }
+
+    #[test]
+    fn a_body_of_bytes_gives_one_frame_and_then_none() {
+        let mut body = Body::Bytes(Bytes::from_static(b"abc"));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(body.length(), Some(3));
+        assert!(
+            matches!(body.poll_frame(&mut cx), Poll::Ready(Some(Ok(Frame::Data(b)))) if b == "abc")
+        );
+        assert!(matches!(body.poll_frame(&mut cx), Poll::Ready(None)));
+        assert!(matches!(body.poll_frame(&mut cx), Poll::Ready(None)));
+    }
+}

@@ -1,0 +1,238 @@
+//! The field lines of one head, in order, in one buffer that is ready to be sent.
+
+use std::fmt;
+
+/// Field lines (RFC 9110 5) in the order received, kept as the text `name: value\r\n…` so that
+/// writing a head is one copy. Names compare without case; values are bytes without CR, LF or NUL.
+///
+/// Looking a name up walks the lines: heads have few, and no table has to be built for the many
+/// requests of which two or three fields are read. An empty `Fields` owns no memory.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Fields {
+    text: Vec<u8>,
+    lines: Vec<Line>,
+}
+
+/// Where one line stands in `text`: the name is `start..name_end`, the value `name_end + 2..end - 2`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Line {
+    start: u32,
+    name_end: u32,
+    end: u32,
+}
+
+impl Fields {
+    /// No lines.
+    pub const fn new() -> Fields {
+        Fields {
+            text: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// From text that `text()` gave before; lines that are not of that shape are left out.
+    pub fn from_text(text: &[u8]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines_of(text) {
+            fields.append_bytes(name, value);
+        }
+        fields
+    }
+
+    /// Forgets all lines, keeps the memory.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.lines.clear();
+    }
+
+    /// How many lines there are.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there is no line.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The lines as they are sent: `name: value\r\n` each.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Adds a line at the end. The caller has checked both (a token; no CR, LF or NUL).
+    pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        self.append_bytes(name.as_bytes(), value.as_ref());
+    }
+
+    /// `append` for a name that is still bytes.
+    pub fn append_bytes(&mut self, name: &[u8], value: &[u8]) {
+        debug_assert!(is_token(name), "field name must be a token");
+        debug_assert!(
+            is_field_value(value),
+            "field value must hold no CR, LF or NUL"
+        );
+        let start = self.text.len() as u32;
+        self.text.reserve(name.len() + value.len() + 4);
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(b": ");
+        self.text.extend_from_slice(value);
+        self.text.extend_from_slice(b"\r\n");
+        self.lines.push(Line {
+            start,
+            name_end: start + name.len() as u32,
+            end: self.text.len() as u32,
+        });
+    }
+
+    /// Replaces every line of that name by one.
+    pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        self.remove(name);
+        self.append(name, value);
+    }
+
+    /// Takes out every line of that name; says whether there was one.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.retain(|n, _| !n.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// Keeps the lines for which `keep(name, value)` holds; says whether one went.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) -> bool {
+        if self.iter().all(|(name, value)| keep(name, value)) {
+            return false;
+        }
+        let old = std::mem::take(self);
+        for (name, value) in old.iter() {
+            if keep(name, value) {
+                self.append_bytes(name, value);
+            }
+        }
+        true
+    }
+
+    /// The value of the first line of that name.
+    #[inline]
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+
+    /// The first value of that name, when it is visible text.
+    pub fn get_str(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(|v| std::str::from_utf8(v).ok())
+    }
+
+    /// The values of all lines of that name, in order.
+    #[inline]
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+        self.iter()
+            .filter_map(move |(n, value)| n.eq_ignore_ascii_case(name.as_bytes()).then_some(value))
+    }
+
+    /// Whether a line of that name is there.
+    pub fn contains(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// All lines of that name as the one list they mean: values joined by `, ` (RFC 9110 5.3).
+    pub fn joined(&self, name: &str) -> Option<Vec<u8>> {
+        let mut values = self.get_all(name);
+        let mut joined = values.next()?.to_vec();
+        for value in values {
+            joined.extend_from_slice(b", ");
+            joined.extend_from_slice(value);
+        }
+        Some(joined)
+    }
+
+    /// The members of a comma-separated list over all lines of that name: trimmed, empty ones left
+    /// out (RFC 9110 5.6.1). For lists without quoted strings.
+    pub fn members<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+        self.get_all(name)
+            .flat_map(|value| value.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+            .filter(|member| !member.is_empty())
+    }
+
+    /// Name and value of each line, in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.lines.iter().map(|line| {
+            let (start, name_end, end) = (
+                line.start as usize,
+                line.name_end as usize,
+                line.end as usize,
+            );
+            (
+                &self.text[start..name_end],
+                &self.text[name_end + 2..end - 2],
+            )
+        })
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.text.capacity() + self.lines.capacity() * size_of::<Line>()
+    }
+}
+
+/// Name and value of each line of text that `Fields::text` gave.
+pub fn lines_of(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    text.split(|&b| b == b'\n').filter_map(|line| {
+        let line = line.strip_suffix(b"\r")?;
+        let colon = memchr::memchr(b':', line)?;
+        Some((&line[..colon], line.get(colon + 2..)?))
+    })
+}
+
+/// A token (RFC 9110 5.6.2).
+pub fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&b| is_token_byte(b))
+}
+
+/// A byte that a token may hold.
+pub fn is_token_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+}
+
+/// A field value may hold anything but CR, LF, NUL and other controls save TAB (RFC 9110 5.5).
+pub fn is_field_value(value: &[u8]) -> bool {
+    value
+        .iter()
+        .all(|&b| b == b'\t' || (b >= b' ' && b != 0x7f))
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_keep_order_and_names_compare_without_case() {
+        let mut fields = Fields::new();
+        fields.append("Via", "1.1 a");
+        fields.append("host", "h");
+        fields.append("VIA", "1.1 b");
+        assert_eq!(fields.get("via"), Some(&b"1.1 a"[..]));
+        assert_eq!(fields.joined("Via").as_deref(), Some(&b"1.1 a, 1.1 b"[..]));
+        fields.set("via", "x");
+        assert_eq!(fields.text(), b"host: h\r\nvia: x\r\n");
+        assert!(!fields.remove("nothing"));
+        assert_eq!(Fields::from_text(fields.text()), fields);
+    }
+
+    #[test]
+    fn members_splits_all_lines_and_drops_empty_ones() {
+        let mut fields = Fields::new();
+        fields.append("connection", "close, , te");
+        fields.append("connection", "x");
+        let members: Vec<_> = fields.members("connection").collect();
+        assert_eq!(members, [&b"close"[..], b"te", b"x"]);
+    }
+}

@@ -1,0 +1,53 @@
+//! Pure words of HTTP: heads, field lines, ranges, caching directives. No I/O, no clock, no async.
+
+pub mod cache_status;
+pub mod fields;
+pub mod method;
+
+pub use cache_status::{CacheStatus, Fwd, Outcome};
+pub use fields::Fields;
+pub use method::Method;
+
+/// A status code (RFC 9110 15), 100 to 999.
+pub type Status = u16;
+
+/// The protocol version a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0 (RFC 1945).
+    Http10,
+    /// HTTP/1.1 (RFC 9112).
+    Http11,
+    /// HTTP/2 (RFC 9113).
+    Http2,
+}
+
+impl Version {
+    /// As written in a request line, in `Via` and in logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
+        }
+    }
+}
+
+/// The scheme under which a request arrived (RFC 9110 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// `http`
+    Http,
+    /// `https`
+    Https,
+}
+
+impl Scheme {
+    /// As written in a URI.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Sorted byte ranges: union, gaps, what of a want is there.

@@ -1,0 +1,1 @@
+//! Host and path to site and route.

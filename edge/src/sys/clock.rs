@@ -1,0 +1,74 @@
+//! Time, read in one place so that tests can set it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Tells the time: the system's, or one that a test moves by hand. Cheap to clone.
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    System { start: Instant },
+    Manual { now_us: Arc<AtomicU64> },
+}
+
+impl Clock {
+    /// The system's clocks.
+    pub fn system() -> Clock {
+        Clock(Source::System {
+            start: Instant::now(),
+        })
+    }
+
+    /// A clock that stands at this Unix time until `advance_us`.
+    pub fn manual(unix_s: u64) -> Clock {
+        Clock(Source::Manual {
+            now_us: Arc::new(AtomicU64::new(unix_s * 1_000_000)),
+        })
+    }
+
+    /// Microseconds on a clock that never goes back; only differences mean something.
+    #[inline]
+    pub fn monotonic_us(&self) -> u64 {
+        match &self.0 {
+            Source::System { start } => start.elapsed().as_micros() as u64,
+            Source::Manual { now_us } => now_us.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[inline]
+    pub fn unix_ms(&self) -> u64 {
+        match &self.0 {
+            Source::System { .. } => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| d.as_millis() as u64),
+            Source::Manual { now_us } => now_us.load(Ordering::SeqCst) / 1000,
+        }
+    }
+
+    /// Moves a manual clock forward; the system's is not ours to move.
+    pub fn advance_us(&self, by_us: u64) {
+        if let Source::Manual { now_us } = &self.0 {
+            now_us.fetch_add(by_us, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_moves_only_by_hand() {
+        let clock = Clock::manual(1_000);
+        assert_eq!(
+            (clock.unix_ms(), clock.monotonic_us()),
+            (1_000_000, 1_000_000_000)
+        );
+        clock.clone().advance_us(2_500);
+        assert_eq!(clock.unix_ms(), 1_000_002);
+    }
+}

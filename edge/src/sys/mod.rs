@@ -1,0 +1,6 @@
+//! The seams to the outside: clock, randomness, sockets. Nothing else reads them directly.
+
+pub mod clock;
+pub mod random;
+
+pub use clock::Clock;

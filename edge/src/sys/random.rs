@@ -1,0 +1,51 @@
+//! Random numbers, read in one place so that runs can be replayed by seed.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A stream of random numbers that any thread may draw from (SplitMix64). Not for secrets.
+#[derive(Clone)]
+pub struct Random(Arc<AtomicU64>);
+
+impl Random {
+    /// Seeded by the operating system.
+    pub fn system() -> Random {
+        // The standard library's hasher keys come from the system's generator.
+        let seed = std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish();
+        Random::seeded(seed)
+    }
+
+    /// The same numbers for the same seed.
+    pub fn seeded(seed: u64) -> Random {
+        Random(Arc::new(AtomicU64::new(seed)))
+    }
+
+    /// The next number.
+    pub fn next_u64(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is at least 1.
+    pub fn below(&self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_replays() {
+        let (a, b) = (Random::seeded(7), Random::seeded(7));
+        assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
+        assert!((0..1000).all(|_| a.below(10) < 10));
+    }
+}

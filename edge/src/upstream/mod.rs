@@ -1,0 +1,1 @@
+//! Exchanges with origin servers.
