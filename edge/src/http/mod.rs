@@ -1,6 +1,7 @@
 //! Pure words of HTTP: heads, field lines, ranges, caching directives. No I/O, no clock, no async.
 
 pub mod cache_status;
+pub mod date;
 pub mod fields;
 pub mod method;
 
