@@ -1,8 +1,11 @@
 //! Pure words of HTTP: heads, field lines, ranges, caching directives. No I/O, no clock, no async.
 
+pub mod cache_control;
 pub mod cache_status;
+pub mod date;
 pub mod fields;
 pub mod method;
+pub mod range;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
 pub use fields::Fields;
