@@ -5,34 +5,160 @@ use bytes::Bytes;
 
 use super::Options;
 use crate::handler::{Head as RequestHead, Response};
-use crate::http::cache_control::ResponseDirectives;
-use crate::http::freshness::{self, Received};
-use crate::http::{CacheStatus, Fields, Fwd, Method, date, hop, key, vary};
-use crate::store::{Head, Selected, VaryNames};
+use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
+use crate::http::freshness::{self, Candidate, Exchanged};
+use crate::http::vary::{Codings, Vary};
+use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop, key};
+use crate::store::{Head, Selected};
 
 /// Whether a request may be answered through the cache; else why not.
+#[inline]
 pub(super) fn admit(head: &RequestHead, no_body: bool) -> Result<(), CacheStatus> {
     let because = |word| Err(CacheStatus::fwd(Fwd::Bypass).because(word));
-    match head.method {
-        Method::Get | Method::Head if head.upgrade => because("upgrade"),
-        Method::Get | Method::Head if !no_body => because("request-body"),
-        // What an authorized request gets may be for it alone (RFC 9111 3.5).
-        Method::Get | Method::Head if head.fields.contains("authorization") => because("authorization"),
-        Method::Get | Method::Head => Ok(()),
-        _ => Err(CacheStatus::fwd(Fwd::Method)),
+    if !matches!(head.method, Method::Get | Method::Head) {
+        return Err(CacheStatus::fwd(Fwd::Method));
     }
+    if head.upgrade {
+        return because("upgrade");
+    }
+    if !no_body {
+        return because("request-body");
+    }
+    // What an authorized request gets may be for it alone (RFC 9111 3.5).
+    if head.fields.contains("authorization") {
+        return because("authorization");
+    }
+    Ok(())
 }
 
-/// The variant that a request selects under these Vary names (RFC 9111 4.1).
-pub(super) fn variant(names: &VaryNames, fields: &Fields) -> u128 {
+/// The variant that a request selects under these Vary names (RFC 9111 4.1); 0 without names.
+pub(super) fn variant(vary: &Vary, fields: &Fields) -> u128 {
+    if vary.is_empty() {
+        return 0;
+    }
     let mut text = Vec::with_capacity(64);
-    vary::secondary_key(names, fields, &mut text);
+    vary.select(fields, &mut text);
     key::hash_of(&text)
 }
 
 /// Whether a request may have the response that this head belongs to.
 pub(super) fn selects(head: &Head, fields: &Fields) -> bool {
-    head.vary
-        .as_ref()
-        .is_none_or(|selected| variant(&selected.names, fields) == selected.variant)
+    head.vary.as_ref().is_none_or(|selected| {
+        variant(&Vary::from_shared(selected.names.clone()), fields) == selected.variant
+    })
+}
+
+/// The field lines of a flight's request: those of the allow-list and those that Vary is known to
+/// name, from the request that launches it; everything else of that request stays out.
+pub(super) fn flight_fields(request: &Fields, vary: Option<&Vary>, out: &mut Fields) {
+    for (name, value) in request.iter() {
+        let keyed = vary.is_some_and(|vary| {
+            vary.names()
+                .any(|varying| name.eq_ignore_ascii_case(varying.as_bytes()))
+        });
+        // What the client may be given is sent in its normal form, so that variants stay few.
+        if (keyed || hop::is_shared_allowed(name)) && !name.eq_ignore_ascii_case(b"accept-encoding")
+        {
+            out.append_bytes(name, value);
+        }
+    }
+    if request.contains("accept-encoding") {
+        out.append("accept-encoding", Codings::of(request).value());
+    }
+}
+
+/// Whether a request would be sent alone just as a flight is sent for all: then its client may have
+/// the flight's response even when that can't be shared. A field that is neither on the allow-list
+/// nor without meaning to an origin says no.
+pub(super) fn may_take(request: &Fields) -> bool {
+    const WITHOUT_MEANING: [&str; 16] = [
+        "host",
+        "connection",
+        "keep-alive",
+        "range",
+        "if-match",
+        "if-none-match",
+        "if-modified-since",
+        "if-unmodified-since",
+        "if-range",
+        "cache-control",
+        "pragma",
+        "te",
+        "dnt",
+        "priority",
+        "upgrade-insecure-requests",
+        "sec-gpc",
+    ];
+    request.iter().all(|(name, _)| {
+        hop::is_shared_allowed(name)
+            || name.len() > 10 && name[..10].eq_ignore_ascii_case(b"sec-fetch-")
+            || WITHOUT_MEANING
+                .iter()
+                .any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
+    })
+}
+
+/// What a response to a flight is stored as; else the named reason why it is not.
+pub(super) fn store_as(
+    sent: &Fields,
+    response: &Response,
+    exchanged: Exchanged,
+    options: &Options,
+) -> Result<Head, &'static str> {
+    let fields = &response.fields;
+    let directives = ResponseDirectives::of(fields);
+    let valid_s = valid_s(&options.valid, response.status);
+    let lifetime = freshness::lifetime(fields, &directives, valid_s, exchanged);
+    let vary = freshness::storable(&Candidate {
+        method: &Method::Get,
+        request: sent,
+        request_directives: &RequestDirectives::default(),
+        status: response.status,
+        response: fields,
+        directives: &directives,
+        lifetime,
+    })
+    .map_err(freshness::Reason::word)?;
+    // Stored responses are not revalidated yet: one that must be before each use is of no use.
+    if directives.no_cache != Scope::Absent {
+        return Err("no-cache");
+    }
+    let initial_age_ms = freshness::initial_age_ms(fields, exchanged);
+    let lifetime_s = lifetime.map_or(0, |lifetime| lifetime.seconds);
+    let fresh_ms = freshness::remaining_ms(lifetime_s, initial_age_ms);
+    let fresh_ms = u64::try_from(fresh_ms).map_err(|_| "expired")?;
+    if fresh_ms == 0 {
+        return Err("expired");
+    }
+    let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
+    Ok(Head {
+        status: response.status,
+        fields: stored_fields(fields, date_s),
+        length: response.content_length(),
+        etag: fields.get("etag").map(Bytes::copy_from_slice),
+        last_modified_s: fields.get("last-modified").and_then(date::parse),
+        date_s,
+        received_ms: exchanged.response_ms,
+        initial_age_ms,
+        fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
+        vary: (!vary.is_empty()).then(|| Selected {
+            variant: variant(&vary, sent),
+            names: vary.into_shared(),
+        }),
+    })
+}
+
+fn valid_s(valid: &[(Status, std::time::Duration)], status: Status) -> Option<u64> {
+    let (_, lifetime) = valid.iter().find(|(of, _)| *of == status)?;
+    Some(lifetime.as_secs())
+}
+
+/// The lines to keep: Age is told anew each time, and a Date is there (RFC 9110 6.6.1).
+fn stored_fields(fields: &Fields, date_s: u64) -> Bytes {
+    let mut kept = fields.clone();
+    kept.remove("age");
+    if freshness::date_of(&kept).is_none() {
+        kept.set("date", date::format(date_s));
+    }
+    Bytes::copy_from_slice(kept.text())
 }

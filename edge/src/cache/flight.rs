@@ -8,6 +8,8 @@ use std::sync::Arc;
 use super::{Cache, decide};
 use crate::handler::{Body, Cause, Fault, Frame, Head, Peer, Request, Response};
 use crate::http::Fields;
+use crate::http::freshness::Exchanged;
+use crate::http::vary::Vary;
 use crate::store::{Head as StoredHead, Landing, Place};
 use crate::telemetry::Counters;
 
@@ -40,7 +42,8 @@ pub(super) fn launch(
     let mut head = Head::new();
     head.target.push_str(&request.head.target);
     head.authority.push_str(&request.head.authority);
-    decide::flight_fields(&request.head.fields, names.as_deref(), &mut head.fields);
+    let vary = names.map(Vary::from_shared);
+    decide::flight_fields(&request.head.fields, vary.as_ref(), &mut head.fields);
     let flight = Flight {
         cache,
         landing,
@@ -75,7 +78,11 @@ impl Flight {
     async fn arrived(mut self, mut response: Response, asked_ms: u64) {
         let now_ms = self.cache.0.clock.unix_ms();
         let options = &self.cache.0.options;
-        match decide::store_as(&self.sent, &response, asked_ms, now_ms, options) {
+        let exchanged = Exchanged {
+            request_ms: asked_ms,
+            response_ms: now_ms,
+        };
+        match decide::store_as(&self.sent, &response, exchanged, options) {
             Err(word) => self.refuse(response, word),
             Ok(head) => match self.admit(head) {
                 Err(word) => self.refuse(response, word),

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::handler::{Answer, Cause, Fault, Handler, Pending, Request, Response};
 use crate::http::key::PrimaryKey;
+use crate::http::vary::Vary;
 use crate::http::{CacheStatus, Fwd, Status};
 use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, VARIANTS_MAX};
 use crate::sys::Clock;
@@ -116,7 +117,9 @@ impl Cache {
         store.enter(key.hash(), |locked| {
             let variant = match locked.vary() {
                 None => 0,
-                Some(names) => decide::variant(names, &request.head.fields),
+                Some(names) => {
+                    decide::variant(&Vary::from_shared(names.clone()), &request.head.fields)
+                }
             };
             let place = Place {
                 primary: key.hash(),

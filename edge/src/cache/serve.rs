@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::fault_of;
 use crate::handler::{Body, BodyStream, Fault, Frame, Head as RequestHead, Response};
-use crate::http::conditional::{self, Decision, Validators};
+use crate::http::conditional::{self, Decision, EntityTag, Validators};
 use crate::http::fields::lines_of;
 use crate::http::range::{self, ContentRange, Multipart, PART_OVERHEAD, Resolved};
 use crate::http::{CacheStatus, Fields, Fwd, Method};
@@ -58,9 +58,9 @@ pub(super) fn respond(
     let mut ignore_range = request.method != Method::Get || head.status != 200;
     if head.status == 200 && asks_for_less(&request.fields) {
         let validators = Validators {
-            etag: head.etag.as_deref(),
-            last_modified: head.last_modified_s,
-            date: Some(head.date_s),
+            etag: head.etag.as_deref().and_then(EntityTag::parse),
+            last_modified_s: head.last_modified_s,
+            date_s: Some(head.date_s),
         };
         match conditional::evaluate(&request.method, &request.fields, validators) {
             Decision::NotModified => return not_modified(head, status, now_ms),

@@ -8,6 +8,11 @@ mod page;
 mod sync;
 mod table;
 
+#[cfg(all(test, feature = "shuttle"))]
+mod explored;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
