@@ -4,5 +4,8 @@
 //! as a process, and through what it prints.
 
 pub mod client;
+pub mod load;
 pub mod offset;
 pub mod origin;
+pub mod process;
+pub mod rivals;
