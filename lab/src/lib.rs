@@ -1,1 +1,11 @@
-//! The harness: what Sluice is tried with.
+//! Sluice's harness: a test origin with every fault, a client that verifies every byte, a load generator, and rival servers.
+//!
+//! Nothing here knows Sluice's own code. The lab sees a server only as its clients and its origins see it: over sockets,
+//! as a process, and through what it prints.
+
+pub mod client;
+pub mod load;
+pub mod offset;
+pub mod origin;
+pub mod process;
+pub mod rivals;

@@ -1,1 +1,85 @@
-//! What was typed, and what will happen.
+//! The configuration: `file` (what was typed) becomes a `Plan` (what will happen).
+
+mod changes;
+mod checks;
+mod describe;
+mod file;
+mod options;
+mod plan;
+mod report;
+mod sites;
+#[cfg(test)]
+mod tests;
+mod unknown;
+mod upstreams;
+mod value;
+
+use std::path::Path;
+
+pub use changes::{Changes, changes};
+pub use describe::describe;
+pub use options::Options;
+pub use plan::{ADMIN, LISTEN, Level, ListenerPlan, LogOptions, Plan};
+pub use report::{Problem, Report};
+pub use sites::{RoutePlan, SitePlan};
+pub use value::{show_size, show_time};
+
+use crate::sys::disk;
+
+/// Longest configuration file, bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A plan, and what is doubtful about it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What will happen.
+    pub plan: Plan,
+    /// Warnings only.
+    pub warnings: Report,
+}
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// A report with everything that is wrong, each with its line.
+pub fn load(path: &Path) -> Result<Loaded, Report> {
+    let name = path.display().to_string();
+    match disk::read_text(path, FILE_BYTES_MAX) {
+        Ok(text) => parse(&name, &text),
+        Err(error) => Err(Report {
+            problems: vec![Problem::error(format!(
+                "can't read the configuration: {error}"
+            ))],
+            name,
+            text: String::new(),
+        }),
+    }
+}
+
+/// Checks the text of a configuration. `name` is what the report calls it.
+///
+/// # Errors
+/// A report with everything that is wrong, each with its line.
+pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
+    let mut report = Report {
+        name: name.to_owned(),
+        text: text.to_owned(),
+        problems: Vec::new(),
+    };
+    let file: file::File = match toml::from_str(text) {
+        Ok(file) => file,
+        Err(error) => {
+            report.problems.push(unknown::from_parser(&error));
+            return Err(report);
+        }
+    };
+    let (plan, problems) = plan::build(&file);
+    report.problems = problems;
+    match report.is_fatal() {
+        true => Err(report),
+        false => Ok(Loaded {
+            plan,
+            warnings: report,
+        }),
+    }
+}

@@ -1,6 +1,13 @@
 //! The access log: one record per request, formatted on the worker, written by a thread of its own.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use super::access_format::{Stamp, combined, json};
+use super::{AccessFormat, AccessOptions, Counters};
 
 /// What is logged of one request. Plain values: this folder knows no HTTP.
 pub struct AccessRecord<'a> {
@@ -49,10 +56,110 @@ pub struct AccessUpstream {
     pub response_us: Option<u64>,
 }
 
-/// One worker's end of the access log.
-pub struct AccessLog {}
+/// One worker's end of the access log. Lines gather here and go to the writer's thread in chunks.
+pub struct AccessLog(Option<Worker>);
+
+struct Worker {
+    lines: RefCell<Lines>,
+    format: AccessFormat,
+    buffer: usize,
+    flush: Duration,
+    writer: SyncSender<Chunk>,
+    counters: Arc<Counters>,
+}
+
+/// Whole lines on their way to the writer.
+#[derive(Default)]
+pub(super) struct Chunk {
+    pub(super) text: Vec<u8>,
+    pub(super) lines: u64,
+}
+
+#[derive(Default)]
+struct Lines {
+    chunk: Chunk,
+    stamp: Stamp,
+}
+
+/// A buffer is made a little larger than it is let grow, since the last line goes beyond.
+const LINE_USUAL: usize = 1 << 10;
 
 impl AccessLog {
-    /// Adds a record. Never blocks: when the writer has fallen behind, the record is dropped and counted.
-    pub fn record(&self, _record: &AccessRecord<'_>) {}
+    /// No access log.
+    pub fn off() -> AccessLog {
+        AccessLog(None)
+    }
+
+    pub(super) fn new(
+        options: &AccessOptions,
+        writer: SyncSender<Chunk>,
+        counters: Arc<Counters>,
+    ) -> AccessLog {
+        AccessLog(Some(Worker {
+            lines: RefCell::default(),
+            format: options.format,
+            buffer: options.buffer,
+            flush: options.flush,
+            writer,
+            counters,
+        }))
+    }
+
+    /// Whether records are kept at all: if not, none need be made.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Adds a record. Never blocks: when the writer has fallen behind, lines are dropped and counted.
+    pub fn record(&self, record: &AccessRecord<'_>) {
+        let Some(worker) = &self.0 else { return };
+        let mut lines = worker.lines.borrow_mut();
+        let Lines { chunk, stamp } = &mut *lines;
+        if chunk.text.capacity() == 0 {
+            chunk.text.reserve(worker.buffer + LINE_USUAL);
+        }
+        match worker.format {
+            AccessFormat::Combined => combined(&mut chunk.text, record, stamp),
+            AccessFormat::Json => json(&mut chunk.text, record, stamp),
+        }
+        chunk.lines += 1;
+        if chunk.text.len() >= worker.buffer {
+            worker.hand_over(chunk);
+        }
+    }
+
+    /// Hands over what has gathered.
+    pub fn flush(&self) {
+        if let Some(worker) = &self.0 {
+            worker.hand_over(&mut worker.lines.borrow_mut().chunk);
+        }
+    }
+
+    /// Flushes every `flush`; to be run beside the worker's connections. Ends only if there is no log.
+    pub async fn flush_regularly(&self) {
+        let Some(worker) = &self.0 else { return };
+        loop {
+            tokio::time::sleep(worker.flush).await;
+            self.flush();
+        }
+    }
+}
+
+impl Worker {
+    fn hand_over(&self, chunk: &mut Chunk) {
+        if chunk.lines == 0 {
+            return;
+        }
+        let lines = chunk.lines;
+        if self.writer.try_send(std::mem::take(chunk)).is_err() {
+            self.counters.log_lines_dropped.add(lines);
+        }
+    }
+}
+
+/// What has gathered is not lost with the worker.
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        self.flush();
+    }
 }

@@ -1,0 +1,75 @@
+//! What differs between two plans, for whoever reloads.
+
+use std::collections::BTreeMap;
+
+use super::Plan;
+
+/// The differences, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// What a reload brings into force.
+    pub applied: Vec<String>,
+    /// What only a new start can change.
+    pub needs_restart: Vec<String>,
+}
+
+/// Compares what runs with what was read.
+pub fn changes(old: &Plan, new: &Plan) -> Changes {
+    let mut applied = Vec::new();
+    let mut note = |differs: bool, what: &str| {
+        if differs {
+            applied.push(what.to_owned());
+        }
+    };
+    note(old.limits != new.limits, "limits changed");
+    note(old.log != new.log, "log changed");
+    note(old.sites != new.sites, "sites changed");
+    named("cache", &old.caches, &new.caches, &mut applied);
+    named("upstream", &old.upstreams, &new.upstreams, &mut applied);
+    let restart = [
+        (old.workers != new.workers, "workers"),
+        (old.listeners != new.listeners, "listeners"),
+        (old.admin != new.admin, "admin address"),
+    ];
+    let needs_restart = restart.iter().filter(|(differs, _)| *differs);
+    Changes {
+        applied,
+        needs_restart: needs_restart.map(|(_, what)| (*what).to_owned()).collect(),
+    }
+}
+
+fn named<T: PartialEq>(
+    kind: &str,
+    old: &BTreeMap<String, T>,
+    new: &BTreeMap<String, T>,
+    out: &mut Vec<String>,
+) {
+    for (name, options) in new {
+        match old.get(name) {
+            None => out.push(format!("{kind} {name} added")),
+            Some(before) if before != options => out.push(format!("{kind} {name} changed")),
+            Some(_) => {}
+        }
+    }
+    let gone = old.keys().filter(|name| !new.contains_key(*name));
+    out.extend(gone.map(|name| format!("{kind} {name} removed")));
+}
+
+/// One line each; `nothing changed` when that is so.
+impl std::fmt::Display for Changes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self == &Changes::default() {
+            return writeln!(f, "nothing changed");
+        }
+        for line in &self.applied {
+            writeln!(f, "{line}")?;
+        }
+        for what in &self.needs_restart {
+            writeln!(
+                f,
+                "{what}: differs, and stays as it is until the next start"
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! A plan in plain words, for `sluice check`.
+
+use std::fmt::{Debug, Write};
+use std::time::Duration;
+
+use super::sites::{RoutePlan, SitePlan};
+use super::value::{show_size, show_time};
+use super::{LogOptions, Plan};
+use crate::telemetry::{AccessFormat, AccessTarget};
+use crate::{cache, upstream};
+
+/// What would run, a line for each thing.
+pub fn describe(plan: &Plan) -> String {
+    let mut out = String::new();
+    // Writing to a String can't fail.
+    let mut line = |text: String| _ = writeln!(out, "{text}");
+    line(match plan.workers {
+        0 => "one worker per core".to_owned(),
+        1 => "1 worker".to_owned(),
+        n => format!("{n} workers"),
+    });
+    for listener in &plan.listeners {
+        line(format!("listening on http://{}", listener.address));
+    }
+    line(match plan.admin {
+        Some(address) => format!("admin on http://{address}"),
+        None => "no admin address".to_owned(),
+    });
+    line(log(&plan.log));
+    for site in &plan.sites {
+        line(format!("site {}", hosts(site)));
+        site.routes
+            .iter()
+            .for_each(|r| line(format!("  {}", route(r))));
+    }
+    for (name, options) in &plan.caches {
+        line(format!("cache {name}: {}", cache(options)));
+    }
+    for (name, options) in &plan.upstreams {
+        line(format!("upstream {name}: {}", upstream(options)));
+    }
+    out
+}
+
+fn log(log: &LogOptions) -> String {
+    let level = log.level.as_str();
+    let Some(access) = &log.access else {
+        return format!("messages from level {level} on; no access log");
+    };
+    let target = match &access.target {
+        AccessTarget::Stdout => "standard output".to_owned(),
+        AccessTarget::File(path) => path.display().to_string(),
+    };
+    let format = match access.format {
+        AccessFormat::Combined => "combined format",
+        AccessFormat::Json => "JSON",
+    };
+    format!("messages from level {level} on; access log in {format} to {target}")
+}
+
+fn hosts(site: &SitePlan) -> String {
+    match site.hosts.is_empty() {
+        true => "for any host".to_owned(),
+        false => site.hosts.join(", "),
+    }
+}
+
+fn route(route: &RoutePlan) -> String {
+    let cached = match &route.cache {
+        Some(cache) => format!("cached in {cache}"),
+        None => "not cached".to_owned(),
+    };
+    format!("{} -> upstream {}, {cached}", route.matcher, route.proxy)
+}
+
+fn cache(options: &cache::Options) -> String {
+    let mut text = format!(
+        "{} of memory, evict {}, fill {}",
+        show_size(options.memory),
+        word(options.evict),
+        word(options.fill)
+    );
+    if options.object != 0 {
+        text += &format!(", objects up to {}", show_size(options.object));
+    }
+    for (status, time) in &options.valid {
+        text += &match *time {
+            Duration::ZERO => format!(", {status} never fresh"),
+            time => format!(", {status} fresh for {}", show_time(time)),
+        };
+    }
+    text
+}
+
+fn upstream(options: &upstream::Options) -> String {
+    let servers: Vec<String> = options.servers.iter().map(server).collect();
+    let mut text = format!("{}, {}", servers.join(", "), word(options.balance));
+    text += &match options.keepalive {
+        0 => ", a new connection for each request".to_owned(),
+        n => format!(", up to {n} idle connections per worker and server"),
+    };
+    if let Some(host) = &options.host {
+        text += &format!(", asked as {host}");
+    }
+    text
+}
+
+fn server(server: &upstream::Server) -> String {
+    let mut text = match server.host.contains(':') {
+        true => format!("http://[{}]:{}", server.host, server.port),
+        false => format!("http://{}:{}", server.host, server.port),
+    };
+    if server.weight != 1 {
+        text += &format!(" (weight {})", server.weight);
+    }
+    if server.backup {
+        text += " (backup)";
+    }
+    text
+}
+
+/// A kind as it is written in the file: `LeastConnections` is `least-connections`.
+fn word(kind: impl Debug) -> String {
+    let name = format!("{kind:?}");
+    let mut word = String::with_capacity(name.len() + 2);
+    for (i, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && i > 0 {
+            word.push('-');
+        }
+        word.push(letter.to_ascii_lowercase());
+    }
+    word
+}

@@ -1,0 +1,66 @@
+//! Options alone, without a file: the text of the file they stand for.
+
+use std::fmt::Write;
+
+use super::{Loaded, Report, parse};
+
+/// What can be said on a command line. Values are as they would stand in a file, and are checked there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Origin servers, at least one.
+    pub origins: Vec<String>,
+    /// Where requests are taken.
+    pub listen: Vec<String>,
+    /// Where the admin address is, or `off`.
+    pub admin: Option<String>,
+    /// The memory tier's size.
+    pub memory: Option<String>,
+    /// Worker threads.
+    pub workers: Option<u64>,
+    /// The access log's path, or `-`.
+    pub access_log: Option<String>,
+}
+
+impl Options {
+    /// The file that means the same.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String can't fail.
+        let mut line = |text: String| _ = writeln!(out, "{text}");
+        if let Some(workers) = self.workers {
+            line(format!("[server]\nworkers = {workers}"));
+        }
+        for address in &self.listen {
+            line(format!("[[listener]]\naddress = {}", quoted(address)));
+        }
+        if let Some(address) = &self.admin {
+            line(format!("[admin]\naddress = {}", quoted(address)));
+        }
+        if let Some(path) = &self.access_log {
+            line(format!("[log]\naccess = {}", quoted(path)));
+        }
+        line("[cache.memory]".to_owned());
+        if let Some(memory) = &self.memory {
+            line(format!("memory = {}", quoted(memory)));
+        }
+        let servers: Vec<String> = self.origins.iter().map(|o| quoted(o)).collect();
+        line(format!(
+            "[upstream.origin]\nservers = [{}]",
+            servers.join(", ")
+        ));
+        line("[[site]]\n[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"".to_owned());
+        out
+    }
+
+    /// The plan they make.
+    ///
+    /// # Errors
+    /// The report on the file they stand for.
+    pub fn load(&self) -> Result<Loaded, Report> {
+        parse("options", &self.to_text())
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}

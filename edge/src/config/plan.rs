@@ -1,0 +1,330 @@
+//! What will happen: everything that was typed, checked and with its defaults filled in.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::file::{AdminFile, CacheFile, File, LimitsFile, ListenerFile, LogFile, Named};
+use super::report::Problem;
+use super::sites::SitePlan;
+use super::value::show_size;
+use super::{sites, upstreams};
+use crate::telemetry::{AccessOptions, AccessTarget};
+use crate::{cache, downstream, upstream};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// Where requests are taken when nothing is said.
+pub const LISTEN: &str = "0.0.0.0:8080";
+/// Where the admin address is when nothing is said.
+pub const ADMIN: &str = "127.0.0.1:9901";
+
+/// A whole configuration, ready to run. Two that are equal run the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Worker threads; 0: one per core.
+    pub workers: usize,
+    /// Where requests are taken, at least one.
+    pub listeners: Vec<ListenerPlan>,
+    /// `[limits]`.
+    pub limits: downstream::Options,
+    /// Where the admin API is, if anywhere.
+    pub admin: Option<SocketAddr>,
+    /// `[log]`.
+    pub log: LogOptions,
+    /// `[cache.NAME]`.
+    pub caches: BTreeMap<String, cache::Options>,
+    /// `[upstream.NAME]`.
+    pub upstreams: BTreeMap<String, upstream::Options>,
+    /// The sites, in order; at least one.
+    pub sites: Vec<SitePlan>,
+}
+
+/// `[[listener]]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerPlan {
+    /// Address and port; port 0 takes a free one.
+    pub address: SocketAddr,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogOptions {
+    /// What is told on standard error.
+    pub level: Level,
+    /// The access log, if there is one.
+    pub access: Option<AccessOptions>,
+}
+
+/// `level = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each variant is the level of its name")]
+pub enum Level {
+    Off,
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Level {
+    /// As it is written, and as tracing's filters take it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Off => "off",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
+        }
+    }
+}
+
+/// Makes the plan. It counts only if no problem is fatal.
+pub fn build(file: &File) -> (Plan, Vec<Problem>) {
+    let mut checks = Checks::default();
+    let admin = admin(&file.admin, &mut checks);
+    let listeners = listeners(&file.listener, admin, &mut checks);
+    let upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
+    let plan = Plan {
+        workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
+        limits: limits(&file.limits, &mut checks),
+        admin,
+        log: log(&file.log, &mut checks),
+        caches: caches(&file.cache, &mut checks),
+        sites: sites::plan(file, &mut checks),
+        upstreams,
+        listeners,
+    };
+    let mut problems = checks.problems;
+    if problems.iter().any(|p| p.fatal) {
+        // What an error made doubtful (an upstream nobody uses, its name mistyped) would only distract.
+        problems.retain(|p| p.fatal);
+    }
+    problems.sort_by_key(|p| p.span.as_ref().map_or(0, |s| s.start));
+    (plan, problems)
+}
+
+fn limits(file: &LimitsFile, checks: &mut Checks) -> downstream::Options {
+    let d = downstream::Options::default();
+    downstream::Options {
+        request_line: checks.count(
+            "request_line",
+            &file.request_line,
+            d.request_line,
+            256..=MIB,
+        ),
+        headers: checks.count("headers", &file.headers, d.headers, KIB..=MIB),
+        body: checks.within("body", &file.body, d.body, 0..=1 << 50),
+        header_timeout: checks.within(
+            "header_timeout",
+            &file.header_timeout,
+            d.header_timeout,
+            MS..=HOUR,
+        ),
+        body_timeout: checks.within(
+            "body_timeout",
+            &file.body_timeout,
+            d.body_timeout,
+            MS..=HOUR,
+        ),
+        send_timeout: checks.within(
+            "send_timeout",
+            &file.send_timeout,
+            d.send_timeout,
+            MS..=HOUR,
+        ),
+        keepalive_timeout: checks.within(
+            "keepalive_timeout",
+            &file.keepalive_timeout,
+            d.keepalive_timeout,
+            Duration::ZERO..=24 * HOUR,
+        ),
+        keepalive_header: file.keepalive_header.unwrap_or(d.keepalive_header),
+        keepalive_requests: checks.within(
+            "keepalive_requests",
+            &file.keepalive_requests,
+            d.keepalive_requests,
+            0..=u64::MAX,
+        ),
+        connections: checks.count(
+            "connections",
+            &file.connections,
+            d.connections,
+            0..=10_000_000,
+        ),
+        min_rate: checks.within("min_rate", &file.min_rate, d.min_rate, 0..=1 << 30),
+        min_rate_grace: checks.within(
+            "min_rate_grace",
+            &file.min_rate_grace,
+            d.min_rate_grace,
+            SECOND..=HOUR,
+        ),
+        drain: checks.within("drain", &file.drain, d.drain, Duration::ZERO..=24 * HOUR),
+    }
+}
+
+fn address(what: &str, text: &Spanned<String>, checks: &mut Checks) -> Option<SocketAddr> {
+    let parsed = text.get_ref().parse();
+    if parsed.is_err() {
+        checks.push(
+            Problem::error(format!("`{what}` is not an address"))
+                .at(text.span())
+                .label("not an IP address with a port")
+                .help("write an IP address and a port, as in \"0.0.0.0:8080\", \"127.0.0.1:0\" or \"[::]:8080\""),
+        );
+    }
+    parsed.ok()
+}
+
+fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
+    let Some(text) = &file.address else {
+        return ADMIN.parse().ok();
+    };
+    if text.get_ref() == "off" {
+        return None;
+    }
+    let address = address("address", text, checks)?;
+    if !address.ip().is_loopback() {
+        checks.push(
+            Problem::warning("the admin address can be reached from other machines")
+                .at(text.span())
+                .label("whoever reaches it can read the status and reload the configuration")
+                .help("keep it on 127.0.0.1, or let a firewall guard it"),
+        );
+    }
+    Some(address)
+}
+
+fn listeners(
+    files: &[Spanned<ListenerFile>],
+    admin: Option<SocketAddr>,
+    checks: &mut Checks,
+) -> Vec<ListenerPlan> {
+    let mut plans: Vec<ListenerPlan> = Vec::new();
+    for file in files {
+        let Some(text) = &file.get_ref().address else {
+            checks.push(
+                Problem::error("a listener without an address")
+                    .at(file.span())
+                    .help(format!("add `address = \"{LISTEN}\"`")),
+            );
+            continue;
+        };
+        let Some(address) = address("address", text, checks) else {
+            continue;
+        };
+        let taken = address.port() != 0 && plans.iter().any(|p| p.address == address);
+        if taken || (address.port() != 0 && admin == Some(address)) {
+            let owner = if taken {
+                "another listener"
+            } else {
+                "the admin address"
+            };
+            checks.push(
+                Problem::error(format!("`{address}` is taken twice"))
+                    .at(text.span())
+                    .label(format!("{owner} has it already"))
+                    .help("give each its own port"),
+            );
+        }
+        plans.push(ListenerPlan { address });
+    }
+    if files.is_empty() {
+        plans.extend(LISTEN.parse().ok().map(|address| ListenerPlan { address }));
+    }
+    plans
+}
+
+fn log(file: &LogFile, checks: &mut Checks) -> LogOptions {
+    let d = AccessOptions::default();
+    let options = AccessOptions {
+        format: file.format.unwrap_or(d.format),
+        buffer: checks.count("buffer", &file.buffer, d.buffer, 4 * KIB..=MIB),
+        flush: checks.within("flush", &file.flush, d.flush, 10 * MS..=HOUR),
+        target: d.target,
+    };
+    let target = file
+        .access
+        .as_ref()
+        .and_then(|text| match text.get_ref().as_str() {
+            "-" => Some(AccessTarget::Stdout),
+            "off" => None,
+            "" => {
+                checks.push(
+                    Problem::error("`access` is empty")
+                        .at(text.span())
+                        .help("write a path, \"-\" for standard output, or \"off\""),
+                );
+                None
+            }
+            path => Some(AccessTarget::File(path.into())),
+        });
+    LogOptions {
+        level: file.level.unwrap_or_default(),
+        access: target.map(|target| AccessOptions { target, ..options }),
+    }
+}
+
+fn caches(files: &Named<CacheFile>, checks: &mut Checks) -> BTreeMap<String, cache::Options> {
+    files
+        .iter()
+        .map(|(name, file)| (name.get_ref().clone(), cache_options(file, checks)))
+        .collect()
+}
+
+fn cache_options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
+    let d = cache::Options::default();
+    let memory = checks.within("memory", &file.memory, d.memory, 8 << 20..=1 << 44);
+    let object = checks.within("object", &file.object, d.object, 0..=1 << 44);
+    if let Some(typed) = file.object.as_ref().filter(|_| object > memory) {
+        checks.push(
+            Problem::error("`object` is larger than the cache's memory")
+                .at(typed.span())
+                .label(format!("memory is {}", show_size(memory)))
+                .help("make `memory` larger or `object` smaller; 0 means a quarter of `memory`"),
+        );
+    }
+    cache::Options {
+        memory,
+        evict: file.evict.unwrap_or(d.evict),
+        fill: file.fill.unwrap_or(d.fill),
+        valid: valid(file, checks),
+        object,
+    }
+}
+
+fn valid(file: &CacheFile, checks: &mut Checks) -> Vec<(u16, Duration)> {
+    let mut valid = Vec::new();
+    for (status, time) in &file.valid {
+        let time = checks.within(
+            "valid",
+            &Some(time.clone()),
+            Duration::ZERO,
+            Duration::ZERO..=10 * YEAR,
+        );
+        match status.get_ref().parse() {
+            // A part or a confirmation is stored as the 200 it belongs to; 1xx are no answers.
+            Ok(206 | 304) | Ok(0..200) | Ok(600..) | Err(_) => checks.push(
+                Problem::error(format!("`{}` is not a status that can be stored", status.get_ref()))
+                    .at(status.span())
+                    .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\" }; 206 and 304 follow 200"),
+            ),
+            Ok(status) => valid.push((status, time)),
+        }
+    }
+    valid
+}

@@ -1,0 +1,146 @@
+//! What is wrong with a configuration, shown at its line with the way to mend it.
+
+use std::ops::Range;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+/// Problems beyond this many are counted, not shown.
+const SHOWN_MAX: usize = 20;
+
+/// One thing that is wrong, or only doubtful.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Whether the configuration can't run like this.
+    pub fatal: bool,
+    /// What is wrong.
+    pub title: String,
+    /// Where in the text, bytes.
+    pub span: Option<Range<usize>>,
+    /// Said beside the place.
+    pub label: String,
+    /// How to mend it.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// Something that makes the configuration unusable.
+    pub fn error(title: impl Into<String>) -> Problem {
+        Problem {
+            fatal: true,
+            title: title.into(),
+            span: None,
+            label: String::new(),
+            help: None,
+        }
+    }
+
+    /// Something that can run, but is hardly meant.
+    pub fn warning(title: impl Into<String>) -> Problem {
+        Problem {
+            fatal: false,
+            ..Problem::error(title)
+        }
+    }
+
+    /// At this place.
+    pub fn at(mut self, span: Range<usize>) -> Problem {
+        self.span = Some(span);
+        self
+    }
+
+    /// With this said beside the place.
+    pub fn label(mut self, label: impl Into<String>) -> Problem {
+        self.label = label.into();
+        self
+    }
+
+    /// With this advice.
+    pub fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// The problems of one text.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The text's name: a path.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// What was found, in the order of the text.
+    pub problems: Vec<Problem>,
+}
+
+impl Report {
+    /// Whether nothing can run.
+    pub fn is_fatal(&self) -> bool {
+        self.problems.iter().any(|p| p.fatal)
+    }
+
+    /// For people: each problem with its line. With colours or plain.
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = match colour {
+            true => Renderer::styled(),
+            false => Renderer::plain(),
+        }
+        .decor_style(DecorStyle::Ascii);
+        let mut out = String::new();
+        for problem in self.problems.iter().take(SHOWN_MAX) {
+            out.push_str(&self.render_one(problem, &renderer));
+            out.push_str("\n\n");
+        }
+        if let Some(more) = self
+            .problems
+            .len()
+            .checked_sub(SHOWN_MAX)
+            .filter(|n| *n > 0)
+        {
+            out.push_str(&format!("and {more} more\n"));
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+        out
+    }
+
+    fn render_one(&self, problem: &Problem, renderer: &Renderer) -> String {
+        let level = match problem.fatal {
+            true => Level::ERROR,
+            false => Level::WARNING,
+        };
+        let mut group = Group::with_title(level.primary_title(problem.title.as_str()));
+        group = match self.within(problem.span.clone()) {
+            None => group.element(Origin::path(self.name.as_str())),
+            Some(span) => {
+                let mark = AnnotationKind::Primary.span(span);
+                let mark = match problem.label.is_empty() {
+                    true => mark,
+                    false => mark.label(problem.label.as_str()),
+                };
+                let snippet = Snippet::source(self.text.as_str()).path(self.name.as_str());
+                group.element(snippet.annotation(mark))
+            }
+        };
+        if let Some(help) = &problem.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        renderer.render(&[group])
+    }
+
+    /// A span of several lines is cut to its first, so that only what begins it is shown.
+    fn within(&self, span: Option<Range<usize>>) -> Option<Range<usize>> {
+        let span = span?;
+        let marked = self.text.get(span.clone())?;
+        let line = marked.find('\n').unwrap_or(marked.len());
+        Some(span.start..span.start + line)
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Report {}

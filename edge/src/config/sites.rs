@@ -1,0 +1,240 @@
+//! `[[site]]`: from what was typed to hosts and routes that lead somewhere.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::file::{File, Key, Named, RouteFile, SiteFile};
+use super::report::Problem;
+use super::unknown::did_you_mean;
+use super::upstreams::is_host;
+use crate::route::Matcher;
+
+/// One site: the hosts it answers for, and where their requests go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SitePlan {
+    /// Host names in lower case, or `*.name`; none: any.
+    pub hosts: Vec<String>,
+    /// Tried in order; the first that matches counts. At least one.
+    pub routes: Vec<RoutePlan>,
+}
+
+/// `[[site.route]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoutePlan {
+    /// Which requests.
+    pub matcher: Matcher,
+    /// The upstream's name.
+    pub proxy: String,
+    /// The cache's name, if its responses are cached.
+    pub cache: Option<String>,
+}
+
+/// All sites. Also says which upstreams and caches nobody uses.
+pub fn plan(file: &File, checks: &mut Checks) -> Vec<SitePlan> {
+    if file.site.is_empty() {
+        checks.push(Problem::error("no site: every request would be answered 404").help(
+            "add a site with a route:\n[[site]]\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]",
+        ));
+    }
+    let mut taken = HashSet::new();
+    let plans: Vec<SitePlan> = file
+        .site
+        .iter()
+        .map(|site| one(site, file, &mut taken, checks))
+        .collect();
+    let routes = || plans.iter().flat_map(|s| &s.routes);
+    unused(
+        "upstream",
+        &file.upstream,
+        |name| routes().any(|r| r.proxy == name),
+        checks,
+    );
+    unused(
+        "cache",
+        &file.cache,
+        |name| routes().any(|r| r.cache.as_deref() == Some(name)),
+        checks,
+    );
+    plans
+}
+
+fn unused<T>(kind: &str, sections: &Named<T>, used: impl Fn(&str) -> bool, checks: &mut Checks) {
+    for name in sections.keys().filter(|name| !used(name.get_ref())) {
+        checks.push(
+            Problem::warning(format!(
+                "{kind} `{}` is not used by any route",
+                name.get_ref()
+            ))
+            .at(name.span()),
+        );
+    }
+}
+
+fn one(
+    site: &Spanned<SiteFile>,
+    file: &File,
+    taken: &mut HashSet<String>,
+    checks: &mut Checks,
+) -> SitePlan {
+    let typed = site.get_ref();
+    let hosts = hosts(site, taken, checks);
+    if typed.route.is_empty() {
+        checks.push(
+            Problem::error("a site without a route")
+                .at(site.span())
+                .help("add one:\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]"),
+        );
+    }
+    let mut routes: Vec<RoutePlan> = Vec::new();
+    for typed in &typed.route {
+        let route = route(typed, file, checks);
+        if let Some(before) = routes
+            .iter()
+            .position(|earlier| earlier.matcher.covers(&route.matcher))
+        {
+            checks.push(
+                Problem::warning("this route can never match")
+                    .at(route_place(typed))
+                    .label(format!(
+                        "route {} of the site takes all of its requests",
+                        before + 1
+                    ))
+                    .help("routes are tried in order: put the narrower one first"),
+            );
+        }
+        routes.push(route);
+    }
+    SitePlan { hosts, routes }
+}
+
+/// The site's host names, each of which no other site may have.
+fn hosts(
+    site: &Spanned<SiteFile>,
+    taken: &mut HashSet<String>,
+    checks: &mut Checks,
+) -> Vec<String> {
+    let typed = &site.get_ref().hosts;
+    let named: Vec<(String, Range<usize>)> = typed
+        .iter()
+        .filter_map(|host| Some((host_name(host, checks)?, host.span())))
+        .collect();
+    let any = typed
+        .is_empty()
+        .then(|| ("any host".to_owned(), site.span()));
+    for (host, span) in named.iter().chain(&any) {
+        if !taken.insert(host.clone()) {
+            checks.push(
+                Problem::error(format!("two sites answer for {host}"))
+                    .at(span.clone())
+                    .help("put the routes of both into one site; they are tried in order"),
+            );
+        }
+    }
+    named.into_iter().map(|(host, _)| host).collect()
+}
+
+fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
+    let host = text.get_ref().to_ascii_lowercase();
+    let name = host.strip_prefix("*.").unwrap_or(&host);
+    let bare = name
+        .strip_prefix('[')
+        .and_then(|n| n.strip_suffix(']'))
+        .unwrap_or(name);
+    if is_host(bare) && (bare.len() < name.len()) == bare.contains(':') {
+        return Some(host.strip_suffix('.').unwrap_or(&host).to_owned());
+    }
+    let help = match () {
+        () if host == "*" => "for any host, leave `hosts` out",
+        () if host.contains("://") => "write the name alone, without http://",
+        () if host.contains(':') => {
+            "write the name alone: a site answers on every port that is listened on"
+        }
+        () if host.contains('*') => {
+            "a `*` may only stand for all that comes before a dot, as in \"*.example.com\""
+        }
+        () if !host.is_ascii() => "write it in its ASCII form (xn--…)",
+        () => "write a name such as \"cdn.example.com\" or \"*.example.com\"",
+    };
+    checks.push(
+        Problem::error("this is not a host name")
+            .at(text.span())
+            .help(help),
+    );
+    None
+}
+
+/// What to underline of a route: its condition, else its target, else its header.
+fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
+    let typed = route.get_ref();
+    let keys = [&typed.path, &typed.r#match, &typed.proxy];
+    keys.into_iter()
+        .flatten()
+        .next()
+        .map_or(route.span(), Spanned::span)
+}
+
+fn route(route: &Spanned<RouteFile>, file: &File, checks: &mut Checks) -> RoutePlan {
+    let typed = route.get_ref();
+    if typed.proxy.is_none() {
+        checks.push(
+            Problem::error("a route that leads nowhere")
+                .at(route.span())
+                .help("add `proxy = \"NAME\"` with the name of an [upstream.NAME]"),
+        );
+    }
+    RoutePlan {
+        matcher: matcher(typed, checks),
+        proxy: named("upstream", &typed.proxy, &file.upstream, checks).unwrap_or_default(),
+        cache: named("cache", &typed.cache, &file.cache, checks),
+    }
+}
+
+fn named<T>(
+    kind: &str,
+    name: &Key<String>,
+    sections: &Named<T>,
+    checks: &mut Checks,
+) -> Option<String> {
+    let name = name.as_ref()?;
+    let known = || sections.keys().map(|k| k.get_ref().as_str());
+    if !known().any(|k| k == name.get_ref()) {
+        let help = match did_you_mean(name.get_ref(), known()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("add a section [{kind}.{}]", name.get_ref()),
+        };
+        checks.push(
+            Problem::error(format!("no {kind} is named `{}`", name.get_ref()))
+                .at(name.span())
+                .help(help),
+        );
+    }
+    Some(name.get_ref().clone())
+}
+
+fn matcher(route: &RouteFile, checks: &mut Checks) -> Matcher {
+    let (text, matcher) = match (&route.path, &route.r#match) {
+        (None, None) => return Matcher::Any,
+        (Some(path), None) => (path, Matcher::path(path.get_ref())),
+        (None, Some(regex)) => (regex, Matcher::regex(regex.get_ref())),
+        (Some(_), Some(regex)) => {
+            checks.push(
+                Problem::error("a route with both `path` and `match`")
+                    .at(regex.span())
+                    .help("keep one: a regex can also begin with the path, as in '^/static/'"),
+            );
+            return Matcher::Any;
+        }
+    };
+    matcher.unwrap_or_else(|error| {
+        checks.push(
+            Problem::error(error.what)
+                .at(text.span())
+                .label(error.why)
+                .help(error.help),
+        );
+        Matcher::Any
+    })
+}

@@ -1,0 +1,315 @@
+//! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
+
+use std::time::Duration;
+
+use super::*;
+use crate::telemetry::{AccessFormat, AccessTarget};
+
+/// The least that runs.
+const LEAST: &str = r#"
+[upstream.origin]
+servers = ["http://127.0.0.1:9000"]
+[[site]]
+[[site.route]]
+proxy = "origin"
+"#;
+
+fn plan(text: &str) -> Plan {
+    match parse("test.toml", text) {
+        Ok(loaded) => loaded.plan,
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// What is said about a text, errors or warnings.
+fn said(text: &str) -> String {
+    match parse("sluice.toml", text) {
+        Ok(loaded) => loaded.warnings.render(false),
+        Err(report) => report.render(false),
+    }
+}
+
+/// `LEAST` with more at its beginning.
+fn with(more: &str) -> String {
+    format!("{more}{LEAST}")
+}
+
+#[test]
+fn the_least_configuration_has_the_documented_defaults() {
+    let plan = plan(LEAST);
+    assert_eq!(plan.workers, 0);
+    assert_eq!(plan.listeners.len(), 1);
+    assert_eq!(plan.listeners[0].address.to_string(), LISTEN);
+    assert_eq!(plan.admin.map(|a| a.to_string()).as_deref(), Some(ADMIN));
+    assert_eq!(plan.limits, crate::downstream::Options::default());
+    assert_eq!((plan.log.level, plan.log.access), (Level::Info, None));
+    assert!(plan.caches.is_empty());
+    let server = crate::upstream::Server {
+        host: "127.0.0.1".to_owned(),
+        port: 9000,
+        weight: 1,
+        backup: false,
+    };
+    assert_eq!(
+        plan.upstreams["origin"],
+        crate::upstream::Options::new(vec![server])
+    );
+    assert_eq!(plan.sites[0].hosts, Vec::<String>::new());
+    assert_eq!(plan.sites[0].routes[0].proxy, "origin");
+}
+
+const FULL: &str = r#"
+[server]
+workers = 3
+[limits]
+request_line = "4KiB"
+headers = 2048
+body = "0B"
+header_timeout = "1m30s"
+keepalive_header = true
+[[listener]]
+address = "127.0.0.1:0"
+[[listener]]
+address = "[::1]:0"
+[admin]
+address = "off"
+[log]
+access = "/var/log/access.log"
+format = "json"
+buffer = "16KiB"
+flush = "500ms"
+level = "warn"
+[cache.video]
+memory = "1GiB"
+evict = "lru"
+fill = "whole"
+valid = { 200 = "1h", 404 = "1m" }
+object = "100MiB"
+[upstream.origin]
+servers = ["http://a.example", { url = "http://[::1]:81", weight = 5 }, { url = "http://c:82", backup = true }]
+balance = "least-connections"
+host = "WWW.example.com:8080"
+[[site]]
+hosts = ["CDN.example.com", "*.example.org.", "[::1]"]
+[[site.route]]
+match = '\.(mp4|avi)(\?.*)?$'
+proxy = "origin"
+cache = "video"
+[[site.route]]
+path = "/static/*"
+proxy = "origin"
+[[site]]
+[[site.route]]
+proxy = "origin"
+"#;
+
+#[test]
+fn everything_typed_is_in_the_plan() {
+    let plan = plan(FULL);
+    assert_eq!(plan.workers, 3);
+    assert_eq!(
+        (
+            plan.limits.request_line,
+            plan.limits.headers,
+            plan.limits.body
+        ),
+        (4096, 2048, 0)
+    );
+    assert_eq!(plan.limits.header_timeout, Duration::from_secs(90));
+    assert!(plan.limits.keepalive_header);
+    assert_eq!(plan.listeners[1].address.to_string(), "[::1]:0");
+    assert_eq!(plan.admin, None);
+    let access = plan.log.access.as_ref().expect("an access log");
+    assert_eq!(
+        access.target,
+        AccessTarget::File("/var/log/access.log".into())
+    );
+    assert_eq!(
+        (access.format, access.buffer),
+        (AccessFormat::Json, 16 << 10)
+    );
+    let video = &plan.caches["video"];
+    assert_eq!((video.memory, video.object), (1 << 30, 100 << 20));
+    assert_eq!(
+        video.valid,
+        [
+            (200, Duration::from_secs(3600)),
+            (404, Duration::from_secs(60))
+        ]
+    );
+    let upstream = &plan.upstreams["origin"];
+    let servers: Vec<_> = upstream
+        .servers
+        .iter()
+        .map(|s| (s.host.as_str(), s.port, s.weight, s.backup))
+        .collect();
+    assert_eq!(
+        servers,
+        [
+            ("a.example", 80, 1, false),
+            ("::1", 81, 5, false),
+            ("c", 82, 1, true)
+        ]
+    );
+    assert_eq!(upstream.host.as_deref(), Some("www.example.com:8080"));
+    assert_eq!(
+        plan.sites[0].hosts,
+        ["cdn.example.com", "*.example.org", "[::1]"]
+    );
+    assert_eq!(plan.sites[0].routes[0].cache.as_deref(), Some("video"));
+    insta::assert_snapshot!("described", describe(&plan));
+}
+
+#[test]
+fn errors_show_the_line_and_the_fix() {
+    let route = |more: &str| LEAST.replace("proxy = \"origin\"", more);
+    let cases = [
+        ("syntax", with("[limits\n")),
+        ("unknown key, near", with("[limits]\nheader = \"1KiB\"\n")),
+        ("unknown key, planned", with("[volume.disk1]\npath = \"/x\"\n")),
+        ("unknown key of a server", LEAST.replace("[\"http://127.0.0.1:9000\"]", "[{ url = \"http://a\", wait = 2 }]")),
+        ("unknown word, planned", with("[cache.a]\nfill = \"slice\"\n")),
+        ("unknown word, near", with("[log]\nformat = \"combinde\"\n")),
+        ("wrong type", with("[server]\nworkers = \"four\"\n")),
+        ("bad size", with("[limits]\nbody = \"2 megs\"\n")),
+        ("bad time", with("[limits]\ndrain = 30\n")),
+        ("out of bounds", with("[limits]\nheaders = \"1GiB\"\nheader_timeout = \"0s\"\n[cache.a]\nmemory = \"1KiB\"\n")),
+        ("unknown upstream", route("proxy = \"orgin\"")),
+        ("unknown cache", route("proxy = \"origin\"\ncache = \"video\"")),
+        ("address taken twice", with("[[listener]]\naddress = \"127.0.0.1:80\"\n[[listener]]\naddress = \"127.0.0.1:80\"\n")),
+        ("bad address", with("[[listener]]\naddress = \"8080\"\n")),
+        ("no site", "[upstream.a]\nservers = [\"http://a\"]\n".to_owned()),
+        ("no route, no servers", "[upstream.a]\n[[site]]\n".to_owned()),
+        ("bad regex", route("match = 'a(b'\nproxy = \"origin\"")),
+        ("bad path", route("path = \"static\"\nproxy = \"origin\"")),
+        ("path and match", route("path = \"/a\"\nmatch = 'b'\nproxy = \"origin\"")),
+        ("servers", LEAST.replace(
+            "[\"http://127.0.0.1:9000\"]",
+            "[\n  \"https://a\",\n  \"http://a/b\",\n  { weight = 1 },\n  { url = \"a:9\", weight = 0 },\n  { url = \"http://b\", backup = true },\n]",
+        )),
+        ("itself", LEAST.replace("9000", "8080")),
+        ("bad status", with("[cache.a]\nvalid = { 206 = \"1h\", ok = \"1h\" }\n")),
+        ("hosts", LEAST.replace("[[site]]", "[[site]]\nhosts = [\"a\", \"http://b\", \"c:80\", \"*\", \"a.*\", \"é\"]\n[[site.route]]\nproxy = \"origin\"\n[[site]]\nhosts = [\"A\"]")),
+        ("route that can never match", format!("{LEAST}[[site.route]]\npath = \"/a/*\"\nproxy = \"origin\"\n")),
+        ("open admin, unused cache, server twice", with("[admin]\naddress = \"0.0.0.0:9901\"\n[cache.a]\n")
+            .replace("[\"http://127.0.0.1:9000\"]", "[\"http://a\", \"http://A:80/\"]")),
+    ];
+    let all: String = cases
+        .iter()
+        .map(|(name, text)| format!("== {name}\n{}\n", said(text)))
+        .collect();
+    insta::assert_snapshot!("errors", all);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_said_so() {
+    let report = load(Path::new("/nowhere/sluice.toml")).expect_err("there is no such file");
+    assert!(
+        report
+            .to_string()
+            .contains("can't read the configuration: No such file")
+    );
+}
+
+#[test]
+fn options_alone_go_the_way_of_a_file() {
+    let options = Options {
+        origins: vec!["http://a:1".to_owned(), "http://b:2".to_owned()],
+        listen: vec!["127.0.0.1:0".to_owned()],
+        admin: Some("127.0.0.1:0".to_owned()),
+        memory: Some("64MiB".to_owned()),
+        workers: Some(2),
+        access_log: Some("-".to_owned()),
+    };
+    let plan = options.load().expect("good options").plan;
+    assert_eq!(plan.upstreams["origin"].servers.len(), 2);
+    assert_eq!(plan.caches["memory"].memory, 64 << 20);
+    assert_eq!((plan.workers, plan.listeners.len()), (2, 1));
+    assert_eq!(
+        plan.log.access.map(|a| a.target),
+        Some(AccessTarget::Stdout)
+    );
+    let hostile = Options {
+        origins: vec!["http://a\"]\n[admin]\naddress = \"0.0.0.0:1".to_owned()],
+        ..Options::default()
+    };
+    let report = hostile.load().expect_err("no such origin");
+    assert_eq!(report.problems.len(), 1, "{report}");
+}
+
+#[test]
+fn changes_are_named() {
+    let old = plan(FULL);
+    assert_eq!(changes(&old, &old).to_string(), "nothing changed\n");
+    let new = FULL
+        .replace("1GiB", "2GiB")
+        .replace("workers = 3", "workers = 4")
+        .replace("http://c:82", "http://d:82")
+        .replace("[upstream.origin]", "[cache.more]\n[upstream.origin]");
+    assert_eq!(
+        changes(&old, &plan(&new)).to_string(),
+        "cache more added\ncache video changed\nupstream origin changed\n\
+         workers: differs, and stays as it is until the next start\n"
+    );
+}
+
+/// The keys that a section knows, as the parser lists them.
+fn keys(section: &str) -> Vec<String> {
+    let text = format!("{section}\nno_such_key_at_all = 1\n");
+    let error = toml::from_str::<file::File>(&text).expect_err("the key is unknown");
+    let known = error
+        .message()
+        .split_once("expected ")
+        .map_or("", |(_, known)| known);
+    known
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_key_is_documented_in_its_section() {
+    let docs = include_str!("../../../docs/configuration.md");
+    for (heading, section) in [
+        ("## `[server]`", "[server]"),
+        ("## `[limits]`", "[limits]"),
+        ("## `[[listener]]`", "[[listener]]"),
+        ("## `[admin]`", "[admin]"),
+        ("## `[log]`", "[log]"),
+        ("## `[cache.NAME]`", "[cache.a]"),
+        ("## `[upstream.NAME]`", "[upstream.a]"),
+        ("## `[[site]]`", "[[site]]"),
+        ("## `[[site.route]]`", "[[site]]\n[[site.route]]"),
+    ] {
+        let (_, part) = docs
+            .split_once(&format!("{heading}\n"))
+            .unwrap_or_else(|| panic!("no {heading}"));
+        let part = part.split("\n## ").next().unwrap_or_default();
+        let documented: Vec<&str> = part
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .collect();
+        let mut known = keys(section);
+        known.retain(|key| section != "[[site]]" || key != "route");
+        assert!(!known.is_empty(), "{section}");
+        assert_eq!(documented, known, "{section}");
+    }
+}
+
+#[test]
+fn every_example_in_the_documentation_is_good() {
+    let docs = include_str!("../../../docs/configuration.md");
+    let examples: Vec<&str> = docs
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|e| e.split("```").next())
+        .collect();
+    assert!(examples.len() >= 2);
+    for example in examples {
+        let loaded =
+            parse("docs/configuration.md", example).unwrap_or_else(|report| panic!("{report}"));
+        assert!(loaded.warnings.problems.is_empty(), "{}", loaded.warnings);
+    }
+}

@@ -1,0 +1,139 @@
+//! Words that the configuration does not know: the nearest one that it does.
+
+use super::report::Problem;
+
+/// Keys and words that the design has and this version does not.
+const PLANNED: &[&str] = &[
+    "volume",
+    "volumes",
+    "segment",
+    "tls",
+    "protocols",
+    "placement",
+    "weights",
+    "slice",
+    "lock",
+    "auto",
+    "parallel",
+    "lock_timeout",
+    "lock_age",
+    "inactive",
+    "key",
+    "stale_while_revalidate",
+    "stale_if_error",
+    "health",
+    "max_fails",
+    "fail_timeout",
+    "slow_start",
+    "files",
+    "expires",
+    "headers",
+    "compress",
+    "least-time",
+    "random-two",
+    "hash",
+];
+
+/// Longer words than this are not compared.
+const COMPARED_MAX: usize = 64;
+
+/// What the parser found, in our words.
+pub fn from_parser(error: &toml::de::Error) -> Problem {
+    let (title, advice) = match error.message().split_once('\n') {
+        Some((title, advice)) => (title, Some(advice.to_owned())),
+        None => (error.message(), None),
+    };
+    let problem = match unknown_word(title) {
+        Some((kind, word, known)) => unknown(kind, word, &known),
+        None => Problem {
+            help: advice,
+            ..Problem::error(title.replace("expected u64", "expected a whole number"))
+        },
+    };
+    match error.span() {
+        Some(span) => problem.at(span),
+        None => problem,
+    }
+}
+
+/// Takes serde's "unknown field `a`, expected one of `b`, `c`" apart.
+fn unknown_word(message: &str) -> Option<(&'static str, &str, Vec<&str>)> {
+    let (kind, rest) = match message.strip_prefix("unknown field `") {
+        Some(rest) => ("key", rest),
+        None => ("word", message.strip_prefix("unknown variant `")?),
+    };
+    let (word, rest) = rest.split_once('`')?;
+    let known = rest.split('`').skip(1).step_by(2).collect();
+    Some((kind, word, known))
+}
+
+fn unknown(kind: &str, word: &str, known: &[&str]) -> Problem {
+    let problem = Problem::error(format!("unknown {kind} `{word}`"));
+    if let Some(nearest) = did_you_mean(word, known.iter().copied()) {
+        return problem.help(format!("did you mean `{nearest}`?"));
+    }
+    let known = known
+        .iter()
+        .map(|k| format!("`{k}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if PLANNED.contains(&word) {
+        return problem.label("this version does not have it").help(format!(
+            "it is planned for a later version; this one knows {known}"
+        ));
+    }
+    problem.help(format!("known here: {known}"))
+}
+
+/// The candidate that most resembles `word`, if one does.
+pub fn did_you_mean<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    if word.len() > COMPARED_MAX {
+        return None;
+    }
+    let far = (word.len() / 3).max(1);
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.len() <= COMPARED_MAX)
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= far)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to add, drop or change to make one word into the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_edits() {
+        assert_eq!(distance("origin", "origin"), 0);
+        assert_eq!(distance("orgin", "origin"), 1);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn only_near_words_are_proposed() {
+        assert_eq!(did_you_mean("memry", ["memory", "object"]), Some("memory"));
+        assert_eq!(did_you_mean("volume", ["cache", "site"]), None);
+        assert_eq!(did_you_mean(&"x".repeat(100_000), ["memory"]), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! Laws of the router: the host decides the site, the order decides the route.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::handler::{Body, Head, Peer, Response};
+use crate::http::Scheme;
+
+fn site<T>(hosts: &[&str], routes: Vec<(Matcher, T)>) -> Site<T> {
+    Site {
+        hosts: hosts.iter().map(|h| (*h).to_owned()).collect(),
+        routes,
+    }
+}
+
+fn path(text: &str) -> Matcher {
+    Matcher::path(text).expect("a good path")
+}
+
+fn regex(text: &str) -> Matcher {
+    Matcher::regex(text).expect("a good pattern")
+}
+
+#[test]
+fn the_host_decides_the_site() {
+    let router = Router::new([
+        site(&["a.example", "*.b.example"], vec![(Matcher::Any, 1)]),
+        site(
+            &["*.example", "x.b.example", "[::1]"],
+            vec![(Matcher::Any, 2)],
+        ),
+        site(&[], vec![(Matcher::Any, 3)]),
+    ]);
+    for (authority, expected) in [
+        ("a.example", 1),
+        ("a.example:8080", 1),
+        ("a.example.", 1),
+        ("a.example.:80", 1),
+        ("y.b.example", 1),
+        ("z.y.b.example:1", 1),
+        ("x.b.example", 2),
+        ("b.example", 2),
+        ("[::1]:8080", 2),
+        ("[::1]", 2),
+        ("example", 3),
+        (".example", 3),
+        ("[::2]", 3),
+        ("", 3),
+        ("a.example.evil", 3),
+    ] {
+        assert_eq!(router.find(authority, "/"), Some(&expected), "{authority}");
+    }
+    let long = "a.".repeat(10_000) + "example";
+    assert_eq!(router.find(&long, "/"), Some(&3));
+}
+
+#[test]
+fn the_order_decides_the_route_and_no_other_site_is_tried() {
+    let router = Router::new([
+        site(
+            &["a.example"],
+            vec![
+                (path("/static/*"), 1),
+                (path("/favicon.ico"), 2),
+                (regex(r"\.(mp4|avi)(\?.*)?$"), 3),
+            ],
+        ),
+        site(&[], vec![(Matcher::Any, 4)]),
+    ]);
+    for (target, expected) in [
+        ("/static/film.mp4", Some(1)),
+        ("/static/", Some(1)),
+        ("/static", None),
+        ("/static?x=/static/", None),
+        ("/favicon.ico", Some(2)),
+        ("/favicon.ico?v=2", Some(2)),
+        ("/favicon.icon", None),
+        ("/film.mp4?t=1", Some(3)),
+        ("/film.mp4/x", None),
+        ("*", None),
+    ] {
+        assert_eq!(
+            router.find("a.example", target),
+            expected.as_ref(),
+            "{target}"
+        );
+    }
+    assert_eq!(router.find("b.example", "/film.mp4/x"), Some(&4));
+    assert_eq!(Router::<u8>::new([]).find("a", "/"), None);
+}
+
+#[test]
+fn patterns_that_can_not_match_or_cost_too_much_are_refused() {
+    for bad in [
+        "", "static/*", "/a*b", "/a?b", "/a#b", "/a b", "/é", "/a\\b", "*", "/**",
+    ] {
+        assert!(Matcher::path(bad).is_err(), "{bad:?}");
+    }
+    assert!(Matcher::path(&format!("/{}", "x".repeat(5000))).is_err());
+    for bad in [
+        "(",
+        "(?=a)",
+        r"(\w{1000}){1000}",
+        &"(".repeat(2000),
+        &"x".repeat(5000),
+    ] {
+        assert!(Matcher::regex(bad).is_err(), "{bad:?}");
+    }
+}
+
+struct Names(&'static str);
+
+impl Handler for Names {
+    fn handle(&self, _request: Request) -> Answer {
+        Answer::Ready(Ok(Response::text(200, self.0)))
+    }
+}
+
+fn request(authority: &str, target: &str) -> Request {
+    let mut head = Head::new();
+    head.authority.push_str(authority);
+    head.target.push_str(target);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    Request {
+        head,
+        body: Body::Empty,
+        peer: Peer {
+            address,
+            local: address,
+            scheme: Scheme::Http,
+        },
+        interim: None,
+    }
+}
+
+#[test]
+fn as_a_handler_it_passes_on_or_says_that_there_is_no_route() {
+    let handler: Rc<dyn Handler> = Rc::new(Names("found"));
+    let router = Router::new([site(&["a"], vec![(Matcher::Any, handler)])]);
+    let Answer::Ready(Ok(response)) = router.handle(request("a:80", "/")) else {
+        panic!("the route's handler answers at once");
+    };
+    assert_eq!(response.content_length(), Some(5));
+    let Answer::Ready(Err(fault)) = router.handle(request("b", "/")) else {
+        panic!("a host without a site has no route");
+    };
+    assert_eq!(fault.cause, Cause::NoRoute);
+}
+
+proptest! {
+    #[test]
+    fn what_is_covered_is_never_reached(
+        paths in prop::collection::vec("/[ab]{0,3}[*]?", 1..6), target in "/[ab]{0,4}(\\?[ab]{0,2})?",
+    ) {
+        let matchers: Vec<Matcher> = paths.iter().map(|p| path(p)).collect();
+        for (i, earlier) in matchers.iter().enumerate() {
+            for later in &matchers[i + 1..] {
+                prop_assert!(!earlier.covers(later) || !later.matches(&target) || earlier.matches(&target));
+            }
+        }
+    }
+
+    #[test]
+    fn any_authority_and_target_are_taken(authority in "\\PC{0,40}", target in "\\PC{0,40}") {
+        let router = Router::new([
+            site(&["a.b", "*.c"], vec![(path("/x*"), 1)]),
+            site(&[], vec![(regex("^/[0-9]+$"), 2), (Matcher::Any, 3)]),
+        ]);
+        let found = router.find(&authority, &target);
+        prop_assert!(found.is_some() || host_of(&authority).ends_with(".c") || host_of(&authority) == "a.b");
+    }
+}

@@ -1,0 +1,48 @@
+//! Files: whole small ones read, others appended to. Nothing else opens a file by name.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The text of a file of at most `bytes_max` bytes.
+///
+/// # Errors
+/// What the system says; `InvalidData` when the file is longer or is not UTF-8.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(path)?
+        .take(bytes_max.saturating_add(1))
+        .read_to_string(&mut text)?;
+    if read as u64 > bytes_max {
+        let message = format!("the file is longer than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(text)
+}
+
+/// A file to which each write appends, made if it is not there.
+///
+/// # Errors
+/// What the system says.
+pub fn open_append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn appends_and_reads_within_the_limit() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("file");
+        open_append(&path)?.write_all(b"one ")?;
+        open_append(&path)?.write_all(b"two")?;
+        assert_eq!(read_text(&path, 7)?, "one two");
+        let error = read_text(&path, 6).expect_err("the file is a byte too long");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        Ok(())
+    }
+}

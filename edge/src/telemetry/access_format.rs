@@ -1,0 +1,397 @@
+//! The lines of the access log: combined and JSON, written into a buffer without allocating.
+//!
+//! Everything a client can choose is escaped so that it stays within its field and its line, and
+//! does nothing on a terminal.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::access::{AccessRecord, AccessUpstream};
+
+/// Bytes of one field that are logged; a longer one ends in `...`.
+const FIELD_MAX: usize = 8 << 10;
+
+/// The last second httpdate can write (the year 9999).
+const SECOND_MAX: u64 = 253_402_300_799;
+
+/// The text of a second, made once and used for all its records.
+#[derive(Default)]
+pub(super) struct Stamp {
+    second: u64,
+    /// `10/Oct/2000:13:55:36 +0000`
+    combined: [u8; 26],
+    /// `2000-10-10T13:55:36`
+    json: [u8; 19],
+}
+
+impl Stamp {
+    fn set(&mut self, unix_ms: u64) {
+        let second = (unix_ms / 1000).min(SECOND_MAX);
+        if second == self.second && self.json[0] != 0 {
+            return;
+        }
+        self.second = second;
+        let date = httpdate::HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
+        // `Tue, 10 Oct 2000 13:55:36 GMT`: always 29 bytes.
+        let mut text = [0; 29];
+        if write!(&mut text[..], "{date}").is_err() {
+            return;
+        }
+        let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
+        join(
+            &mut self.combined,
+            &[day, b"/", month, b"/", year, b":", time, b" +0000"],
+        );
+        join(
+            &mut self.json,
+            &[year, b"-", month_number(month), b"-", day, b"T", time],
+        );
+    }
+}
+
+fn join(into: &mut [u8], parts: &[&[u8]]) {
+    let mut at = 0;
+    for part in parts {
+        into[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+}
+
+fn month_number(name: &[u8]) -> &'static [u8] {
+    match name {
+        b"Jan" => b"01",
+        b"Feb" => b"02",
+        b"Mar" => b"03",
+        b"Apr" => b"04",
+        b"May" => b"05",
+        b"Jun" => b"06",
+        b"Jul" => b"07",
+        b"Aug" => b"08",
+        b"Sep" => b"09",
+        b"Oct" => b"10",
+        b"Nov" => b"11",
+        _ => b"12",
+    }
+}
+
+/// nginx's combined: `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent
+/// "$http_referer" "$http_user_agent"`, times in UTC.
+pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
+    stamp.set(record.time_unix_ms);
+    address(out, record.client.ip());
+    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(&stamp.combined);
+    out.extend_from_slice(b"] \"");
+    if record.method.is_empty() {
+        out.push(b'-');
+    } else {
+        escape(out, record.method.as_bytes(), escape_hex);
+        out.push(b' ');
+        escape(out, record.target.as_bytes(), escape_hex);
+        out.push(b' ');
+        escape(out, record.version.as_bytes(), escape_hex);
+    }
+    out.extend_from_slice(b"\" ");
+    status(out, record.status);
+    out.push(b' ');
+    number(out, record.body_bytes);
+    for field in [record.referer, record.user_agent] {
+        out.extend_from_slice(b" \"");
+        escape(out, field.unwrap_or(b"-"), escape_hex);
+        out.push(b'"');
+    }
+    out.push(b'\n');
+}
+
+/// nginx writes three digits, `000` for none.
+fn status(out: &mut Vec<u8>, status: u16) {
+    let digit = |n: u16| b'0' + (n % 10) as u8;
+    out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status)]);
+}
+
+/// One object a line. A field that is missing is left out, times are microseconds.
+pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
+    stamp.set(record.time_unix_ms);
+    out.extend_from_slice(b"{\"time\":\"");
+    out.extend_from_slice(&stamp.json);
+    let ms = (record.time_unix_ms % 1000) as u16;
+    out.push(b'.');
+    status(out, ms);
+    out.extend_from_slice(b"Z\",\"client\":\"");
+    address(out, record.client.ip());
+    out.push(b'"');
+    if !record.method.is_empty() {
+        string(out, "method", record.method.as_bytes());
+        string(out, "host", record.authority.as_bytes());
+        string(out, "target", record.target.as_bytes());
+        string(out, "version", record.version.as_bytes());
+    }
+    field(out, "status", u64::from(record.status));
+    field(out, "bytes", record.body_bytes);
+    let texts = [
+        ("referer", record.referer),
+        ("user_agent", record.user_agent),
+        ("range", record.range),
+        ("cache", record.cache.map(str::as_bytes)),
+        ("reason", record.reason.map(str::as_bytes)),
+    ];
+    for (name, value) in texts {
+        if let Some(value) = value {
+            string(out, name, value);
+        }
+    }
+    field(out, "request_us", record.request_us);
+    if let Some(upstream) = &record.upstream {
+        upstream_fields(out, upstream);
+    }
+    if record.cut {
+        out.extend_from_slice(b",\"cut\":true");
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+fn upstream_fields(out: &mut Vec<u8>, upstream: &AccessUpstream) {
+    if let Some(server) = upstream.server {
+        out.extend_from_slice(b",\"upstream\":\"");
+        server_address(out, server);
+        out.push(b'"');
+    }
+    let times = [
+        ("upstream_status", upstream.status.map(u64::from)),
+        ("connect_us", Some(upstream.connect_us)),
+        ("header_us", upstream.header_us),
+        ("response_us", upstream.response_us),
+    ];
+    for (name, value) in times {
+        if let Some(value) = value {
+            field(out, name, value);
+        }
+    }
+}
+
+fn name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn field(out: &mut Vec<u8>, key: &str, value: u64) {
+    name(out, key);
+    number(out, value);
+}
+
+fn string(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    name(out, key);
+    out.push(b'"');
+    escape(out, value, escape_json);
+    out.push(b'"');
+}
+
+fn number(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn address(out: &mut Vec<u8>, ip: IpAddr) {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            number(out, u64::from(a));
+            for part in [b, c, d] {
+                out.push(b'.');
+                number(out, u64::from(part));
+            }
+        }
+        // Writing to a Vec can't fail.
+        IpAddr::V6(v6) => _ = write!(out, "{v6}"),
+    }
+}
+
+fn server_address(out: &mut Vec<u8>, server: SocketAddr) {
+    match server.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => address(out, ip),
+        ip @ IpAddr::V6(_) => {
+            out.push(b'[');
+            address(out, ip);
+            out.push(b']');
+        }
+    }
+    out.push(b':');
+    number(out, u64::from(server.port()));
+}
+
+/// Visible ASCII and space, save what would end a field.
+#[inline]
+fn is_plain(b: u8) -> bool {
+    (b >= b' ') & (b < 0x7f) & (b != b'"') & (b != b'\\')
+}
+
+#[inline]
+fn escape(out: &mut Vec<u8>, value: &[u8], other: fn(&mut Vec<u8>, u8)) {
+    let logged = &value[..value.len().min(FIELD_MAX)];
+    // Without early exit the compiler tests many bytes at once; nearly all values are plain.
+    if logged.iter().fold(true, |plain, &b| plain & is_plain(b)) {
+        out.extend_from_slice(logged);
+    } else {
+        for &b in logged {
+            match is_plain(b) {
+                true => out.push(b),
+                false => other(out, b),
+            }
+        }
+    }
+    if logged.len() < value.len() {
+        out.extend_from_slice(b"...");
+    }
+}
+
+/// As nginx escapes: `\x0A`.
+fn escape_hex(out: &mut Vec<u8>, b: u8) {
+    out.extend_from_slice(&[b'\\', b'x', hex(b >> 4), hex(b & 15)]);
+}
+
+/// JSON's short escapes (RFC 8259 7), others as `\u00XX`: each byte one character, so none is lost.
+fn escape_json(out: &mut Vec<u8>, b: u8) {
+    match b {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
+        _ => out.extend_from_slice(&[b'\\', b'u', b'0', b'0', hex(b >> 4), hex(b & 15)]),
+    }
+}
+
+fn hex(nibble: u8) -> u8 {
+    b"0123456789ABCDEF"[usize::from(nibble & 15)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record<'a>() -> AccessRecord<'a> {
+        AccessRecord {
+            time_unix_ms: 971_186_136_042,
+            client: SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1), 5000)),
+            method: "GET",
+            authority: "cdn.example.com",
+            target: "/apache_pb.gif?a=1",
+            version: "HTTP/1.0",
+            status: 200,
+            body_bytes: 2326,
+            referer: Some(b"http://www.example.com/start.html"),
+            user_agent: Some(b"Mozilla/4.08 [en] (Win98; I ;Nav)"),
+            range: None,
+            cache: Some("hit"),
+            reason: None,
+            request_us: 71,
+            upstream: None,
+            cut: false,
+        }
+    }
+
+    fn lines(record: &AccessRecord<'_>) -> (String, String) {
+        let (mut a, mut b, mut stamp) = (Vec::new(), Vec::new(), Stamp::default());
+        combined(&mut a, record, &mut stamp);
+        json(&mut b, record, &mut stamp);
+        let text = |line| String::from_utf8(line).expect("lines are ASCII");
+        (text(a), text(b))
+    }
+
+    #[test]
+    fn combined_is_nginx_s() {
+        let mut record = record();
+        assert_eq!(
+            lines(&record).0,
+            "127.0.0.1 - - [10/Oct/2000:13:55:36 +0000] \"GET /apache_pb.gif?a=1 HTTP/1.0\" 200 2326 \
+             \"http://www.example.com/start.html\" \"Mozilla/4.08 [en] (Win98; I ;Nav)\"\n"
+        );
+        record.client = SocketAddr::from((Ipv6Addr::LOCALHOST, 1));
+        (record.method, record.status, record.body_bytes) = ("", 0, 0);
+        (record.referer, record.user_agent) = (None, Some(&b""[..]));
+        assert_eq!(
+            lines(&record).0,
+            "::1 - - [10/Oct/2000:13:55:36 +0000] \"-\" 000 0 \"-\" \"\"\n"
+        );
+    }
+
+    #[test]
+    fn json_has_everything() {
+        let mut record = record();
+        record.range = Some(b"bytes=0-9");
+        record.reason = Some("body-cut");
+        record.cut = true;
+        record.upstream = Some(AccessUpstream {
+            server: Some(SocketAddr::from((Ipv6Addr::LOCALHOST, 9000))),
+            status: Some(206),
+            connect_us: 5,
+            header_us: Some(6),
+            response_us: None,
+        });
+        assert_eq!(
+            lines(&record).1,
+            concat!(
+                r#"{"time":"2000-10-10T13:55:36.042Z","client":"127.0.0.1","method":"GET","host":"cdn.example.com","#,
+                r#""target":"/apache_pb.gif?a=1","version":"HTTP/1.0","status":200,"bytes":2326,"#,
+                r#""referer":"http://www.example.com/start.html","user_agent":"Mozilla/4.08 [en] (Win98; I ;Nav)","#,
+                r#""range":"bytes=0-9","cache":"hit","reason":"body-cut","request_us":71,"upstream":"[::1]:9000","#,
+                r#""upstream_status":206,"connect_us":5,"header_us":6,"cut":true}"#,
+                "\n"
+            )
+        );
+    }
+
+    #[test]
+    fn injected_lines_stay_within_their_field() {
+        let mut record = record();
+        record.user_agent = Some(b"a\" 200 0\n127.0.0.1 - - \x1b[2J\\x \xe9\x7f");
+        record.referer = Some(b"\",\"status\":\"500");
+        let (combined, json) = lines(&record);
+        assert!(combined.ends_with(
+            " \"\\x22,\\x22status\\x22:\\x22500\" \"a\\x22 200 0\\x0A127.0.0.1 - - \\x1B[2J\\x5Cx \\xE9\\x7F\"\n"
+        ));
+        let value: serde_json::Value = serde_json::from_str(&json).expect("a JSON object");
+        assert_eq!(value["status"], 200);
+        assert_eq!(value["referer"], "\",\"status\":\"500");
+        assert_eq!(
+            value["user_agent"],
+            "a\" 200 0\n127.0.0.1 - - \u{1b}[2J\\x \u{e9}\u{7f}"
+        );
+    }
+
+    #[test]
+    fn a_field_is_cut_at_its_limit_and_a_date_at_the_last_year() {
+        let long = vec![b'"'; 100_000];
+        let mut record = record();
+        record.referer = Some(&long);
+        record.time_unix_ms = u64::MAX;
+        let (combined, json) = lines(&record);
+        assert!(combined.len() < 4 * FIELD_MAX + 300 && combined.contains("\\x22...\""));
+        assert!(combined.contains("[31/Dec/9999:23:59:59 +0000]"));
+        assert!(json.len() < 2 * FIELD_MAX + 600);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_one_line_of_visible_ascii(
+            agent in prop::collection::vec(any::<u8>(), 0..200), referer in prop::collection::vec(any::<u8>(), 0..200),
+            target in "\\PC*", time in any::<u64>(), status in any::<u16>(),
+        ) {
+            let mut record = record();
+            record.user_agent = Some(&agent);
+            record.referer = Some(&referer);
+            record.target = &target;
+            (record.time_unix_ms, record.status) = (time, status);
+            let (combined, json) = lines(&record);
+            for line in [&combined, &json] {
+                let body = line.strip_suffix('\n').expect("a line ends");
+                prop_assert!(body.bytes().all(|b| (b' '..0x7f).contains(&b)));
+            }
+            prop_assert_eq!(combined.matches('"').count(), 6);
+            let value: serde_json::Value = serde_json::from_str(&json).expect("a JSON object");
+            let latin: String = agent.iter().map(|&b| char::from(b)).collect();
+            prop_assert_eq!(value["user_agent"].as_str(), Some(latin.as_str()));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The thread that writes the access log, so that a slow disk never holds a worker.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use super::access::Chunk;
+use super::{AccessLog, AccessOptions, AccessTarget, Counters};
+use crate::sys::disk;
+
+/// Bytes that may wait for the writer, and the least and greatest number of chunks for it.
+const QUEUE_BYTES: usize = 4 << 20;
+const QUEUE_CHUNKS: (usize, usize) = (4, 256);
+
+/// Where lines are written; can be opened again.
+type Open = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
+
+/// The writer's thread, seen from outside. Workers get their ends from it.
+pub struct AccessWriter {
+    options: AccessOptions,
+    queue: SyncSender<Chunk>,
+    reopen: Arc<AtomicBool>,
+    done: Receiver<()>,
+}
+
+impl AccessWriter {
+    /// Opens the target and starts the thread.
+    ///
+    /// # Errors
+    /// When the file can't be opened or no thread be had.
+    pub fn start(options: &AccessOptions) -> io::Result<AccessWriter> {
+        let target = options.target.clone();
+        AccessWriter::start_on(
+            options,
+            Box::new(move || {
+                Ok(match &target {
+                    AccessTarget::Stdout => Box::new(io::stdout()),
+                    AccessTarget::File(path) => Box::new(disk::open_append(path)?),
+                })
+            }),
+        )
+    }
+
+    fn start_on(options: &AccessOptions, mut open: Open) -> io::Result<AccessWriter> {
+        let (least, most) = QUEUE_CHUNKS;
+        let (queue, chunks) =
+            sync_channel((QUEUE_BYTES / options.buffer.max(1)).clamp(least, most));
+        let (done_sender, done) = sync_channel(1);
+        let reopen = Arc::new(AtomicBool::new(false));
+        let mut file = AccessFile {
+            to: open()?,
+            open,
+            reopen: reopen.clone(),
+            broken: false,
+        };
+        thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || {
+                chunks.iter().for_each(|chunk| file.write(&chunk));
+                file.flush();
+                // Nobody may be waiting for the end any more.
+                let _ = done_sender.send(());
+            })?;
+        Ok(AccessWriter {
+            options: options.clone(),
+            queue,
+            reopen,
+            done,
+        })
+    }
+
+    /// The end of one more worker, whose counters count what is dropped.
+    pub fn worker(&self, counters: Arc<Counters>) -> AccessLog {
+        AccessLog::new(&self.options, self.queue.clone(), counters)
+    }
+
+    /// Opens the file by its name again before the next chunk, after it was moved away.
+    pub fn reopen(&self) {
+        self.reopen.store(true, Ordering::Release);
+    }
+
+    /// Waits until everything is written; says whether it was in time. Every worker's end must be
+    /// gone before.
+    pub fn finish(self, within: Duration) -> bool {
+        drop(self.queue);
+        self.done.recv_timeout(within).is_ok()
+    }
+}
+
+struct AccessFile {
+    to: Box<dyn Write + Send>,
+    open: Open,
+    reopen: Arc<AtomicBool>,
+    /// Writing failed, and a line may be incomplete.
+    broken: bool,
+}
+
+impl AccessFile {
+    fn write(&mut self, chunk: &Chunk) {
+        if self.reopen.swap(false, Ordering::Acquire) {
+            match (self.open)() {
+                Ok(to) => self.to = to,
+                Err(error) => tracing::error!(%error, "the access log can't be opened again"),
+            }
+        }
+        let written = match self.broken {
+            true => self
+                .to
+                .write_all(b"\n")
+                .and_then(|()| self.to.write_all(&chunk.text)),
+            false => self.to.write_all(&chunk.text),
+        };
+        self.note(written, chunk.lines);
+    }
+
+    fn flush(&mut self) {
+        let flushed = self.to.flush();
+        self.note(flushed, 0);
+    }
+
+    /// Reports the first of several failures, and that it goes on.
+    fn note(&mut self, result: io::Result<()>, lines: u64) {
+        match &result {
+            Ok(()) if self.broken => tracing::info!("the access log is written again"),
+            Err(error) if !self.broken => {
+                tracing::error!(%error, lines, "the access log can't be written: lines are lost");
+            }
+            _ => {}
+        }
+        self.broken = result.is_err();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::mpsc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::telemetry::AccessRecord;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn record(log: &AccessLog, target: &str) {
+        log.record(&AccessRecord {
+            time_unix_ms: 0,
+            client: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            method: "GET",
+            authority: "a",
+            target,
+            version: "HTTP/1.1",
+            status: 200,
+            body_bytes: 0,
+            referer: None,
+            user_agent: None,
+            range: None,
+            cache: None,
+            reason: None,
+            request_us: 0,
+            upstream: None,
+            cut: false,
+        });
+    }
+
+    fn file_options(path: &std::path::Path) -> AccessOptions {
+        AccessOptions {
+            target: AccessTarget::File(path.to_owned()),
+            ..AccessOptions::default()
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_at_the_end() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("access.log");
+        let writer = AccessWriter::start(&file_options(&path))?;
+        let counters = Arc::new(Counters::default());
+        for _ in 0..2 {
+            let log = writer.worker(counters.clone());
+            (0..1000).for_each(|i| record(&log, &format!("/{i}")));
+        }
+        assert!(writer.finish(LONG));
+        let text = disk::read_text(&path, 1 << 20)?;
+        assert_eq!(text.lines().count(), 2000);
+        assert!(
+            text.lines()
+                .all(|l| l.starts_with("127.0.0.1 - - [01/Jan/1970:00:00:00 +0000] \"GET /"))
+        );
+        assert_eq!(counters.log_lines_dropped.get(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn after_reopening_lines_go_to_the_new_file() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let (path, moved) = (folder.path().join("a"), folder.path().join("b"));
+        let writer = AccessWriter::start(&file_options(&path))?;
+        std::fs::rename(&path, &moved)?;
+        writer.reopen();
+        record(&writer.worker(Arc::default()), "/new");
+        assert!(writer.finish(LONG));
+        assert_eq!(disk::read_text(&path, 1 << 20)?.lines().count(), 1);
+        assert_eq!(disk::read_text(&moved, 1 << 20)?, "");
+        Ok(())
+    }
+
+    /// Writes when a test lets it, and fails when it is told to.
+    struct Gated {
+        gate: mpsc::Receiver<io::Result<()>>,
+        entered: mpsc::Sender<()>,
+        text: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Gated {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Without a test that listens or a gate that is held, writing simply goes on.
+            let _ = self.entered.send(());
+            self.gate.recv().unwrap_or(Ok(()))?;
+            self.text.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_writer_that_hangs_costs_lines_and_never_holds_a_worker() -> io::Result<()> {
+        let options = AccessOptions {
+            buffer: 4096,
+            ..AccessOptions::default()
+        };
+        let (gate, gate_end) = mpsc::channel();
+        let (entered, entered_end) = mpsc::channel();
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let mut gated = Some(Gated {
+            gate: gate_end,
+            entered,
+            text: text.clone(),
+        });
+        let writer = AccessWriter::start_on(
+            &options,
+            Box::new(move || Ok(Box::new(gated.take().expect("opened once")))),
+        )?;
+        let counters = Arc::new(Counters::default());
+        let log = writer.worker(counters.clone());
+        let total = 50_000;
+        (0..total).for_each(|_| record(&log, "/"));
+        let dropped = counters.log_lines_dropped.get();
+        assert!(dropped > 0, "the queue is bounded");
+        drop(log);
+        entered_end
+            .recv_timeout(LONG)
+            .expect("the writer is in its first write");
+        drop(gate);
+        assert!(writer.finish(LONG));
+        let written = text.lock().iter().filter(|&&b| b == b'\n').count() as u64;
+        assert_eq!(written + counters.log_lines_dropped.get(), total);
+        Ok(())
+    }
+
+    #[test]
+    fn after_a_failed_write_the_next_chunk_begins_a_line() -> io::Result<()> {
+        let (gate, gate_end) = mpsc::channel();
+        let (entered, _entered_end) = mpsc::channel();
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let mut gated = Some(Gated {
+            gate: gate_end,
+            entered,
+            text: text.clone(),
+        });
+        let writer = AccessWriter::start_on(
+            &AccessOptions::default(),
+            Box::new(move || Ok(Box::new(gated.take().expect("opened once")))),
+        )?;
+        let log = writer.worker(Arc::default());
+        record(&log, "/lost");
+        log.flush();
+        record(&log, "/kept");
+        drop(log);
+        gate.send(Err(io::Error::other("disk full")))
+            .expect("the writer runs");
+        drop(gate);
+        assert!(writer.finish(LONG));
+        let text = String::from_utf8(text.lock().clone()).expect("lines are ASCII");
+        assert!(
+            text.starts_with("\n127.0.0.1 ") && text.contains("/kept") && !text.contains("/lost")
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,316 @@
+//! A reply as the test client read it, and the checks that tests make on it.
+
+use std::time::Duration;
+
+use super::ReadError;
+use super::body::BodyEnd;
+use crate::offset;
+
+/// A status line and its fields.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// Status code.
+    pub status: u16,
+    /// Reason phrase.
+    pub reason: String,
+    /// Fields in their order, names as they came.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The first value of a field, by its name in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        first(&self.headers, name)
+    }
+
+    /// All values of a field.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        all(&self.headers, name)
+    }
+
+    /// Strict: CRLF everywhere, no folding, no space before a colon, no control bytes.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Head, ReadError> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut lines = text.trim_end_matches("\r\n").split("\r\n");
+        let status_line = lines.next().unwrap_or("");
+        let (status, reason) = parse_status(status_line)
+            .ok_or_else(|| ReadError::Malformed(format!("status line {status_line:?}")))?;
+        let headers = lines
+            .map(|line| {
+                parse_field(line).ok_or_else(|| ReadError::Malformed(format!("field {line:?}")))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Head {
+            status,
+            reason,
+            headers,
+        })
+    }
+}
+
+fn parse_status(line: &str) -> Option<(u16, String)> {
+    let rest = line
+        .strip_prefix("HTTP/1.1 ")
+        .or_else(|| line.strip_prefix("HTTP/1.0 "))?;
+    let (status, reason) = rest.split_once(' ')?;
+    let digits = status.len() == 3 && status.bytes().all(|byte| byte.is_ascii_digit());
+    let status: u16 = status.parse().ok().filter(|_| digits)?;
+    let clean = (100..600).contains(&status) && !reason.contains(is_control);
+    clean.then(|| (status, reason.to_owned()))
+}
+
+fn parse_field(line: &str) -> Option<(String, String)> {
+    let (name, value) = line.split_once(':')?;
+    let token = !name.is_empty() && name.bytes().all(is_token);
+    let value = value.trim_matches([' ', '\t']);
+    let clean = token && !value.contains(is_control);
+    clean.then(|| (name.to_owned(), value.to_owned()))
+}
+
+fn is_control(character: char) -> bool {
+    character.is_ascii_control() && character != '\t'
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Length of the head at the beginning of `bytes`, with its empty line.
+pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
+    let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+    Some(at + 4)
+}
+
+/// A whole reply.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// 1xx responses that came before.
+    pub interim: Vec<Head>,
+    /// Status code.
+    pub status: u16,
+    /// Reason phrase.
+    pub reason: String,
+    /// Fields in their order, names as they came.
+    pub headers: Vec<(String, String)>,
+    /// The body without its framing.
+    pub body: Vec<u8>,
+    /// Trailer fields.
+    pub trailers: Vec<(String, String)>,
+    /// How the body ended.
+    pub end: BodyEnd,
+    /// From the sending of the request to the end of the head.
+    pub first_byte: Duration,
+    /// From the sending of the request to the end of the body.
+    pub total: Duration,
+}
+
+impl Reply {
+    /// Whether the body ended before its framing says.
+    pub fn truncated(&self) -> bool {
+        !matches!(self.end, BodyEnd::Complete | BodyEnd::AtClose)
+    }
+
+    /// The first value of a field, by its name in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        first(&self.headers, name)
+    }
+
+    /// All values of a field.
+    pub fn header_all(&self, name: &str) -> Vec<&str> {
+        all(&self.headers, name)
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The Content-Range field, if there is one that can be read.
+    pub fn content_range(&self) -> Option<ContentRange> {
+        self.header("content-range").and_then(ContentRange::parse)
+    }
+
+    /// Checks that the body is whole and the plain offset body from `position` on.
+    pub fn verify_offset(&self, position: u64) -> Result<(), String> {
+        self.verify_version(0, position)
+    }
+
+    /// Checks that the body is whole and the offset body of `version` from `position` on.
+    pub fn verify_version(&self, version: u32, position: u64) -> Result<(), String> {
+        if self.truncated() {
+            return Err(format!(
+                "the body ended after {} bytes: {:?}",
+                self.body.len(),
+                self.end
+            ));
+        }
+        offset::verify_version(version, position, &self.body).map_err(|wrong| wrong.to_string())
+    }
+
+    /// Checks that this is the whole plain offset body of `length` bytes, with status 200.
+    pub fn verify_whole(&self, length: u64) -> Result<(), String> {
+        self.expect(200, length)?;
+        self.verify_offset(0)
+    }
+
+    /// Checks that this is a 206 with the bytes `first` to `last` of an offset body of `complete` bytes, and says so.
+    pub fn verify_range(&self, first: u64, last: u64, complete: u64) -> Result<(), String> {
+        self.expect(206, last - first + 1)?;
+        let expected = ContentRange {
+            first,
+            last,
+            complete: Some(complete),
+        };
+        match self.content_range() {
+            Some(range) if range == expected => self.verify_offset(first),
+            other => Err(format!("Content-Range is {other:?}, not {expected:?}")),
+        }
+    }
+
+    fn expect(&self, status: u16, length: u64) -> Result<(), String> {
+        if (self.status, self.body.len() as u64) != (status, length) {
+            return Err(format!(
+                "status {} with {} bytes ({:?}), not {status} with {length}",
+                self.status,
+                self.body.len(),
+                self.end
+            ));
+        }
+        Ok(())
+    }
+
+    /// The parts of a multipart/byteranges body (RFC 9110, 14.6).
+    pub fn parts(&self) -> Result<Vec<Part>, String> {
+        let kind = self.header("content-type").unwrap_or("");
+        let boundary = kind
+            .strip_prefix("multipart/byteranges; boundary=")
+            .ok_or_else(|| format!("Content-Type is {kind:?}"))?
+            .trim_matches('"');
+        parse_parts(&self.body, boundary)
+    }
+
+    /// Checks that the body has exactly these parts (first and last byte) of an offset body of `complete` bytes.
+    pub fn verify_parts(&self, ranges: &[(u64, u64)], complete: u64) -> Result<(), String> {
+        let parts = self.parts()?;
+        if self.status != 206 || self.truncated() || parts.len() != ranges.len() {
+            return Err(format!("status {}, {} parts", self.status, parts.len()));
+        }
+        for (part, (first, last)) in parts.iter().zip(ranges) {
+            let expected = ContentRange {
+                first: *first,
+                last: *last,
+                complete: Some(complete),
+            };
+            if part.range != expected || part.body.len() as u64 != last - first + 1 {
+                return Err(format!("part {:?}, not {expected:?}", part.range));
+            }
+            offset::verify_offset(*first, &part.body).map_err(|wrong| wrong.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// A Content-Range with a range (RFC 9110, 14.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContentRange {
+    /// First byte.
+    pub first: u64,
+    /// Last byte.
+    pub last: u64,
+    /// Complete length, where it is known.
+    pub complete: Option<u64>,
+}
+
+impl ContentRange {
+    fn parse(value: &str) -> Option<ContentRange> {
+        let (range, complete) = value.strip_prefix("bytes ")?.split_once('/')?;
+        let (first, last) = range.split_once('-')?;
+        let complete = match complete {
+            "*" => None,
+            complete => Some(complete.parse().ok()?),
+        };
+        Some(ContentRange {
+            first: first.parse().ok()?,
+            last: last.parse().ok()?,
+            complete,
+        })
+    }
+}
+
+/// One part of a multipart/byteranges body.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// Its Content-Range.
+    pub range: ContentRange,
+    /// Its fields.
+    pub headers: Vec<(String, String)>,
+    /// Its bytes.
+    pub body: Vec<u8>,
+}
+
+fn parse_parts(body: &[u8], boundary: &str) -> Result<Vec<Part>, String> {
+    let delimiter = format!("--{boundary}");
+    let mut rest = body.strip_prefix(b"\r\n").unwrap_or(body);
+    let mut parts = Vec::new();
+    loop {
+        rest = rest
+            .strip_prefix(delimiter.as_bytes())
+            .ok_or("a boundary is missing")?;
+        if let Some(end) = rest.strip_prefix(b"--") {
+            return match end {
+                b"" | b"\r\n" => Ok(parts),
+                _ => Err("bytes after the last boundary".to_owned()),
+            };
+        }
+        rest = rest
+            .strip_prefix(b"\r\n")
+            .ok_or("no CRLF after a boundary")?;
+        let (part, after) = parse_part(rest)?;
+        parts.push(part);
+        rest = after
+            .strip_prefix(b"\r\n")
+            .ok_or("a part is longer than its Content-Range")?;
+    }
+}
+
+fn parse_part(rest: &[u8]) -> Result<(Part, &[u8]), String> {
+    let length = head_length(rest).ok_or("a part's head does not end")?;
+    let head = String::from_utf8_lossy(&rest[..length]);
+    let headers: Vec<_> = head
+        .trim_end_matches("\r\n")
+        .split("\r\n")
+        .map(|line| parse_field(line).ok_or_else(|| format!("field {line:?} of a part")))
+        .collect::<Result<_, _>>()?;
+    let range = first(&headers, "content-range")
+        .and_then(ContentRange::parse)
+        .filter(|range| range.first <= range.last)
+        .ok_or("a part without Content-Range")?;
+    let body = &rest[length..];
+    let bytes = usize::try_from(range.last - range.first)
+        .ok()
+        .and_then(|bytes| bytes.checked_add(1))
+        .filter(|bytes| *bytes <= body.len())
+        .ok_or("a part is cut")?;
+    let (body, after) = body.split_at(bytes);
+    let part = Part {
+        range,
+        headers,
+        body: body.to_vec(),
+    };
+    Ok((part, after))
+}
+
+fn first<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    headers
+        .iter()
+        .find(|(field, _)| field.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.as_str())
+}
+
+fn all<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
+    headers
+        .iter()
+        .filter(|(field, _)| field.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.as_str())
+        .collect()
+}

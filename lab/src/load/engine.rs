@@ -1,0 +1,327 @@
+//! The load generator's loop.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use hdrhistogram::Histogram;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use super::slot::{Expected, Failure, Progress, Slot, State};
+use super::{Errors, Latency, LoadPlan, LoadResult};
+use crate::process::pin_to_core;
+
+/// Bytes read at once from one connection.
+const BUFFER: usize = 1 << 20;
+
+/// Longest wait for events, so that time limits are looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Errors in a row, without a good answer between them, after which a load is given up.
+const HOPELESS: u64 = 1000;
+
+/// Makes the load and waits for its end.
+///
+/// Errors: the plan is empty or without end, a system call failed, or nothing but errors came back.
+pub fn run(plan: LoadPlan) -> anyhow::Result<LoadResult> {
+    anyhow::ensure!(
+        !plan.paths.is_empty() && plan.connections > 0,
+        "a load needs a path and a connection"
+    );
+    anyhow::ensure!(
+        plan.requests.is_some() || plan.seconds.is_some(),
+        "a load needs a number of requests or of seconds"
+    );
+    if let Some(core) = plan.core {
+        pin_to_core(core)?;
+    }
+    Engine::new(plan)?.run()
+}
+
+struct Engine {
+    epoll: rustix::fd::OwnedFd,
+    requests: Vec<Vec<u8>>,
+    expected: Expected,
+    slots: Vec<Slot>,
+    /// Slots that may begin a request.
+    free: Vec<usize>,
+    begun: u64,
+    began: Instant,
+    last: Instant,
+    next_source: u32,
+    errors: Errors,
+    errors_in_row: u64,
+    done: u64,
+    bytes: u64,
+    connects: u64,
+    latency: Histogram<u64>,
+    plan: LoadPlan,
+}
+
+impl Engine {
+    fn new(plan: LoadPlan) -> anyhow::Result<Engine> {
+        let now = Instant::now();
+        Ok(Engine {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?,
+            requests: plan.paths.iter().map(|path| request(&plan, path)).collect(),
+            expected: Expected {
+                status: plan.expect_status,
+                length: plan.expect_length,
+                verify: plan.verify,
+            },
+            slots: (0..plan.connections).map(|_| Slot::new(now)).collect(),
+            free: (0..plan.connections).rev().collect(),
+            begun: 0,
+            began: now,
+            last: now,
+            next_source: 0,
+            errors: Errors::default(),
+            errors_in_row: 0,
+            done: 0,
+            bytes: 0,
+            connects: 0,
+            latency: Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+                .context("the histogram's bounds")?,
+            plan,
+        })
+    }
+
+    fn run(mut self) -> anyhow::Result<LoadResult> {
+        let mut buffer = vec![0; BUFFER];
+        let mut events = Vec::with_capacity(self.plan.connections.clamp(1, 1024));
+        let mut swept = self.began;
+        loop {
+            let now = Instant::now();
+            self.begin_due(now);
+            if self.finished(now) {
+                return Ok(self.result());
+            }
+            anyhow::ensure!(
+                self.errors_in_row < HOPELESS,
+                "{HOPELESS} errors without a good answer from {}: {:?}",
+                self.plan.target,
+                self.errors
+            );
+            if now - swept > TICK {
+                self.sweep(now);
+                swept = now;
+            }
+            let timeout = Timespec::try_from(self.timeout(now)).context("a short time")?;
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("waiting for events"),
+            }
+            for event in events.drain(..) {
+                let (data, flags) = (event.data, event.flags);
+                self.event(data.u64() as usize, flags, &mut buffer);
+            }
+        }
+    }
+
+    /// Begins the requests whose time has come.
+    fn begin_due(&mut self, now: Instant) {
+        while !self.free.is_empty() && self.due(now).is_some() {
+            let due = self.due(now).unwrap_or(now);
+            let Some(slot) = self.free.pop() else { return };
+            self.slots[slot].began = due;
+            self.slots[slot].path = (self.begun % self.requests.len() as u64) as usize;
+            self.begun += 1;
+            self.begin(slot);
+        }
+    }
+
+    /// When the next request ought to have been sent, if that is now or was before.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        if self.over(now) {
+            return None;
+        }
+        match self.plan.rate {
+            None => Some(now),
+            Some(rate) => Some(self.schedule(rate)).filter(|due| *due <= now),
+        }
+    }
+
+    fn schedule(&self, rate: f64) -> Instant {
+        self.began + Duration::from_secs_f64(self.begun as f64 / rate.max(1e-3))
+    }
+
+    /// Whether no more requests are to begin. In an open loop those whose time came before the end still do.
+    fn over(&self, now: Instant) -> bool {
+        let enough = self.plan.requests.is_some_and(|most| self.begun >= most);
+        let late = self.plan.seconds.is_some_and(|seconds| {
+            let end = self.began + Duration::from_secs_f64(seconds);
+            match self.plan.rate {
+                None => now >= end,
+                Some(rate) => self.schedule(rate) >= end,
+            }
+        });
+        enough || late
+    }
+
+    fn finished(&self, now: Instant) -> bool {
+        self.over(now) && self.free.len() == self.slots.len()
+    }
+
+    fn timeout(&self, now: Instant) -> Duration {
+        match self.plan.rate {
+            Some(rate) if !self.free.is_empty() && !self.over(now) => {
+                self.schedule(rate).saturating_duration_since(now).min(TICK)
+            }
+            _ => TICK,
+        }
+    }
+
+    /// Sends the slot's request, on a new connection if it has none.
+    fn begin(&mut self, slot: usize) {
+        let outcome = match self.slots[slot].state {
+            State::Idle => self.send(slot),
+            _ => self.connect(slot),
+        };
+        if let Err(failure) = outcome {
+            self.failed(slot, failure);
+        }
+    }
+
+    fn connect(&mut self, slot: usize) -> Result<(), Failure> {
+        let source = self.source();
+        self.connects += 1;
+        let ready = self.slots[slot].connect(&self.plan.target, source)?;
+        if ready {
+            self.send(slot)?;
+        }
+        let interest = if ready {
+            epoll::EventFlags::IN
+        } else {
+            epoll::EventFlags::OUT
+        };
+        let data = epoll::EventData::new_u64(slot as u64);
+        let socket = self.slots[slot].socket.as_ref().ok_or(Failure::Connect)?;
+        epoll::add(&self.epoll, socket, data, interest).map_err(|_| Failure::Connect)
+    }
+
+    fn send(&mut self, slot: usize) -> Result<(), Failure> {
+        let path = self.slots[slot].path;
+        self.slots[slot].send(&self.requests[path])
+    }
+
+    fn source(&mut self) -> Option<Ipv4Addr> {
+        if self.plan.sources == 0 || self.plan.target.is_ipv6() {
+            return None;
+        }
+        let number = self.next_source % self.plan.sources.min(1 << 16);
+        self.next_source = self.next_source.wrapping_add(1);
+        Some(Ipv4Addr::from(0x7f01_0001 + number))
+    }
+
+    fn event(&mut self, slot: usize, flags: epoll::EventFlags, buffer: &mut [u8]) {
+        let outcome = match self.slots[slot].state {
+            State::Absent => return,
+            State::Connecting if flags.contains(epoll::EventFlags::OUT) => self.connected(slot),
+            State::Connecting => Err(Failure::Connect),
+            _ => self.receive(slot, buffer),
+        };
+        if let Err(failure) = outcome {
+            self.failed(slot, failure);
+        }
+    }
+
+    fn connected(&mut self, slot: usize) -> Result<(), Failure> {
+        self.send(slot)?;
+        let data = epoll::EventData::new_u64(slot as u64);
+        let socket = self.slots[slot].socket.as_ref().ok_or(Failure::Connect)?;
+        epoll::modify(&self.epoll, socket, data, epoll::EventFlags::IN)
+            .map_err(|_| Failure::Connect)
+    }
+
+    fn receive(&mut self, slot: usize, buffer: &mut [u8]) -> Result<(), Failure> {
+        let Progress::Whole { length, close } = self.slots[slot].receive(buffer, &self.expected)?
+        else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.slots[slot].began);
+        self.latency
+            .saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.last = now;
+        self.done += 1;
+        self.errors_in_row = 0;
+        self.bytes += length;
+        self.slots[slot].good += 1;
+        if close || !self.plan.keepalive {
+            self.slots[slot].close();
+        }
+        self.free.push(slot);
+        // In a closed loop the next request goes out at once, while the connection is in the caches.
+        self.begin_due(now);
+        Ok(())
+    }
+
+    fn failed(&mut self, slot: usize, failure: Failure) {
+        let was_busy = self.slots[slot].busy();
+        let connecting = self.slots[slot].state == State::Absent;
+        self.slots[slot].close();
+        if failure == Failure::Stale {
+            // An idle connection that ends is no error, and neither is its end under a request: that one goes out again.
+            if was_busy || connecting {
+                self.begin(slot);
+            }
+            return;
+        }
+        self.count(failure);
+        self.last = Instant::now();
+        self.free.push(slot);
+    }
+
+    fn count(&mut self, failure: Failure) {
+        self.errors_in_row += 1;
+        let errors = &mut self.errors;
+        let counter = match failure {
+            Failure::Connect => &mut errors.connect,
+            Failure::Closed | Failure::Stale => &mut errors.closed,
+            Failure::Timeout => &mut errors.timeout,
+            Failure::Status => &mut errors.status,
+            Failure::Length => &mut errors.length,
+            Failure::Malformed => &mut errors.malformed,
+            Failure::Content => &mut errors.content,
+        };
+        *counter += 1;
+    }
+
+    /// Gives up requests that take too long.
+    fn sweep(&mut self, now: Instant) {
+        let limit = Duration::from_secs_f64(self.plan.timeout_seconds);
+        for slot in 0..self.slots.len() {
+            let one = &self.slots[slot];
+            if one.busy() && now.saturating_duration_since(one.began) > limit {
+                self.failed(slot, Failure::Timeout);
+            }
+        }
+    }
+
+    fn result(self) -> LoadResult {
+        let good = || self.slots.iter().map(|slot| slot.good);
+        LoadResult {
+            requests: self.done,
+            errors: self.errors,
+            bytes: self.bytes,
+            seconds: (self.last - self.began).as_secs_f64(),
+            connects: self.connects,
+            latency: Latency::of(&self.latency),
+            per_connection: (good().min().unwrap_or(0), good().max().unwrap_or(0)),
+        }
+    }
+}
+
+fn request(plan: &LoadPlan, path: &str) -> Vec<u8> {
+    let mut request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", plan.host);
+    for (name, value) in &plan.headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if !plan.keepalive {
+        request.push_str("Connection: close\r\n");
+    }
+    request.push_str("\r\n");
+    request.into_bytes()
+}

@@ -1,0 +1,278 @@
+//! One of the load generator's connections: its socket and how far its answer is.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
+};
+
+use super::head::{Parsed, parse};
+use crate::offset;
+
+/// Bytes that are read at once while a head is awaited.
+const HEAD_READ: usize = 16 << 10;
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// No socket.
+    Absent,
+    /// Its request goes out when the socket can be written.
+    Connecting,
+    /// Has a socket and nothing to do.
+    Idle,
+    /// The request is out.
+    Head,
+    /// So many bytes of the body are missing.
+    Body { length: u64, left: u64, close: bool },
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    Connect,
+    Closed,
+    /// Closed before any byte of the answer, on a connection that had answered before: to be sent again.
+    Stale,
+    Timeout,
+    Status,
+    Length,
+    Malformed,
+    Content,
+}
+
+/// What reading brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    Waiting,
+    /// The answer is whole; `close` says that the server will close.
+    Whole {
+        length: u64,
+        close: bool,
+    },
+}
+
+/// What an answer must be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) status: u16,
+    pub(super) length: Option<u64>,
+    pub(super) verify: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) socket: Option<OwnedFd>,
+    pub(super) state: State,
+    /// When the request was or ought to be sent.
+    pub(super) began: Instant,
+    pub(super) path: usize,
+    /// Answers on the present socket, and in all.
+    pub(super) answered: u64,
+    pub(super) good: u64,
+    /// A head that came in pieces.
+    partial: Vec<u8>,
+}
+
+impl Slot {
+    pub(super) fn new(now: Instant) -> Slot {
+        Slot {
+            socket: None,
+            state: State::Absent,
+            began: now,
+            path: 0,
+            answered: 0,
+            good: 0,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Begins to connect; true if the socket can be written already.
+    pub(super) fn connect(
+        &mut self,
+        target: &SocketAddr,
+        source: Option<Ipv4Addr>,
+    ) -> Result<bool, Failure> {
+        let family = match target {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+            .map_err(|_| Failure::Connect)?;
+        if let Some(source) = source {
+            let source = SocketAddr::new(IpAddr::V4(source), 0);
+            net::bind(&socket, &source).map_err(|_| Failure::Connect)?;
+        }
+        // Requests are one write each; a refusal costs only time.
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        let ready = match net::connect(&socket, target) {
+            Ok(()) => true,
+            Err(Errno::INPROGRESS) => false,
+            Err(_) => return Err(Failure::Connect),
+        };
+        self.socket = Some(socket);
+        self.state = State::Connecting;
+        self.answered = 0;
+        Ok(ready)
+    }
+
+    /// Sends the request; the socket's buffer always has room for one.
+    pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        let socket = self.socket.as_ref().ok_or(Failure::Connect)?;
+        self.partial.clear();
+        match net::send(socket, request, SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == request.len() => {
+                self.state = State::Head;
+                Ok(())
+            }
+            _ if self.state == State::Connecting => Err(Failure::Connect),
+            _ => Err(self.cut()),
+        }
+    }
+
+    /// Reads what has come, a bounded amount of it.
+    pub(super) fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        match self.state {
+            State::Head => self.receive_head(buffer, expected),
+            State::Body { .. } => self.receive_body(buffer, expected),
+            // Nothing may come now; most likely it is the end.
+            _ => Err(Failure::Stale),
+        }
+    }
+
+    fn receive_head(
+        &mut self,
+        buffer: &mut [u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        let Some(count) = self.read(&mut buffer[..HEAD_READ], RecvFlags::empty())? else {
+            return Ok(Progress::Waiting);
+        };
+        let joined;
+        let bytes = if self.partial.is_empty() {
+            &buffer[..count]
+        } else {
+            self.partial.extend_from_slice(&buffer[..count]);
+            joined = std::mem::take(&mut self.partial);
+            &joined[..]
+        };
+        let head = match parse(bytes) {
+            Parsed::Whole(head) => head,
+            Parsed::Malformed => return Err(Failure::Malformed),
+            Parsed::Partial => {
+                self.partial = bytes.to_vec();
+                return Ok(Progress::Waiting);
+            }
+        };
+        if head.status != expected.status {
+            return Err(Failure::Status);
+        }
+        if expected.length.is_some_and(|length| length != head.length) {
+            return Err(Failure::Length);
+        }
+        let body = &bytes[head.end..];
+        let left = head
+            .length
+            .checked_sub(body.len() as u64)
+            .ok_or(Failure::Length)?;
+        if expected.verify && offset::verify_offset(0, body).is_err() {
+            return Err(Failure::Content);
+        }
+        self.state = State::Body {
+            length: head.length,
+            left,
+            close: head.close,
+        };
+        Ok(self.progress())
+    }
+
+    fn receive_body(
+        &mut self,
+        buffer: &mut [u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        let State::Body {
+            length,
+            left,
+            close,
+        } = self.state
+        else {
+            return Ok(Progress::Waiting);
+        };
+        let most = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        // On TCP, TRUNC drops the bytes inside the kernel and saves the copy.
+        let flags = match expected.verify {
+            true => RecvFlags::empty(),
+            false => RecvFlags::TRUNC,
+        };
+        let Some(count) = self.read(&mut buffer[..most], flags)? else {
+            return Ok(Progress::Waiting);
+        };
+        if expected.verify && offset::verify_offset(length - left, &buffer[..count]).is_err() {
+            return Err(Failure::Content);
+        }
+        let left = left.saturating_sub(count as u64);
+        self.state = State::Body {
+            length,
+            left,
+            close,
+        };
+        Ok(self.progress())
+    }
+
+    fn progress(&mut self) -> Progress {
+        match self.state {
+            State::Body {
+                length,
+                left: 0,
+                close,
+            } => {
+                self.state = State::Idle;
+                self.answered += 1;
+                Progress::Whole { length, close }
+            }
+            _ => Progress::Waiting,
+        }
+    }
+
+    /// Reads; `None` when nothing is there.
+    fn read(&self, buffer: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Failure> {
+        let socket = self.socket.as_ref().ok_or(Failure::Closed)?;
+        match net::recv(socket.as_fd(), buffer, flags) {
+            Ok((_, 0)) => Err(self.cut()),
+            Ok((_, count)) => Ok(Some(count)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(_) => Err(self.cut()),
+        }
+    }
+
+    fn cut(&self) -> Failure {
+        let untouched = matches!(self.state, State::Head | State::Idle) && self.partial.is_empty();
+        match untouched && self.answered > 0 {
+            true => Failure::Stale,
+            false => Failure::Closed,
+        }
+    }
+
+    /// Closes the socket.
+    pub(super) fn close(&mut self) {
+        self.socket = None;
+        self.state = State::Absent;
+        self.partial.clear();
+    }
+
+    /// Whether a request is on its way.
+    pub(super) fn busy(&self) -> bool {
+        !matches!(self.state, State::Absent | State::Idle)
+    }
+}

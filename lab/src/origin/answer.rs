@@ -1,0 +1,497 @@
+//! Decides the answer to a request: representation, conditions, ranges, fields. No I/O.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use super::fault::{BrokenHead, Fault};
+use super::record::Seen;
+use super::resource::{Content, Framing, Modified, Resource, Tag};
+
+/// A part of a body.
+#[derive(Debug)]
+pub(super) enum Segment {
+    Literal(Bytes),
+    Piece {
+        content: Content,
+        first: u64,
+        length: u64,
+    },
+}
+
+impl Segment {
+    fn length(&self) -> u64 {
+        match self {
+            Segment::Literal(bytes) => bytes.len() as u64,
+            Segment::Piece { length, .. } => *length,
+        }
+    }
+}
+
+/// A response, ready to be rendered and sent.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) framing: Framing,
+    pub(super) segments: Vec<Segment>,
+    version: u32,
+}
+
+impl Answer {
+    pub(super) fn length(&self) -> u64 {
+        self.segments.iter().map(Segment::length).sum()
+    }
+
+    /// Fills `buffer` from the body's byte `position` on.
+    pub(super) fn read(&self, position: u64, buffer: &mut [u8]) {
+        let (mut begin, mut done) = (0, 0);
+        for segment in &self.segments {
+            let end = begin + segment.length();
+            let at = position + done as u64;
+            if at < end && done < buffer.len() {
+                let inside = at - begin;
+                let count = ((end - at) as usize).min(buffer.len() - done);
+                let target = &mut buffer[done..done + count];
+                match segment {
+                    Segment::Literal(bytes) => {
+                        target.copy_from_slice(&bytes[inside as usize..inside as usize + count]);
+                    }
+                    Segment::Piece { content, first, .. } => {
+                        content.read(self.version, first + inside, target);
+                    }
+                }
+                done += count;
+            }
+            begin = end;
+        }
+    }
+
+    pub(super) fn render(&self) -> Vec<u8> {
+        render_head(self.status, &self.headers)
+    }
+}
+
+/// A response head as bytes.
+pub(super) fn render_head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
+    let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+    for (name, value) in headers {
+        head.push_str(name);
+        head.push_str(": ");
+        head.push_str(value);
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// The chosen representation of a resource.
+struct Chosen<'a> {
+    content: &'a Content,
+    coding: Option<&'a str>,
+    tag: Option<String>,
+    modified: Option<String>,
+}
+
+/// Decides the answer. `close` says that the connection ends after it.
+pub(super) fn answer(resource: &Resource, seen: &Seen, faults: &[Fault], close: bool) -> Answer {
+    let chosen = choose(resource, seen);
+    let mut answer = Answer {
+        status: resource.status,
+        headers: vec![("Date".to_owned(), http_date(SystemTime::now()))],
+        framing: framing(resource, faults),
+        segments: Vec::new(),
+        version: resource.version,
+    };
+    describe(&mut answer, resource, &chosen);
+    let ok = resource.status == 200;
+    match precondition(resource, seen, &chosen).filter(|_| ok) {
+        Some(status) => answer.status = status,
+        None if ok => fill(&mut answer, resource, seen, &chosen, faults),
+        None => answer.segments = whole(chosen.content),
+    }
+    apply_range_faults(&mut answer, faults);
+    frame(&mut answer, resource, faults, close);
+    answer
+}
+
+fn choose<'a>(resource: &'a Resource, seen: &Seen) -> Chosen<'a> {
+    let accepted = seen.header("accept-encoding").unwrap_or("");
+    let found = resource
+        .encodings
+        .iter()
+        .find(|(coding, _)| accepts(accepted, coding));
+    let (content, coding) = match found {
+        Some((coding, content)) => (content, Some(coding.as_str())),
+        None => (&resource.content, None),
+    };
+    let opaque = format!(
+        "\"v{}-{}{}{}\"",
+        resource.version,
+        content.length(),
+        if coding.is_some() { "-" } else { "" },
+        coding.unwrap_or("")
+    );
+    let tag = match &resource.tag {
+        Tag::Strong => Some(opaque),
+        Tag::Weak => Some(format!("W/{opaque}")),
+        Tag::None => None,
+        Tag::Fixed(value) => Some(value.clone()),
+    };
+    let modified = match &resource.modified {
+        Modified::Version => Some(version_date(resource.version)),
+        Modified::None => None,
+        Modified::Fixed(value) => Some(value.clone()),
+    };
+    Chosen {
+        content,
+        coding,
+        tag,
+        modified,
+    }
+}
+
+fn accepts(accepted: &str, coding: &str) -> bool {
+    accepted.split(',').any(|item| {
+        let mut parts = item.split(';');
+        let name = parts.next().unwrap_or("").trim();
+        let refused = parts.any(|part| matches!(part.trim(), "q=0" | "q=0.0" | "q=0.00"));
+        name.eq_ignore_ascii_case(coding) && !refused
+    })
+}
+
+fn describe(answer: &mut Answer, resource: &Resource, chosen: &Chosen<'_>) {
+    let mut add = |name: &str, value: &str| answer.headers.push((name.into(), value.into()));
+    for (name, value) in &resource.headers {
+        add(name, value);
+    }
+    if let Some(tag) = &chosen.tag {
+        add("ETag", tag);
+    }
+    if let Some(modified) = &chosen.modified {
+        add("Last-Modified", modified);
+    }
+    if !resource.encodings.is_empty() {
+        add("Vary", "Accept-Encoding");
+    }
+    if let Some(coding) = chosen.coding {
+        add("Content-Encoding", coding);
+    }
+    if resource.ranges {
+        add("Accept-Ranges", "bytes");
+    }
+    if resource.headers.iter().any(|(name, _)| name == "Date") {
+        answer.headers.remove(0);
+    }
+}
+
+/// RFC 9110, 13.2.2, without If-Unmodified-Since.
+fn precondition(resource: &Resource, seen: &Seen, chosen: &Chosen<'_>) -> Option<u16> {
+    if !resource.conditional {
+        return None;
+    }
+    let matches = |list: &str| {
+        list.trim() == "*"
+            || chosen.tag.as_deref().is_some_and(|tag| {
+                list.split(',')
+                    .any(|item| weak_part(item.trim()) == weak_part(tag))
+            })
+    };
+    if seen.header("if-match").is_some_and(|list| !matches(list)) {
+        return Some(412);
+    }
+    match seen.header("if-none-match") {
+        Some(list) => matches(list).then_some(304),
+        None => seen
+            .header("if-modified-since")
+            .filter(|date| chosen.modified.as_deref() == Some(date.trim()))
+            .map(|_| 304),
+    }
+}
+
+fn weak_part(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+/// Chooses between the whole, a range, several ranges and 416.
+fn fill(
+    answer: &mut Answer,
+    resource: &Resource,
+    seen: &Seen,
+    chosen: &Chosen<'_>,
+    faults: &[Fault],
+) {
+    let length = chosen.content.length();
+    let asked = seen
+        .header("range")
+        .filter(|_| resource.ranges && if_range_holds(resource, seen, chosen))
+        .and_then(parse_ranges);
+    let Some(asked) = asked.filter(|list| list.len() == 1 || resource.multiple_ranges) else {
+        answer.segments = whole(chosen.content);
+        return;
+    };
+    let ranges: Vec<(u64, u64)> = asked
+        .iter()
+        .filter_map(|range| range.resolve(length))
+        .map(|range| bend(range, length, faults))
+        .collect();
+    match ranges[..] {
+        [] => {
+            answer.status = 416;
+            answer
+                .headers
+                .push(("Content-Range".into(), format!("bytes */{length}")));
+        }
+        [(first, last)] => {
+            answer.status = 206;
+            let value = format!("bytes {first}-{last}/{length}");
+            answer.headers.push(("Content-Range".into(), value));
+            answer.segments = vec![piece(chosen.content, first, last)];
+        }
+        _ => multipart(answer, chosen.content, &ranges),
+    }
+}
+
+/// RFC 9110, 13.1.5: a strong entity tag, or the exact date.
+fn if_range_holds(resource: &Resource, seen: &Seen, chosen: &Chosen<'_>) -> bool {
+    match seen.header("if-range").map(str::trim) {
+        None => true,
+        Some(_) if !resource.conditional => true,
+        Some(tag) if tag.contains('"') => {
+            !tag.starts_with("W/") && chosen.tag.as_deref() == Some(tag)
+        }
+        Some(date) => chosen.modified.as_deref() == Some(date),
+    }
+}
+
+fn bend((first, last): (u64, u64), length: u64, faults: &[Fault]) -> (u64, u64) {
+    let (mut first, mut last) = (first, last);
+    for fault in faults {
+        match fault {
+            Fault::ShiftRange(by) => {
+                first = first.saturating_add_signed(*by).min(length - 1);
+                last = last.saturating_add_signed(*by).clamp(first, length - 1);
+            }
+            Fault::ShortRange(bytes) => last = last.min(first + bytes.saturating_sub(1)),
+            _ => {}
+        }
+    }
+    (first, last)
+}
+
+fn whole(content: &Content) -> Vec<Segment> {
+    match content.length() {
+        0 => Vec::new(),
+        length => vec![piece(content, 0, length - 1)],
+    }
+}
+
+fn piece(content: &Content, first: u64, last: u64) -> Segment {
+    Segment::Piece {
+        content: content.clone(),
+        first,
+        length: last - first + 1,
+    }
+}
+
+const BOUNDARY: &str = "lab-boundary-3d6b6a416f9b5";
+
+fn multipart(answer: &mut Answer, content: &Content, ranges: &[(u64, u64)]) {
+    let length = content.length();
+    answer.status = 206;
+    answer.headers.push((
+        "Content-Type".into(),
+        format!("multipart/byteranges; boundary={BOUNDARY}"),
+    ));
+    for (first, last) in ranges {
+        let head =
+            format!("\r\n--{BOUNDARY}\r\nContent-Range: bytes {first}-{last}/{length}\r\n\r\n");
+        answer.segments.push(Segment::Literal(head.into()));
+        answer.segments.push(piece(content, *first, *last));
+    }
+    let end = format!("\r\n--{BOUNDARY}--\r\n");
+    answer.segments.push(Segment::Literal(end.into()));
+}
+
+fn apply_range_faults(answer: &mut Answer, faults: &[Fault]) {
+    for fault in faults {
+        match fault {
+            Fault::Unsatisfiable if answer.status == 206 => {
+                answer.status = 416;
+                answer.segments.clear();
+                drop_field(answer, "Content-Range");
+            }
+            Fault::NoContentRange => drop_field(answer, "Content-Range"),
+            Fault::ContentRange(value) => {
+                drop_field(answer, "Content-Range");
+                answer.headers.push(("Content-Range".into(), value.clone()));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn drop_field(answer: &mut Answer, name: &str) {
+    answer.headers.retain(|(field, _)| field != name);
+}
+
+fn framing(resource: &Resource, faults: &[Fault]) -> Framing {
+    let chunked = faults.iter().any(|fault| {
+        matches!(
+            fault,
+            Fault::Chunk(_) | Fault::Head(BrokenHead::LengthAndChunked)
+        )
+    });
+    match resource.framing {
+        Framing::Length if chunked => Framing::Chunked(64 << 10),
+        Framing::Length if !resource.trailers.is_empty() => Framing::Chunked(64 << 10),
+        framing => framing,
+    }
+}
+
+fn frame(answer: &mut Answer, resource: &Resource, faults: &[Fault], close: bool) {
+    let mut length = answer.length();
+    for fault in faults {
+        if let Fault::LengthTooLong(more) = fault {
+            length += more;
+        }
+    }
+    match answer.framing {
+        _ if answer.status == 304 => {}
+        Framing::Length => answer
+            .headers
+            .push(("Content-Length".into(), length.to_string())),
+        Framing::Chunked(_) => {
+            for (name, _) in &resource.trailers {
+                answer.headers.push(("Trailer".into(), name.clone()));
+            }
+            answer
+                .headers
+                .push(("Transfer-Encoding".into(), "chunked".into()));
+        }
+        Framing::Close => {}
+    }
+    if close {
+        answer.headers.push(("Connection".into(), "close".into()));
+    }
+}
+
+/// One range of a Range field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    From(u64, Option<u64>),
+    Suffix(u64),
+}
+
+impl Asked {
+    fn resolve(self, length: u64) -> Option<(u64, u64)> {
+        match self {
+            Asked::From(first, last) if first < length => {
+                Some((first, last.unwrap_or(u64::MAX).min(length - 1)))
+            }
+            Asked::Suffix(count) if count > 0 && length > 0 => {
+                Some((length.saturating_sub(count), length - 1))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn parse_ranges(value: &str) -> Option<Vec<Asked>> {
+    let list = value.trim().strip_prefix("bytes=")?;
+    let parsed: Option<Vec<Asked>> = list
+        .split(',')
+        .map(|item| {
+            let (first, last) = item.trim().split_once('-')?;
+            match (first, last) {
+                ("", count) => Some(Asked::Suffix(count.parse().ok()?)),
+                (first, "") => Some(Asked::From(first.parse().ok()?, None)),
+                (first, last) => {
+                    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+                    (first <= last).then_some(Asked::From(first, Some(last)))
+                }
+            }
+        })
+        .collect();
+    parsed.filter(|list| !list.is_empty())
+}
+
+/// A date in January 2026 for each version, and its fields' common form (RFC 9110, 5.6.7).
+fn version_date(version: u32) -> String {
+    const FIRST_OF_2026: u64 = 1_767_225_600;
+    let days = u64::from(version % 31);
+    http_date(UNIX_EPOCH + Duration::from_secs(FIRST_OF_2026 + days * 86_400))
+}
+
+/// IMF-fixdate (RFC 9110, 5.6.7).
+pub(crate) fn http_date(time: SystemTime) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of year 0, so that leap days end a year.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12;
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    format!(
+        "{}, {day:02} {} {year} {:02}:{:02}:{:02} GMT",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize],
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        103 => "Early Hints",
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        404 => "Not Found",
+        412 => "Precondition Failed",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        426 => "Upgrade Required",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        _ => "Status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |seconds| http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(at(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");
+        assert_eq!(version_date(0), "Thu, 01 Jan 2026 00:00:00 GMT");
+    }
+
+    #[test]
+    fn ranges_of_all_forms_are_read() {
+        let all = parse_ranges("bytes=0-9, 5-, -3").expect("three ranges");
+        let resolved: Vec<_> = all.iter().map(|range| range.resolve(20)).collect();
+        assert_eq!(resolved, [Some((0, 9)), Some((5, 19)), Some((17, 19))]);
+        assert_eq!(parse_ranges("bytes=9-5"), None);
+        assert_eq!(parse_ranges("lines=0-5"), None);
+        assert_eq!(Asked::From(20, None).resolve(20), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! A gate holds bodies or heads at a chosen place until the test lets them go, so that tests need no sleeps.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+
+/// Holds what passes it at a limit, counted in bytes from where the gated thing begins. Clones share one gate.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+    opened: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: u64,
+    held: usize,
+    furthest: u64,
+}
+
+impl Gate {
+    /// A gate that lets `limit` bytes of each body through and holds there; with 0, nothing.
+    pub fn at(limit: u64) -> Gate {
+        Gate {
+            inner: Arc::new(Inner {
+                state: Mutex::new(State {
+                    limit,
+                    held: 0,
+                    furthest: 0,
+                }),
+                changed: Condvar::new(),
+                opened: Notify::new(),
+            }),
+        }
+    }
+
+    /// A gate that holds from the beginning.
+    pub fn closed() -> Gate {
+        Gate::at(0)
+    }
+
+    /// Opens the gate for good.
+    pub fn release(&self) {
+        self.advance_to(u64::MAX);
+    }
+
+    /// Moves the limit to `limit` bytes. A limit below what has passed holds only what comes later.
+    pub fn advance_to(&self, limit: u64) {
+        self.inner.state.lock().limit = limit;
+        self.inner.opened.notify_waiters();
+    }
+
+    /// How many bodies or heads are held at this moment.
+    pub fn held(&self) -> usize {
+        self.inner.state.lock().held
+    }
+
+    /// Waits until `count` or more are held at once; false if that did not happen within `timeout`.
+    pub fn wait_held(&self, count: usize, timeout: Duration) -> bool {
+        self.wait(timeout, |state| state.held >= count)
+    }
+
+    /// Waits until some body has got `bytes` far through this gate; false if none did within `timeout`.
+    pub fn wait_passed(&self, bytes: u64, timeout: Duration) -> bool {
+        self.wait(timeout, |state| state.furthest >= bytes)
+    }
+
+    fn wait(&self, timeout: Duration, holds: impl Fn(&State) -> bool) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.inner.state.lock();
+        while !holds(&state) {
+            if self
+                .inner
+                .changed
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
+                return holds(&state);
+            }
+        }
+        true
+    }
+
+    /// Waits until a byte after the first `position` may pass; says how many may.
+    pub(super) async fn pass(&self, position: u64) -> u64 {
+        let mut held = None;
+        loop {
+            let opened = self.inner.opened.notified();
+            tokio::pin!(opened);
+            opened.as_mut().enable();
+            let limit = self.inner.state.lock().limit;
+            if limit > position {
+                return limit - position;
+            }
+            held.get_or_insert_with(|| Held::new(&self.inner));
+            opened.await;
+        }
+    }
+
+    pub(super) fn passed(&self, position: u64) {
+        let mut state = self.inner.state.lock();
+        state.furthest = state.furthest.max(position);
+        self.inner.changed.notify_all();
+    }
+}
+
+/// Counts one that waits, also when its connection goes away meanwhile.
+struct Held<'a>(&'a Inner);
+
+impl<'a> Held<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        inner.state.lock().held += 1;
+        inner.changed.notify_all();
+        Held(inner)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().held -= 1;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,287 @@
+//! The origin's listening socket, which can be closed and opened again on the same port, and the life of a connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::exchange::{Exchange, seen};
+use super::fault::Ending;
+use super::record::{Connection, Outcome, Seen};
+use super::wire::{Stop, Wire};
+use super::{Accept, Shared};
+
+const BACKLOG: i32 = 4096;
+
+/// How long the closing of a listening socket is waited for.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The listening socket, or the one that keeps its port while connections are refused.
+#[derive(Debug)]
+pub(super) struct Door {
+    address: SocketAddr,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open {
+        task: AbortHandle,
+        closed: mpsc::Receiver<()>,
+    },
+    Closed(Socket),
+    Lost,
+}
+
+/// Fields drop in order: the other end of `_closed` learns of the end after the socket is gone.
+struct Listening {
+    listener: TcpListener,
+    _closed: mpsc::Sender<()>,
+}
+
+impl Door {
+    pub(super) fn open(
+        address: SocketAddr,
+        handle: &Handle,
+        shared: Arc<Shared>,
+    ) -> anyhow::Result<Door> {
+        let socket = bound(address)?;
+        let address = socket
+            .local_addr()?
+            .as_socket()
+            .context("a TCP socket has an address")?;
+        let state = listen(socket, handle, shared)?;
+        Ok(Door { address, state })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn close(&mut self, handle: &Handle) -> anyhow::Result<()> {
+        let _runtime = handle.enter();
+        if let State::Open { task, closed } = &self.state {
+            task.abort();
+            let ended = closed.recv_timeout(CLOSE_TIMEOUT);
+            anyhow::ensure!(
+                ended == Err(mpsc::RecvTimeoutError::Disconnected),
+                "the origin's listener did not end"
+            );
+            self.state = State::Lost;
+            self.state = State::Closed(bound(self.address)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn reopen(&mut self, handle: &Handle, shared: Arc<Shared>) -> anyhow::Result<()> {
+        let socket = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Closed(socket) => socket,
+            State::Lost => bound(self.address)?,
+            open @ State::Open { .. } => {
+                self.state = open;
+                return Ok(());
+            }
+        };
+        self.state = listen(socket, handle, shared)?;
+        Ok(())
+    }
+}
+
+fn bound(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn listen(socket: Socket, handle: &Handle, shared: Arc<Shared>) -> anyhow::Result<State> {
+    socket.listen(BACKLOG)?;
+    let _runtime = handle.enter();
+    let (ended, closed) = mpsc::channel();
+    let listening = Listening {
+        listener: TcpListener::from_std(socket.into())?,
+        _closed: ended,
+    };
+    let task = handle.spawn(accept(listening, shared)).abort_handle();
+    Ok(State::Open { task, closed })
+}
+
+async fn accept(listening: Listening, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, peer)) = listening.listener.accept().await else {
+            // Out of descriptors, most likely: others must end first.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let id = shared.number_connection();
+        shared.recorder.accepted(Connection {
+            id,
+            peer,
+            at: Instant::now(),
+            requests: 0,
+            received: Vec::new(),
+            malformed: false,
+            closed: false,
+        });
+        let mut open = shared.open.lock();
+        let task = tokio::spawn(connection(stream, id, shared.clone()));
+        open.insert(id, task.abort_handle());
+    }
+}
+
+/// Takes a connection off the list of open ones, however its task ends.
+struct Listed {
+    id: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.shared.open.lock().remove(&self.id);
+        self.shared
+            .recorder
+            .connection(self.id, |connection| connection.closed = true);
+    }
+}
+
+async fn connection(stream: TcpStream, id: u64, shared: Arc<Shared>) {
+    let _listed = Listed {
+        id,
+        shared: shared.clone(),
+    };
+    tune(&stream, &shared);
+    let mut wire = Wire::new(stream, id, shared.recorder.clone());
+    let accept = shared.rules.lock().accept;
+    let ending = match accept {
+        Accept::Ignore => {
+            wire.until_gone().await;
+            Ending::Fin
+        }
+        Accept::End(ending) => ending,
+        Accept::Serve => serve(&mut wire, id, &shared).await,
+    };
+    wire.end(ending).await;
+}
+
+/// The kernel's defaults are good enough where it refuses.
+fn tune(stream: &TcpStream, shared: &Shared) {
+    let _ = stream.set_nodelay(true);
+    let socket = SockRef::from(stream);
+    if let Some(size) = shared.send_buffer {
+        let _ = socket.set_send_buffer_size(size);
+    }
+    if let Some(size) = shared.receive_buffer {
+        let _ = socket.set_recv_buffer_size(size);
+    }
+}
+
+/// Answers requests until the connection is to end; says how.
+async fn serve(wire: &mut Wire, id: u64, shared: &Shared) -> Ending {
+    let mut served = 0;
+    loop {
+        let idle = shared.rules.lock().idle_timeout;
+        let head = match wire.read_head(idle).await {
+            Ok(Some(head)) => head,
+            Ok(None) | Err(Stop::Aborted | Stop::Faulted(_)) => return Ending::Fin,
+            Err(Stop::Malformed) => {
+                shared.recorder.connection(id, |one| one.malformed = true);
+                let refusal =
+                    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                let _ = wire.write(refusal).await;
+                return Ending::Fin;
+            }
+        };
+        let seen = shared.recorder.requested(seen(head, id, served));
+        shared.recorder.connection(id, |one| one.requests += 1);
+        served += 1;
+        let mut pending = Pending {
+            id: seen.id,
+            shared,
+            outcome: Outcome::Aborted,
+        };
+        match exchange(wire, &seen, shared, served).await {
+            Ok(true) => pending.outcome = Outcome::Sent,
+            Ok(false) => {
+                pending.outcome = Outcome::Sent;
+                return Ending::Fin;
+            }
+            Err(Stop::Aborted | Stop::Malformed) => return Ending::Fin,
+            Err(Stop::Faulted(ending)) => {
+                pending.outcome = Outcome::Faulted;
+                return ending;
+            }
+        }
+    }
+}
+
+/// Writes down how an exchange ended, also when its task is cut.
+struct Pending<'a> {
+    id: u64,
+    shared: &'a Shared,
+    outcome: Outcome,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let outcome = self.outcome;
+        self.shared
+            .recorder
+            .request(self.id, |seen| seen.outcome = outcome);
+    }
+}
+
+async fn exchange(
+    wire: &mut Wire,
+    seen: &Seen,
+    shared: &Shared,
+    served: u64,
+) -> Result<bool, Stop> {
+    let mut resource = shared.find(&seen.target);
+    while let Some(choose) = resource.dynamic.take() {
+        resource = choose(seen);
+    }
+    let rules = shared.rules.lock().clone();
+    let faults: Vec<_> = resource
+        .faults
+        .iter()
+        .filter_map(|armed| armed.fire(seen.nth_on_connection > 0))
+        .collect();
+    wire.drip = faults.iter().find_map(|fault| match fault {
+        super::Fault::Drip { bytes, every } => Some((*bytes, *every)),
+        _ => None,
+    });
+    let close = resource.close
+        || resource.framing == super::Framing::Close
+        || !rules.keepalive
+        || rules.max_requests.is_some_and(|most| served >= most)
+        || !wants_keepalive(seen);
+    let exchange = Exchange {
+        wire,
+        recorder: &shared.recorder,
+        seen,
+        resource,
+        faults,
+        close,
+    };
+    let goes_on = exchange.run().await?;
+    Ok(goes_on && rules.max_requests_silent.is_none_or(|most| served < most))
+}
+
+fn wants_keepalive(seen: &Seen) -> bool {
+    let connection = seen.header("connection").unwrap_or("").to_ascii_lowercase();
+    match seen.minor_version {
+        0 => connection.contains("keep-alive"),
+        _ => !connection.contains("close"),
+    }
+}

@@ -1,0 +1,268 @@
+//! One connection of the origin as a wire: reading heads and bodies, writing at a rate, noticing that the peer is gone.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::fault::Ending;
+use super::record::{RECEIVED_KEPT, Recorder};
+
+/// Bytes of a head that are read before it counts as malformed.
+const HEAD_MAX: usize = 1 << 20;
+
+/// How long a closed connection waits for the other side to close too.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Why work on a connection ends.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The other side went away.
+    Aborted,
+    /// A fault says so.
+    Faulted(Ending),
+    /// What came is no HTTP request.
+    Malformed,
+}
+
+impl From<io::Error> for Stop {
+    fn from(_: io::Error) -> Stop {
+        Stop::Aborted
+    }
+}
+
+/// A request head, unparsed pieces of which come with it.
+pub(super) struct Head {
+    pub(super) raw: Vec<u8>,
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) minor_version: u8,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+pub(super) struct Wire {
+    stream: TcpStream,
+    unread: BytesMut,
+    id: u64,
+    recorder: Recorder,
+    /// Pieces and pauses of a dripping answer.
+    pub(super) drip: Option<(usize, Duration)>,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream, id: u64, recorder: Recorder) -> Wire {
+        Wire {
+            stream,
+            unread: BytesMut::new(),
+            id,
+            recorder,
+            drip: None,
+        }
+    }
+
+    /// The next request's head; `None` when the other side closed, or was idle for too long.
+    pub(super) async fn read_head(&mut self, idle: Option<Duration>) -> Result<Option<Head>, Stop> {
+        loop {
+            if let Some(head) = self.parse_head()? {
+                return Ok(Some(head));
+            }
+            if self.unread.len() > HEAD_MAX {
+                return Err(Stop::Malformed);
+            }
+            let read = match idle.filter(|_| self.unread.is_empty()) {
+                Some(idle) => match timeout(idle, self.fill()).await {
+                    Ok(read) => read?,
+                    Err(_) => return Ok(None),
+                },
+                None => self.fill().await?,
+            };
+            if read == 0 {
+                return match self.unread.is_empty() {
+                    true => Ok(None),
+                    false => Err(Stop::Malformed),
+                };
+            }
+        }
+    }
+
+    fn parse_head(&mut self) -> Result<Option<Head>, Stop> {
+        let mut fields = vec![httparse::EMPTY_HEADER; 512];
+        let mut request = httparse::Request::new(&mut fields);
+        let length = match request.parse(&self.unread) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(_) => return Err(Stop::Malformed),
+        };
+        let head = Head {
+            raw: self.unread[..length].to_vec(),
+            method: request.method.unwrap_or_default().to_owned(),
+            target: request.path.unwrap_or_default().to_owned(),
+            minor_version: request.version.unwrap_or(1),
+            headers: request
+                .headers
+                .iter()
+                .map(|field| {
+                    let value = String::from_utf8_lossy(field.value).into_owned();
+                    (field.name.to_owned(), value)
+                })
+                .collect(),
+        };
+        self.unread.advance(length);
+        Ok(Some(head))
+    }
+
+    async fn fill(&mut self) -> Result<usize, Stop> {
+        self.unread.reserve(16 << 10);
+        let before = self.unread.len();
+        let read = self.stream.read_buf(&mut self.unread).await?;
+        let fresh = &self.unread[before..];
+        self.recorder.connection(self.id, |connection| {
+            let room = RECEIVED_KEPT.saturating_sub(connection.received.len());
+            connection
+                .received
+                .extend_from_slice(&fresh[..fresh.len().min(room)]);
+        });
+        Ok(read)
+    }
+
+    /// At most `most` bytes of what comes next; empty at the end.
+    pub(super) async fn read_some(&mut self, most: u64) -> Result<Bytes, Stop> {
+        if self.unread.is_empty() {
+            self.fill().await?;
+        }
+        let count = self
+            .unread
+            .len()
+            .min(usize::try_from(most).unwrap_or(usize::MAX));
+        Ok(self.unread.split_to(count).freeze())
+    }
+
+    /// A line up to its LF, without CR and LF.
+    pub(super) async fn read_line(&mut self) -> Result<Vec<u8>, Stop> {
+        loop {
+            if let Some(at) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line = self.unread.split_to(at + 1);
+                return Ok(line.trim_ascii_end().to_vec());
+            }
+            if self.unread.len() > HEAD_MAX || self.fill().await? == 0 {
+                return Err(Stop::Malformed);
+            }
+        }
+    }
+
+    /// Writes all of it, in drips if the answer drips.
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        let Some((size, every)) = self.drip else {
+            return Ok(self.stream.write_all(bytes).await?);
+        };
+        for drop in bytes.chunks(size.max(1)) {
+            self.stream.write_all(drop).await?;
+            self.hold(sleep(every)).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the socket takes now, at least one byte.
+    pub(super) async fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
+        match self.drip {
+            None => Ok(self.stream.write(bytes).await?),
+            Some((size, _)) => {
+                let count = bytes.len().min(size.max(1));
+                self.write(&bytes[..count]).await?;
+                Ok(count)
+            }
+        }
+    }
+
+    /// Waits for `what`, unless the other side goes away first.
+    pub(super) async fn hold<T>(&self, what: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::select! {
+            biased;
+            done = what => Ok(done),
+            () = gone(&self.stream) => Err(Stop::Aborted),
+        }
+    }
+
+    /// Waits until the other side is gone.
+    pub(super) async fn until_gone(&self) {
+        gone(&self.stream).await;
+    }
+
+    /// Ends the connection in this way.
+    pub(super) async fn end(mut self, ending: Ending) {
+        match ending {
+            Ending::Reset => {
+                // Without it the drop below closes in order: the reset is what was asked for.
+                let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                self.closed();
+            }
+            Ending::Fin => {
+                let _ = self.stream.shutdown().await;
+                self.closed();
+                // Closing with unread bytes would reset the connection and could take back what was sent.
+                let _ = timeout(LINGER, drain(&mut self.stream)).await;
+            }
+        }
+    }
+
+    fn closed(&self) {
+        self.recorder.connection(self.id, |one| one.closed = true);
+    }
+}
+
+async fn drain(stream: &mut TcpStream) {
+    let mut waste = vec![0; 16 << 10];
+    while matches!(stream.read(&mut waste).await, Ok(read) if read > 0) {}
+}
+
+/// Ends when the other side has closed. Bytes that wait unread hide that; then this never ends.
+async fn gone(stream: &TcpStream) {
+    loop {
+        match stream.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => {}
+            _ => return,
+        }
+        let mut byte = [0];
+        match stream.peek(&mut byte).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// Spreads bytes over time at a rate, in pieces of about two milliseconds.
+pub(super) struct Pace {
+    rate: Option<u64>,
+    next: Instant,
+}
+
+/// What a late pace may catch up in one go.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
+impl Pace {
+    pub(super) fn new(rate: Option<u64>) -> Pace {
+        Pace {
+            rate,
+            next: Instant::now(),
+        }
+    }
+
+    /// Waits for the time of the next piece and says how many of the `wanted` bytes it has.
+    pub(super) async fn grant(&mut self, wire: &Wire, wanted: u64) -> Result<u64, Stop> {
+        let Some(rate) = self.rate else {
+            return Ok(wanted);
+        };
+        let now = Instant::now();
+        self.next = self.next.max(now.checked_sub(CATCH_UP).unwrap_or(now));
+        if self.next > now {
+            wire.hold(sleep_until(self.next)).await?;
+        }
+        let granted = wanted.min((rate / 500).max(1));
+        self.next += Duration::from_nanos(granted.saturating_mul(1_000_000_000) / rate);
+        Ok(granted)
+    }
+}

@@ -1,0 +1,303 @@
+//! The floor: a bare epoll loop on one thread that answers everything that ends in an empty line with the same prepared
+//! bytes. What it needs of CPU time is what sockets cost; a server can't need less.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, sockopt};
+use serde::{Deserialize, Serialize};
+
+use crate::offset;
+use crate::process::pin_to_core;
+
+/// How a floor is started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FloorOptions {
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Length of the offset body that it answers with.
+    pub body: u64,
+    /// Fields of its answer beside Content-Length.
+    pub headers: Vec<(String, String)>,
+    /// Whether it closes after each answer (and says so).
+    pub close: bool,
+    /// The core to run on.
+    pub core: Option<usize>,
+}
+
+impl FloorOptions {
+    /// A floor with a body of `body` bytes that may be cached for an hour.
+    pub fn new(body: u64) -> FloorOptions {
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        FloorOptions {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            body,
+            headers: vec![
+                field("Content-Type", "application/octet-stream"),
+                field("Cache-Control", "max-age=3600"),
+                field("ETag", "\"floor\""),
+            ],
+            close: false,
+            core: None,
+        }
+    }
+}
+
+/// A running floor. Dropping it ends it.
+#[derive(Debug)]
+pub struct Floor {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How often the end is looked for.
+const TICK: Duration = Duration::from_millis(100);
+
+const LISTENER: u64 = u64::MAX;
+
+impl Floor {
+    /// Starts a floor on a thread of its own.
+    pub fn start(options: FloorOptions) -> anyhow::Result<Floor> {
+        let listener = TcpListener::bind(options.address)
+            .with_context(|| format!("the floor can't listen on {}", options.address))?;
+        // std's backlog is too short for a thousand connections at once.
+        net::listen(&listener, 4096)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let mut server = Server::new(listener, &options)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("floor".to_owned())
+            .spawn(move || {
+                let pinned = options.core.map_or(Ok(()), pin_to_core);
+                if let Err(error) = pinned.and_then(|()| server.run(&stopping)) {
+                    eprintln!("the floor ended: {error:#}");
+                }
+            })?;
+        Ok(Floor {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic on the floor's thread has been printed there.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Connection {
+    socket: OwnedFd,
+    /// Bytes of the empty line that have been seen.
+    matched: usize,
+    /// Answers that are owed, the one in progress included.
+    owed: u32,
+    written: usize,
+    writing: bool,
+}
+
+struct Server {
+    epoll: OwnedFd,
+    listener: TcpListener,
+    response: Vec<u8>,
+    close: bool,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+}
+
+impl Server {
+    fn new(listener: TcpListener, options: &FloorOptions) -> anyhow::Result<Server> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(LISTENER);
+        epoll::add(&epoll, &listener, data, epoll::EventFlags::IN)?;
+        let mut response = "HTTP/1.1 200 OK\r\n".to_owned();
+        for (name, value) in &options.headers {
+            response.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if options.close {
+            response.push_str("Connection: close\r\n");
+        }
+        response.push_str(&format!("Content-Length: {}\r\n\r\n", options.body));
+        let mut response = response.into_bytes();
+        let body = usize::try_from(options.body).context("the body's length")?;
+        response.extend_from_slice(&offset::offset_bytes(0, body));
+        Ok(Server {
+            epoll,
+            listener,
+            response,
+            close: options.close,
+            connections: Vec::new(),
+            free: Vec::new(),
+        })
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> anyhow::Result<()> {
+        let mut events = Vec::with_capacity(1024);
+        let mut buffer = vec![0; 64 << 10];
+        let tick = Timespec::try_from(TICK)?;
+        while !stop.load(Ordering::Relaxed) {
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&tick)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                let (data, flags) = (event.data, event.flags);
+                match data.u64() {
+                    LISTENER => self.accept(),
+                    index => self.serve(index as usize, flags, &mut buffer),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        while let Ok(socket) = net::accept_with(&self.listener, flags) {
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.connections.push(None);
+                self.connections.len() - 1
+            });
+            let data = epoll::EventData::new_u64(index as u64);
+            if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_err() {
+                self.free.push(index);
+                continue;
+            }
+            self.connections[index] = Some(Connection {
+                socket,
+                matched: 0,
+                owed: 0,
+                written: 0,
+                writing: false,
+            });
+        }
+    }
+
+    fn serve(&mut self, index: usize, flags: epoll::EventFlags, buffer: &mut [u8]) {
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        let mut alive = true;
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        {
+            alive = connection.read(buffer);
+        }
+        let owing = connection.owed > 0;
+        alive = alive && connection.write(&self.response);
+        let answered = owing && connection.owed == 0;
+        if !alive || (answered && self.close) {
+            self.connections[index] = None;
+            self.free.push(index);
+            return;
+        }
+        let blocked = connection.owed > 0;
+        if blocked != connection.writing {
+            connection.writing = blocked;
+            let interest = match blocked {
+                true => epoll::EventFlags::OUT,
+                false => epoll::EventFlags::IN,
+            };
+            let data = epoll::EventData::new_u64(index as u64);
+            // It fails only for a socket that is gone; then its next event says so.
+            let _ = epoll::modify(&self.epoll, &connection.socket, data, interest);
+        }
+    }
+}
+
+impl Connection {
+    /// Counts the empty lines in what has come; false at the end.
+    fn read(&mut self, buffer: &mut [u8]) -> bool {
+        match net::recv(self.socket.as_fd(), &mut *buffer, RecvFlags::empty()) {
+            Ok((_, 0)) => false,
+            Ok((_, count)) => {
+                self.count_heads(&buffer[..count]);
+                true
+            }
+            Err(Errno::AGAIN | Errno::INTR) => true,
+            Err(_) => false,
+        }
+    }
+
+    fn count_heads(&mut self, bytes: &[u8]) {
+        const END: &[u8] = b"\r\n\r\n";
+        // Nearly always one whole request: then its end is all there is to look at.
+        if self.matched == 0 && bytes.ends_with(END) && bytes.len() < 1024 {
+            let earlier = bytes[..bytes.len() - 1].windows(4).any(|four| four == END);
+            if !earlier {
+                self.owed = self.owed.saturating_add(1);
+                return;
+            }
+        }
+        for byte in bytes {
+            self.matched = match *byte == END[self.matched] {
+                true => self.matched + 1,
+                false => usize::from(*byte == END[0]),
+            };
+            if self.matched == END.len() {
+                self.matched = 0;
+                self.owed = self.owed.saturating_add(1);
+            }
+        }
+    }
+
+    /// Writes what is owed, as far as the socket takes it; false at the end.
+    fn write(&mut self, response: &[u8]) -> bool {
+        while self.owed > 0 {
+            match net::send(&self.socket, &response[self.written..], SendFlags::NOSIGNAL) {
+                Ok(count) => self.written += count,
+                Err(Errno::AGAIN) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+            if self.written == response.len() {
+                self.written = 0;
+                self.owed -= 1;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[test]
+    fn answers_each_head_also_in_pieces_and_pipelined() {
+        let floor = Floor::start(FloorOptions::new(100_000)).expect("a free port");
+        let mut client = Client::connect(floor.addr()).expect("connect");
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        client.send_raw(&request[..20]).expect("sent");
+        client.send_raw(&request[20..]).expect("sent");
+        let reply = client.read_response().expect("a reply");
+        reply.verify_whole(100_000).expect("an offset body");
+        client.send_raw(&request.repeat(3)).expect("sent");
+        for _ in 0..3 {
+            let reply = client.read_response().expect("a reply");
+            reply.verify_whole(100_000).expect("an offset body");
+        }
+    }
+}

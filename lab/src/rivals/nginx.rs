@@ -1,0 +1,266 @@
+//! nginx as a rival: configured to be as fast as it gets at what is compared, on one worker, without logs.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tempfile::TempDir;
+
+use crate::process::{Launch, Process, free_port};
+
+/// Where nginx may be, besides PATH.
+const PLACES: [&str; 4] = [
+    "/usr/sbin/nginx",
+    "/usr/local/sbin/nginx",
+    "/usr/local/nginx/sbin/nginx",
+    "/opt/nginx/sbin/nginx",
+];
+
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What nginx does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NginxMode {
+    /// Proxies and caches, with the cache on tmpfs where there is one.
+    Cached,
+    /// Proxies without a cache.
+    Proxy,
+    /// Serves the files of a folder.
+    Static(PathBuf),
+}
+
+/// How nginx is started.
+#[derive(Debug, Clone)]
+pub struct NginxOptions {
+    /// What it does.
+    pub mode: NginxMode,
+    /// The origin; not needed for static files.
+    pub origin: Option<SocketAddr>,
+    /// sendfile on or off.
+    pub sendfile: bool,
+    /// The core to run on.
+    pub core: Option<usize>,
+    /// Worker processes.
+    pub workers: usize,
+}
+
+impl NginxOptions {
+    /// One worker with sendfile on.
+    pub fn new(mode: NginxMode, origin: Option<SocketAddr>) -> NginxOptions {
+        NginxOptions {
+            mode,
+            origin,
+            sendfile: true,
+            core: None,
+            workers: 1,
+        }
+    }
+}
+
+/// A running nginx. Dropping it ends it and removes its files.
+#[derive(Debug)]
+pub struct Nginx {
+    process: Process,
+    address: SocketAddr,
+    _folder: TempDir,
+    _cache: TempDir,
+}
+
+impl Nginx {
+    /// Where nginx is installed.
+    pub fn find() -> anyhow::Result<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|folder| folder.join("nginx"))
+            .chain(PLACES.iter().map(PathBuf::from))
+            .find(|candidate| candidate.is_file())
+            .context("nginx is not installed (on Debian: apt-get install nginx-light)")
+    }
+
+    /// Its version, as it says itself.
+    pub fn version() -> anyhow::Result<String> {
+        let output = std::process::Command::new(Nginx::find()?)
+            .arg("-v")
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        let (_, version) = text.trim().rsplit_once('/').context("nginx -v")?;
+        Ok(version.to_owned())
+    }
+
+    /// Writes a configuration for a free port and starts nginx with it.
+    pub fn start(options: &NginxOptions) -> anyhow::Result<Nginx> {
+        let program = Nginx::find()?;
+        let folder = tempfile::Builder::new().prefix("lab-nginx-").tempdir()?;
+        let cache = tmpfs_or_temporary()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let file = folder.path().join("nginx.conf");
+        let text = configuration(options, address, folder.path(), cache.path())?;
+        fs::write(&file, text)?;
+        let prefix = folder.path().display().to_string();
+        let mut process = Launch::new("nginx", program, folder.path())
+            .args(["-p", &prefix, "-c", &file.display().to_string()])
+            .args(["-e", &folder.path().join("error.log").display().to_string()])
+            .core(options.core)
+            .start()?;
+        process
+            .wait_listening(address, START_TIMEOUT)
+            .with_context(|| {
+                fs::read_to_string(folder.path().join("error.log")).unwrap_or_default()
+            })?;
+        Ok(Nginx {
+            process,
+            address,
+            _folder: folder,
+            _cache: cache,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its processes.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+fn tmpfs_or_temporary() -> anyhow::Result<TempDir> {
+    let builder = || {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("lab-nginx-cache-");
+        builder
+    };
+    let cache = builder()
+        .tempdir_in("/dev/shm")
+        .or_else(|_| builder().tempdir())?;
+    Ok(cache)
+}
+
+fn configuration(
+    options: &NginxOptions,
+    address: SocketAddr,
+    folder: &Path,
+    cache: &Path,
+) -> anyhow::Result<String> {
+    let user = match rustix::process::geteuid().is_root() {
+        true => "user root;\n",
+        false => "",
+    };
+    let sendfile = if options.sendfile { "on" } else { "off" };
+    let folder = folder.display();
+    let mut text = format!(
+        "{user}daemon off;
+worker_processes {workers};
+worker_rlimit_nofile 20000;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log error;
+events {{ worker_connections 19000; multi_accept on; }}
+http {{
+  access_log off;
+  sendfile {sendfile};
+  tcp_nopush on;
+  tcp_nodelay on;
+  keepalive_timeout 3600s;
+  keepalive_requests 1000000000;
+  open_file_cache max=20000 inactive=3600s;
+  open_file_cache_valid 3600s;
+  default_type application/octet-stream;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+",
+        workers = options.workers,
+    );
+    if options.mode == NginxMode::Cached {
+        let cache = cache.display();
+        text.push_str(&format!(
+            "  proxy_cache_path {cache} levels=1:2 keys_zone=lab:64m max_size=8g inactive=24h use_temp_path=off;\n"
+        ));
+    }
+    if let Some(origin) = options.origin {
+        text.push_str(&format!(
+            "  upstream origin {{ server {origin}; keepalive 256; keepalive_requests 1000000000; keepalive_timeout 3600s; }}\n"
+        ));
+    }
+    let location = location(options)?;
+    text.push_str(&format!(
+        "  server {{\n    listen {address} backlog=4096;\n    location / {{\n{location}    }}\n  }}\n}}\n"
+    ));
+    Ok(text)
+}
+
+fn location(options: &NginxOptions) -> anyhow::Result<String> {
+    if let NginxMode::Static(root) = &options.mode {
+        return Ok(format!("      root {};\n", root.display()));
+    }
+    anyhow::ensure!(options.origin.is_some(), "a proxy needs an origin");
+    let mut text = "      proxy_pass http://origin;
+      proxy_http_version 1.1;
+      proxy_set_header Connection \"\";
+      proxy_buffers 32 32k;
+      proxy_busy_buffers_size 256k;
+      proxy_buffer_size 32k;
+"
+    .to_owned();
+    match options.mode {
+        NginxMode::Cached => {
+            text.push_str("      proxy_cache lab;\n      proxy_cache_valid 200 24h;\n")
+        }
+        // Else what a client does not take at once goes to a file.
+        _ => text.push_str("      proxy_max_temp_file_size 0;\n"),
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client;
+    use crate::origin::{Origin, OriginOptions};
+
+    /// Where nginx is missing there is nothing to test, and the test says so.
+    fn installed() -> bool {
+        let found = Nginx::find();
+        if let Err(missing) = &found {
+            eprintln!("skipped: {missing}");
+        }
+        found.is_ok()
+    }
+
+    #[test]
+    fn the_cached_one_asks_once_and_the_proxy_each_time() {
+        if !installed() {
+            return;
+        }
+        for (mode, asked) in [(NginxMode::Cached, 1), (NginxMode::Proxy, 3)] {
+            let origin = Origin::start(OriginOptions::default()).expect("a free port");
+            let options = NginxOptions::new(mode, Some(origin.addr()));
+            let nginx = Nginx::start(&options).expect("nginx starts");
+            for _ in 0..3 {
+                let reply = client::get(nginx.addr(), "/offset/50000", &[]).expect("a reply");
+                reply.verify_whole(50_000).expect("whole");
+            }
+            assert_eq!(origin.requests().len(), asked);
+            assert!(nginx.process().cpu().expect("alive") > Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn files_are_served() {
+        if !installed() {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("file"), b"hello").expect("written");
+        let mode = NginxMode::Static(folder.path().to_owned());
+        let nginx = Nginx::start(&NginxOptions::new(mode, None)).expect("nginx starts");
+        let reply = client::get(nginx.addr(), "/file", &[]).expect("a reply");
+        assert_eq!(reply.body, b"hello");
+    }
+}
