@@ -256,7 +256,10 @@ mod checker {
             assert_eq!(reserved("cache/decide/vary.rs", text).len(), 1, "{text}");
         }
         assert_eq!(
-            reserved("http/forwarded.rs", "use std::net::{IpAddr, SocketAddr};"),
+            reserved(
+                "http/forwarded.rs",
+                "use std::{io::Write, net::{IpAddr, SocketAddr}};"
+            ),
             [""; 0]
         );
         assert_eq!(

@@ -122,8 +122,9 @@ const RESERVED: &[Reserved] = &[
             "std::thread",
             "std::process",
         ],
-        // Addresses are plain values.
+        // Addresses are plain values, and `Write` is how `write!` fills a `Vec`.
         but: &[
+            "std::io::Write",
             "std::net::IpAddr",
             "std::net::Ipv4Addr",
             "std::net::Ipv6Addr",
