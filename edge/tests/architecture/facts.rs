@@ -126,7 +126,6 @@ impl Scan {
                     self.use_tree(external, prefix, tree);
                 }
             }
-            _ => {}
         }
     }
 
