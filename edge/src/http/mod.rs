@@ -2,10 +2,16 @@
 
 pub mod cache_control;
 pub mod cache_status;
+pub mod conditional;
 pub mod date;
 pub mod fields;
+pub mod freshness;
+pub mod hop;
+pub mod key;
 pub mod method;
 pub mod range;
+pub mod target;
+pub mod vary;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
 pub use fields::Fields;
