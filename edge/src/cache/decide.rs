@@ -7,9 +7,10 @@ use super::Options;
 use crate::handler::{Head as RequestHead, Response};
 use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
 use crate::http::freshness::{self, Candidate, Exchanged};
-use crate::http::vary::{Codings, Vary};
-use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop, key};
-use crate::store::{Head, Selected};
+use crate::http::key::KeyHash;
+use crate::http::vary::{self, Codings};
+use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop};
+use crate::store::{Head, Selected, VaryNames};
 
 /// Whether a request may be answered through the cache; else why not.
 #[inline]
@@ -32,39 +33,37 @@ pub(super) fn admit(head: &RequestHead, no_body: bool) -> Result<(), CacheStatus
 }
 
 /// The variant that a request selects under these Vary names (RFC 9111 4.1); 0 without names.
-pub(super) fn variant(vary: &Vary, fields: &Fields) -> u128 {
-    if vary.is_empty() {
+pub(super) fn variant(primary: KeyHash, names: &VaryNames, fields: &Fields) -> u128 {
+    if names.is_empty() {
         return 0;
     }
     let mut text = Vec::with_capacity(64);
-    vary.select(fields, &mut text);
-    key::hash_of(&text)
+    vary::select(names, fields, &mut text);
+    primary.variant(&text).0
 }
 
-/// Whether a request may have the response that this head belongs to.
-pub(super) fn selects(head: &Head, fields: &Fields) -> bool {
-    head.vary.as_ref().is_none_or(|selected| {
-        variant(&Vary::from_shared(selected.names.clone()), fields) == selected.variant
-    })
+/// Whether a request for this key may have the response that this head belongs to.
+pub(super) fn selects(primary: KeyHash, head: &Head, fields: &Fields) -> bool {
+    head.vary
+        .as_ref()
+        .is_none_or(|selected| variant(primary, &selected.names, fields) == selected.variant)
 }
 
 /// The field lines of a flight's request: those of the allow-list and those that Vary is known to
 /// name, from the request that launches it; everything else of that request stays out.
-pub(super) fn flight_fields(request: &Fields, vary: Option<&Vary>, out: &mut Fields) {
+pub(super) fn flight_fields(request: &Fields, names: &[Box<str>], out: &mut Fields) {
     for (name, value) in request.iter() {
-        let keyed = vary.is_some_and(|vary| {
-            vary.names()
-                .any(|varying| name.eq_ignore_ascii_case(varying.as_bytes()))
-        });
+        let keyed = names
+            .iter()
+            .any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()));
         // What the client may be given is sent in its normal form, so that variants stay few.
-        if (keyed || hop::is_shared_allowed(name)) && !name.eq_ignore_ascii_case(b"accept-encoding")
+        if (keyed || hop::is_in(hop::SHARED, name))
+            && !name.eq_ignore_ascii_case(b"accept-encoding")
         {
             out.append_bytes(name, value);
         }
     }
-    if request.contains("accept-encoding") {
-        out.append("accept-encoding", Codings::of(request).value());
-    }
+    out.append("accept-encoding", Codings::of(request).value());
 }
 
 /// Whether a request would be sent alone just as a flight is sent for all: then its client may have
@@ -90,7 +89,7 @@ pub(super) fn may_take(request: &Fields) -> bool {
         "sec-gpc",
     ];
     request.iter().all(|(name, _)| {
-        hop::is_shared_allowed(name)
+        hop::is_in(hop::SHARED, name)
             || name.len() > 10 && name[..10].eq_ignore_ascii_case(b"sec-fetch-")
             || WITHOUT_MEANING
                 .iter()
@@ -100,6 +99,7 @@ pub(super) fn may_take(request: &Fields) -> bool {
 
 /// What a response to a flight is stored as; else the named reason why it is not.
 pub(super) fn store_as(
+    primary: KeyHash,
     sent: &Fields,
     response: &Response,
     exchanged: Exchanged,
@@ -141,9 +141,12 @@ pub(super) fn store_as(
         received_ms: exchanged.response_ms,
         initial_age_ms,
         fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
-        vary: (!vary.is_empty()).then(|| Selected {
-            variant: variant(&vary, sent),
-            names: vary.into_shared(),
+        vary: (!vary.is_empty()).then(|| {
+            let names = vary.into_names();
+            Selected {
+                variant: variant(primary, &names, sent),
+                names,
+            }
         }),
     })
 }

@@ -9,7 +9,7 @@ use super::{Cache, decide};
 use crate::handler::{Body, Cause, Fault, Frame, Head, Peer, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
-use crate::http::vary::Vary;
+use crate::http::key::KeyHash;
 use crate::store::{Head as StoredHead, Landing, Place};
 use crate::telemetry::Counters;
 
@@ -42,8 +42,8 @@ pub(super) fn launch(
     let mut head = Head::new();
     head.target.push_str(&request.head.target);
     head.authority.push_str(&request.head.authority);
-    let vary = names.map(Vary::from_shared);
-    decide::flight_fields(&request.head.fields, vary.as_ref(), &mut head.fields);
+    let names = names.as_deref().unwrap_or_default();
+    decide::flight_fields(&request.head.fields, names, &mut head.fields);
     let flight = Flight {
         cache,
         landing,
@@ -82,7 +82,13 @@ impl Flight {
             request_ms: asked_ms,
             response_ms: now_ms,
         };
-        match decide::store_as(&self.sent, &response, exchanged, options) {
+        match decide::store_as(
+            KeyHash(self.landing.place().primary),
+            &self.sent,
+            &response,
+            exchanged,
+            options,
+        ) {
             Err(word) => self.refuse(response, word),
             Ok(head) => match self.admit(head) {
                 Err(word) => self.refuse(response, word),
@@ -113,7 +119,12 @@ impl Flight {
         let object = self.landing.object().clone();
         let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
         let filed = self.cache.0.store.enter(place.primary, |locked| {
-            locked.refile(place.variant, to, head.vary.as_ref().map(|vary| &vary.names), &object)
+            locked.refile(
+                place.variant,
+                to,
+                head.vary.as_ref().map(|vary| &vary.names),
+                &object,
+            )
         });
         if !filed {
             // Taken out meanwhile, by an eviction or because the resource changed: those who ride

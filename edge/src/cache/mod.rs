@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::handler::{Answer, Cause, Fault, Handler, Pending, Request, Response};
-use crate::http::key::PrimaryKey;
-use crate::http::vary::Vary;
+use crate::http::key::{Key, KeyHash};
 use crate::http::{CacheStatus, Fwd, Status};
 use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, VARIANTS_MAX};
 use crate::sys::Clock;
@@ -85,8 +84,10 @@ impl Handler for Cache {
         }
         let key = key_of(&request);
         let now_ms = self.0.clock.unix_ms();
-        match self.look(&request, &key, now_ms, None) {
-            Looked::Fresh(object, head) => Answer::Ready(Ok(self.hit(&request, object, &head, now_ms))),
+        match self.look(&request, key, now_ms, None) {
+            Looked::Fresh(object, head) => {
+                Answer::Ready(Ok(self.hit(&request, object, &head, now_ms)))
+            }
             looked => self.fetch(request, key, looked),
         }
     }
@@ -112,17 +113,20 @@ impl Cache {
 
     /// Looks the request up; with a `spare` object it also registers that for a flight, in the
     /// same critical section.
-    fn look(&self, request: &Request, key: &PrimaryKey, now_ms: u64, spare: Option<Arc<Object>>) -> Looked {
+    fn look(
+        &self,
+        request: &Request,
+        key: KeyHash,
+        now_ms: u64,
+        spare: Option<Arc<Object>>,
+    ) -> Looked {
         let store = &self.0.store;
-        store.enter(key.hash(), |locked| {
-            let variant = match locked.vary() {
-                None => 0,
-                Some(names) => {
-                    decide::variant(&Vary::from_shared(names.clone()), &request.head.fields)
-                }
-            };
+        store.enter(key.0, |locked| {
+            let variant = locked
+                .vary()
+                .map_or(0, |names| decide::variant(key, names, &request.head.fields));
             let place = Place {
-                primary: key.hash(),
+                primary: key.0,
                 variant,
             };
             let fwd = match locked.find(variant) {
@@ -140,7 +144,13 @@ impl Cache {
         })
     }
 
-    fn register(&self, locked: &mut Locked<'_>, spare: Arc<Object>, place: Place, fwd: Fwd) -> Looked {
+    fn register(
+        &self,
+        locked: &mut Locked<'_>,
+        spare: Arc<Object>,
+        place: Place,
+        fwd: Fwd,
+    ) -> Looked {
         if locked.variants() >= VARIANTS_MAX {
             return Looked::Pass(CacheStatus::fwd(fwd).because("variants"));
         }
@@ -150,7 +160,7 @@ impl Cache {
     }
 
     /// Everything but a hit: launch or ride or pass, later.
-    fn fetch(&self, request: Request, key: PrimaryKey, looked: Looked) -> Answer {
+    fn fetch(&self, request: Request, key: KeyHash, looked: Looked) -> Answer {
         if let Looked::Pass(status) = looked {
             return self.pass(request, status);
         }
@@ -162,11 +172,11 @@ impl Cache {
         })
     }
 
-    async fn bring(self, request: Request, key: PrimaryKey, first: Looked) -> Result<Response, Fault> {
+    async fn bring(self, request: Request, key: KeyHash, first: Looked) -> Result<Response, Fault> {
         let mut looked = first;
         for _ in 0..LOOKS_MAX {
             if let Looked::Missing = looked {
-                looked = self.launch(&request, &key);
+                looked = self.launch(&request, key);
             }
             let ride = match looked {
                 Looked::Fresh(object, head) => {
@@ -180,7 +190,7 @@ impl Cache {
             match self.ride(&request, ride).await {
                 Rode::Answered(result) => return result,
                 Rode::Alone(status) => return self.pass(request, status).wait().await,
-                Rode::Parted => looked = self.look(&request, &key, self.0.clock.unix_ms(), None),
+                Rode::Parted => looked = self.look(&request, key, self.0.clock.unix_ms(), None),
             }
         }
         let parted = CacheStatus::fwd(Fwd::VaryMiss).because("parted");
@@ -188,9 +198,16 @@ impl Cache {
     }
 
     /// Registers a new object for a flight, unless somebody else just did.
-    fn launch(&self, request: &Request, key: &PrimaryKey) -> Looked {
+    fn launch(&self, request: &Request, key: KeyHash) -> Looked {
         // Making room may evict, which locks shards: before the critical section.
-        match self.0.store.create(key.text()) {
+        let head = &request.head;
+        let text = Key::new(
+            request.peer.scheme,
+            &head.authority,
+            head.path(),
+            head.query(),
+        );
+        match self.0.store.create(text.text()) {
             Some(spare) => self.look(request, key, self.0.clock.unix_ms(), Some(spare)),
             None => Looked::Missing,
         }
@@ -213,14 +230,23 @@ impl Cache {
     /// Waits for the flight's head and answers from it, if it serves this request.
     async fn ride(&self, request: &Request, mut ride: Ride) -> Rode {
         match poll_fn(|cx| ride.reader.poll_phase(cx)).await {
-            Phase::Open(head) if decide::selects(&head, &request.head.fields) && ride.reader.is_served() => {
+            Phase::Open(head)
+                if decide::selects(key_of(request), &head, &request.head.fields)
+                    && ride.reader.is_served() =>
+            {
                 if ride.status.collapsed {
                     self.0.counters.cache_collapsed.add(1);
                 }
                 ride.status.fwd_status = Some(head.status);
                 ride.status.stored = true;
                 let now_ms = self.0.clock.unix_ms();
-                Rode::Answered(Ok(serve::respond(&request.head, ride.reader, &head, ride.status, now_ms)))
+                Rode::Answered(Ok(serve::respond(
+                    &request.head,
+                    ride.reader,
+                    &head,
+                    ride.status,
+                    now_ms,
+                )))
             }
             // Vary parts this request from the flight's, or its first bytes are gone by.
             Phase::Open(_) | Phase::Awaiting => Rode::Parted,
@@ -236,7 +262,13 @@ impl Cache {
     }
 
     #[inline]
-    fn hit(&self, request: &Request, object: Arc<Object>, head: &Arc<Head>, now_ms: u64) -> Response {
+    fn hit(
+        &self,
+        request: &Request,
+        object: Arc<Object>,
+        head: &Arc<Head>,
+        now_ms: u64,
+    ) -> Response {
         self.0.counters.cache_hits.add(1);
         serve::hit(&request.head, object, head, now_ms)
     }
@@ -250,7 +282,7 @@ impl Cache {
             let response = result?;
             // A successful unsafe request may have changed what is stored (RFC 9111 4.4).
             if let Some(key) = invalidates.filter(|_| response.status < 400) {
-                store.enter(key.hash(), Locked::clear);
+                store.enter(key.0, |locked| locked.clear());
             }
             Ok(forwarded(response, status))
         };
@@ -308,8 +340,8 @@ fn found(object: Arc<Object>, now_ms: u64) -> Result<Looked, Fwd> {
     }
 }
 
-fn key_of(request: &Request) -> PrimaryKey {
-    PrimaryKey::of(
+fn key_of(request: &Request) -> KeyHash {
+    KeyHash::of(
         request.peer.scheme,
         &request.head.authority,
         request.head.path(),

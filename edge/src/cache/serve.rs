@@ -12,7 +12,7 @@ use crate::handler::{Body, BodyStream, Fault, Frame, Head as RequestHead, Respon
 use crate::http::conditional::{self, Decision, EntityTag, Validators};
 use crate::http::fields::lines_of;
 use crate::http::range::{self, ContentRange, Multipart, PART_OVERHEAD, Resolved};
-use crate::http::{CacheStatus, Fields, Fwd, Method};
+use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome};
 use crate::store::{Head, Object, Reader};
 
 /// Separates the parts of multipart/byteranges. Fixed, so that the length can be told before the
@@ -21,7 +21,12 @@ const BOUNDARY: &str = "sluice7MA4YWxkTrZu0gW3Qx5Kd9Lp";
 
 /// Answers from an object that was fresh when it was looked up.
 #[inline]
-pub(super) fn hit(request: &RequestHead, object: Arc<Object>, head: &Head, now_ms: u64) -> Response {
+pub(super) fn hit(
+    request: &RequestHead,
+    object: Arc<Object>,
+    head: &Head,
+    now_ms: u64,
+) -> Response {
     let ttl_s = (head.fresh_until_ms as i64 - now_ms as i64) / 1000;
     let status = CacheStatus::hit(ttl_s);
     // The common hit: all of a small object, no conditions, no ranges.
@@ -62,10 +67,12 @@ pub(super) fn respond(
             last_modified_s: head.last_modified_s,
             date_s: Some(head.date_s),
         };
-        match conditional::evaluate(&request.method, &request.fields, validators) {
+        match conditional::evaluate(&request.method, &request.fields, &validators) {
             Decision::NotModified => return not_modified(head, status, now_ms),
             Decision::PreconditionFailed => return begin_bare(head, 412, status, now_ms),
-            Decision::Proceed { ignore_range: ignore } => ignore_range |= ignore,
+            Decision::Proceed {
+                ignore_range: ignore,
+            } => ignore_range |= ignore,
         }
     }
     let length = head.length.or_else(|| reader.object().extent().2);
@@ -110,7 +117,7 @@ fn begin(head: &Head, status: u16, cache: Option<CacheStatus>, now_ms: u64) -> R
     response.stored = head.fields.clone();
     response.cache = cache;
     let age_s = (head.age_ms(now_ms) / 1000).min(1 << 31) as u32;
-    let is_hit = cache.is_some_and(|c| c.outcome == crate::http::Outcome::Hit);
+    let is_hit = cache.is_some_and(|c| c.outcome == Outcome::Hit);
     // Age says that the response was not made for this request (RFC 9111 5.1).
     response.age_s = (is_hit || age_s > 0).then_some(age_s);
     response
@@ -133,7 +140,10 @@ fn begin_bare(head: &Head, status: u16, cache: CacheStatus, now_ms: u64) -> Resp
     let mut response = begin(head, status, Some(cache), now_ms);
     response.stored = Bytes::new();
     for (name, value) in lines_of(&head.fields) {
-        if KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes())) {
+        if KEPT
+            .iter()
+            .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
+        {
             response.fields.append_bytes(name, value);
         }
     }
@@ -154,7 +164,12 @@ fn whole(
     now_ms: u64,
 ) -> Response {
     let end = length.unwrap_or(u64::MAX);
-    let mut response = begin(head, head.status, Some(settle(status, &reader, 0..end)), now_ms);
+    let mut response = begin(
+        head,
+        head.status,
+        Some(settle(status, &reader, 0..end)),
+        now_ms,
+    );
     response.length = length;
     if request.method == Method::Get && length != Some(0) {
         response.body = Body::stream(Stored::new(reader, 0..end));
@@ -212,7 +227,9 @@ fn parts(
         content_type: content_type.as_deref(),
         length,
     };
-    response.fields.append("content-type", multipart.content_type());
+    response
+        .fields
+        .append("content-type", multipart.content_type());
     let total = multipart.total(&ranges);
     let frames = framing(&multipart, &ranges);
     response.body = Body::stream(Parts {
@@ -242,8 +259,8 @@ fn framing(multipart: &Multipart<'_>, ranges: &[Range<u64>]) -> Vec<Bytes> {
 
 /// A hit whose bytes are not all there yet is a part of somebody's fetch.
 fn settle(mut status: CacheStatus, reader: &Reader, range: Range<u64>) -> CacheStatus {
-    if status.outcome == crate::http::Outcome::Hit && !reader.object().covers(range) {
-        status.outcome = crate::http::Outcome::Fwd(Fwd::Partial);
+    if status.outcome == Outcome::Hit && !reader.object().covers(range) {
+        status.outcome = Outcome::Fwd(Fwd::Partial);
         status.collapsed = true;
     }
     status

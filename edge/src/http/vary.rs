@@ -1,6 +1,8 @@
 //! Vary: by which request fields a resource's responses differ, and which variant a request selects
 //! (RFC 9111 4.1, RFC 9110 12.5.5).
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::Fields;
@@ -11,7 +13,7 @@ pub const NAMES_MAX: usize = 16;
 
 /// The names in one resource's Vary: lower case, sorted, each once. Without any: no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Vary(Box<[Box<str>]>);
+pub struct Vary(Arc<[Box<str>]>);
 
 /// Why a Vary can't be used to select variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,24 +71,34 @@ impl Vary {
         text + size_of_val(&*self.0)
     }
 
-    /// Appends the part of a request that selects the variant, normalised so that requests which
-    /// mean the same give the same bytes, and delimited so that no others do.
-    ///
-    /// For each name: its length and text, whether the field is there, the value's length and
-    /// text. Several lines are one list (RFC 9110 5.3), spaces around commas outside quotes don't
-    /// count. Accept-Encoding is reduced to `Codings`: a request that goes to the origin for a
-    /// variant must then carry `Codings::value` and not what the client sent.
+    /// The names, to be kept and given to `select`.
+    pub fn into_names(self) -> Arc<[Box<str>]> {
+        self.0
+    }
+
+    /// `select` for these names.
     pub fn select(&self, request: &Fields, out: &mut Vec<u8>) {
-        for name in self.names() {
-            append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
-            if name == "accept-encoding" {
-                let codings = Codings::of(request);
-                out.push(1);
-                append_delimited(out, |out| out.extend_from_slice(codings.value().as_bytes()));
-            } else {
-                out.push(u8::from(request.contains(name)));
-                append_delimited(out, |out| append_list(request, name, out));
-            }
+        select(&self.0, request, out);
+    }
+}
+
+/// Appends the part of a request that selects the variant, normalised so that requests which
+/// mean the same give the same bytes, and delimited so that no others do.
+///
+/// For each name: its length and text, whether the field is there, the value's length and
+/// text. Several lines are one list (RFC 9110 5.3), spaces around commas outside quotes don't
+/// count. Accept-Encoding is reduced to `Codings`: a request that goes to the origin for a
+/// variant must then carry `Codings::value` and not what the client sent.
+pub fn select(names: &[Box<str>], request: &Fields, out: &mut Vec<u8>) {
+    for name in names {
+        append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
+        if &**name == "accept-encoding" {
+            let codings = Codings::of(request);
+            out.push(1);
+            append_delimited(out, |out| out.extend_from_slice(codings.value().as_bytes()));
+        } else {
+            out.push(u8::from(request.contains(name)));
+            append_delimited(out, |out| append_list(request, name, out));
         }
     }
 }

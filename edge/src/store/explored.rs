@@ -116,7 +116,10 @@ fn a_windowed_flight_never_waits_for_readers_that_left() {
             });
             landing.land();
             leaving.join().expect("no panic");
-            assert_eq!(rider.join().expect("no panic").expect("no failure").len(), all.len());
+            assert_eq!(
+                rider.join().expect("no panic").expect("no failure").len(),
+                all.len()
+            );
         },
         100,
     );

@@ -154,9 +154,9 @@ impl Landing {
         let page = match self.object.filling(index) {
             Some(page) => page,
             None => {
-                let capacity = self.end.map_or(PAGE, |end| {
-                    end.saturating_sub(index * PAGE).clamp(1, PAGE)
-                });
+                let capacity = self
+                    .end
+                    .map_or(PAGE, |end| end.saturating_sub(index * PAGE).clamp(1, PAGE));
                 let charge = self.room(Page::footprint(capacity)).await?;
                 let page = Page::new(capacity as usize, charge);
                 self.object.add_page(index, page)

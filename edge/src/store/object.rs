@@ -191,7 +191,9 @@ impl Object {
     /// Whether all of these bytes, as far as the object goes, are there.
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
-        let end = state.length.map_or(range.end, |length| length.min(range.end));
+        let end = state
+            .length
+            .map_or(range.end, |length| length.min(range.end));
         state.present.covers(&(range.start..end))
     }
 
@@ -266,7 +268,13 @@ impl Object {
             },
             Err(place) => {
                 let state_of = PageState::Filling(page.clone());
-                state.pages.insert(place, Slot { index, state: state_of });
+                state.pages.insert(
+                    place,
+                    Slot {
+                        index,
+                        state: state_of,
+                    },
+                );
                 page
             }
         }

@@ -51,7 +51,10 @@ impl Page {
     }
 
     fn layout(capacity: usize) -> Layout {
-        #[expect(clippy::expect_used, reason = "capacities are at most PAGE, far below isize::MAX")]
+        #[expect(
+            clippy::expect_used,
+            reason = "capacities are at most PAGE, far below isize::MAX"
+        )]
         Layout::from_size_align(capacity.max(1), 16).expect("a page's layout is valid")
     }
 
@@ -67,13 +70,18 @@ impl Page {
     /// been given to `slice` yet.
     pub unsafe fn write(&self, at: usize, bytes: &[u8]) {
         assert!(
-            at.checked_add(bytes.len()).is_some_and(|end| end <= self.capacity),
+            at.checked_add(bytes.len())
+                .is_some_and(|end| end <= self.capacity),
             "a write stays within its page"
         );
         // SAFETY: the target is within the allocation (asserted), nobody else writes or reads it
         // (this function's contract), and `bytes` can't overlap memory that has no reference to it.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.as_ptr().add(at), bytes.len());
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.memory.as_ptr().add(at),
+                bytes.len(),
+            );
         }
     }
 
@@ -83,7 +91,10 @@ impl Page {
     /// All of them must have been written, in an order that this thread sees (through a lock), and
     /// must never be written again.
     pub unsafe fn slice(self: &Arc<Page>, start: usize, end: usize) -> Bytes {
-        assert!(start <= end && end <= self.capacity, "a slice stays within its page");
+        assert!(
+            start <= end && end <= self.capacity,
+            "a slice stays within its page"
+        );
         Bytes::from_owner(View {
             page: self.clone(),
             start,

@@ -133,7 +133,7 @@ proptest! {
             prop_assert!(store.status().bytes <= 1 << 20);
         }
         for key in 0..40 {
-            store.enter(key, Locked::clear);
+            store.enter(key, |locked| locked.clear());
         }
         prop_assert_eq!(store.status().bytes, 0);
         prop_assert_eq!(store.status().objects, 0);
@@ -145,12 +145,18 @@ fn a_failure_reaches_readers_where_the_bytes_end() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, Some(1000)).expect("room");
     let mut reader = landing.object().reader(0);
-    assert!(matches!(now(landing.write(&content(0, 300))), Poll::Ready(Ok(()))));
+    assert!(matches!(
+        now(landing.write(&content(0, 300))),
+        Poll::Ready(Ok(()))
+    ));
     landing.fail(Arc::new(Abandoned));
     let mut got = Vec::new();
     assert!(read_on(&mut reader, &mut got).is_err());
     assert_eq!(got, content(0, 300));
-    assert!(store.enter(1, |locked| locked.find(0)).is_none(), "nobody is offered it again");
+    assert!(
+        store.enter(1, |locked| locked.find(0)).is_none(),
+        "nobody is offered it again"
+    );
 }
 
 #[test]
@@ -188,12 +194,18 @@ fn more_than_the_store_holds_passes_through_a_window() {
     while writing.as_mut().poll(&mut cx).is_pending() {
         let before = got.len();
         read_on(&mut reader, &mut got).expect("no failure");
-        assert!(got.len() > before, "a stalled flight means that there is something to read");
+        assert!(
+            got.len() > before,
+            "a stalled flight means that there is something to read"
+        );
         assert!(store.ledger.used() <= (2 << 20) + WINDOW + 2 * PAGE);
     }
     assert!(read_on(&mut reader, &mut got).expect("no failure"));
     assert!(got == all);
-    assert!(store.enter(1, |locked| locked.find(0)).is_none(), "nobody can join it");
+    assert!(
+        store.enter(1, |locked| locked.find(0)).is_none(),
+        "nobody can join it"
+    );
     drop((writing, reader));
     assert_eq!(store.ledger.used(), 0);
 }
@@ -212,10 +224,16 @@ fn a_flight_that_nobody_reads_and_that_does_not_fit_ends() {
 fn objects_in_use_are_not_evicted() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, Some(600_000)).expect("room");
-    assert!(matches!(now(landing.write(&content(0, 600_000))), Poll::Ready(Ok(()))));
+    assert!(matches!(
+        now(landing.write(&content(0, 600_000))),
+        Poll::Ready(Ok(()))
+    ));
     let reader = landing.object().reader(0);
     landing.land();
-    assert!(begin(&store, 2, Some(600_000)).is_none(), "the first is being read");
+    assert!(
+        begin(&store, 2, Some(600_000)).is_none(),
+        "the first is being read"
+    );
     drop(reader);
     assert!(begin(&store, 3, Some(600_000)).is_some(), "now it may go");
     assert!(store.enter(1, |locked| locked.find(0)).is_none());
@@ -235,7 +253,10 @@ fn vary_moves_an_object_and_drops_variants_of_other_names() {
         let second = Arc::new(Object::new(Bytes::new(), 0, store.ledger.charge_anyway(0)));
         locked.insert(8, second.clone(), 0);
         assert!(locked.refile(8, 9, Some(&others), &second));
-        assert!(locked.find(7).is_none(), "filed under names no longer in force");
+        assert!(
+            locked.find(7).is_none(),
+            "filed under names no longer in force"
+        );
         assert!(locked.find(9).is_some());
     });
 }
