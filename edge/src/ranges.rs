@@ -280,10 +280,8 @@ mod tests {
         assert_eq!(ranges.total(), u64::MAX);
         ranges.remove(10..u64::MAX);
         ranges.insert(u64::MAX - 1..u64::MAX);
-        assert_eq!(
-            ranges.gaps(0..u64::MAX).collect::<Vec<_>>(),
-            [10..u64::MAX - 1]
-        );
+        let mut gaps = ranges.gaps(0..u64::MAX);
+        assert_eq!((gaps.next(), gaps.next()), (Some(10..u64::MAX - 1), None));
     }
 
     #[test]

@@ -411,7 +411,10 @@ mod tests {
             Some(Resolved::Satisfiable(parts)) if parts.len() == 64
         ));
         assert_eq!(resolved(&many(65, 10, 1), 10000), None);
-        assert_eq!(resolved(&many(9, 10, 20), 10000), parts(&[0..100]));
+        assert_eq!(
+            resolved(&many(9, 10, 20), 10000),
+            Some(Resolved::Satisfiable(smallvec![0..100]))
+        );
         assert_eq!(resolved(&many(10, 10, 20), 10000), Some(Resolved::Ignore));
         assert_eq!(resolved(&many(64, 0, 1), 10000), Some(Resolved::Ignore));
     }
