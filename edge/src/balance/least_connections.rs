@@ -18,31 +18,23 @@ impl LeastConnections {
             weights,
         }
     }
-
-    /// Whether `a` has strictly less to do for its weight than `b`, without dividing.
-    fn less_busy(&self, a: usize, b: usize) -> bool {
-        let load = |of: usize, other: usize| {
-            u128::from(self.in_progress[of]) * u128::from(self.weights[other])
-        };
-        load(a, b) < load(b, a)
-    }
 }
 
 impl Balancer for LeastConnections {
     fn choose(&mut self, excluded: &dyn Fn(usize) -> bool) -> Option<usize> {
-        let least = (0..self.weights.len())
+        let (weights, in_progress) = (&self.weights, &self.in_progress);
+        // Whether `a` has strictly less to do for its weight than `b`, without dividing.
+        let less_busy = |a: usize, b: usize| {
+            let load = |of: usize, other: usize| {
+                u128::from(in_progress[of]) * u128::from(weights[other])
+            };
+            load(a, b) < load(b, a)
+        };
+        let least = (0..weights.len())
             .filter(|&server| !excluded(server))
-            .reduce(|best, server| {
-                if self.less_busy(server, best) {
-                    server
-                } else {
-                    best
-                }
-            })?;
-        let mut turns = std::mem::replace(&mut self.turns, RoundRobin::new(Vec::new()));
-        let chosen = turns.choose(&|server| excluded(server) || self.less_busy(least, server));
-        self.turns = turns;
-        chosen
+            .reduce(|best, next| if less_busy(next, best) { next } else { best })?;
+        self.turns
+            .choose(&|server| excluded(server) || less_busy(least, server))
     }
 
     fn begin(&mut self, server: usize) {
