@@ -1,6 +1,7 @@
 //! The seams to the outside: clock, randomness, files, sockets. Nothing else reads them directly.
 
 pub mod clock;
+pub mod connect;
 pub mod disk;
 pub mod random;
 
