@@ -86,7 +86,14 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     });
     let (ready, is_ready) = mpsc::channel();
     let workers = (0..count)
-        .map(|index| worker::start(index, edge.clone(), std::mem::take(&mut sockets[index]), ready.clone()))
+        .map(|index| {
+            worker::start(
+                index,
+                edge.clone(),
+                std::mem::take(&mut sockets[index]),
+                ready.clone(),
+            )
+        })
         .collect::<std::io::Result<Vec<_>>>()
         .context("can't start a worker thread")?;
     drop(ready);
@@ -171,7 +178,7 @@ impl Edge {
 
     fn reopen_logs(&self) {
         if let Some(log) = &self.snapshots.borrow().log {
-            log.writer.reopen();
+            log.reopen();
         }
     }
 }
@@ -225,8 +232,8 @@ impl Edge {
     /// Writes what is left of the access log.
     fn finish_log(&self) {
         let log = self.snapshots.borrow().log.clone();
-        if let Some(log) = log {
-            log.finish(LOG_WAIT);
+        if log.is_some_and(|log| !log.finish(LOG_WAIT)) {
+            tracing::warn!("the last lines of the access log could not be written in time");
         }
     }
 }

@@ -3,6 +3,9 @@
 pub mod clock;
 pub mod connect;
 pub mod disk;
+pub mod memory_pipe;
+pub mod net;
 pub mod random;
 
 pub use clock::Clock;
+pub use random::Random;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, Inspect, Numbers, ObjectState, ReloadState, ServerState, Span, Status, UpstreamState,
-    UrlState,
+    CacheState, Inspect, Numbers, ObjectState, ReloadState, ServerState, Span, Status,
+    UpstreamState, UrlState,
 };
-use crate::http::Scheme;
 use crate::http::key::KeyHash;
 use crate::http::target;
+use crate::http::{Method, Scheme};
 use crate::store::{Object, Phase, Store};
 use crate::upstream::Shared;
 
@@ -68,7 +68,10 @@ impl Inspect for Edge {
 }
 
 fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
-    snapshot.stores.iter().map(|(name, (_, store))| (name, store))
+    snapshot
+        .stores
+        .iter()
+        .map(|(name, (_, store))| (name, store))
 }
 
 /// The key of a URL, put into the same form as a request's target and host.
@@ -83,7 +86,7 @@ fn key_of(url: &str) -> Result<KeyHash, String> {
     let path = if path.is_empty() { "/" } else { path };
     let (mut authority, mut canonical) = (String::new(), String::new());
     target::host(host.as_bytes(), &mut authority).map_err(|e| e.word().to_owned())?;
-    target::canonical(path.as_bytes(), &crate::http::Method::Get, &mut canonical)
+    target::canonical(&Method::Get, path.as_bytes(), &mut canonical)
         .map_err(|e| e.word().to_owned())?;
     let (path, query) = match canonical.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -122,7 +125,10 @@ fn object_state(object: &Object, now_ms: u64) -> ObjectState {
     let mut state = ObjectState {
         length,
         stored_bytes: stored.total(),
-        stored: stored.iter().map(|range| span(range.start, range.end)).collect(),
+        stored: stored
+            .iter()
+            .map(|range| span(range.start, range.end))
+            .collect(),
         in_flight: flying
             .iter()
             .map(|&(at, end)| span(at, end.or(length).unwrap_or(u64::MAX)))
@@ -131,7 +137,10 @@ fn object_state(object: &Object, now_ms: u64) -> ObjectState {
     };
     if let Phase::Open(head) = object.phase() {
         state.status = head.status;
-        state.etag = head.etag.as_deref().map(|tag| String::from_utf8_lossy(tag).into_owned());
+        state.etag = head
+            .etag
+            .as_deref()
+            .map(|tag| String::from_utf8_lossy(tag).into_owned());
         state.fresh_for_s = (head.fresh_until_ms as i64 - now_ms as i64) / 1000;
         if let Some(selected) = &head.vary {
             state.variant = format!("{}: {:032x}", selected.names.join(", "), selected.variant);

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::cache;
 use crate::config::Plan;
 use crate::store::{self, Store};
-use crate::telemetry::{AccessOptions, AccessWriter};
+use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
 use crate::upstream;
 
 /// A plan in force. Whatever a new plan leaves as it was is carried over, so that a reload keeps
@@ -28,7 +28,11 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// From a plan, and from what is in force before it.
-    pub(super) fn build(plan: Plan, workers: usize, before: Option<&Snapshot>) -> anyhow::Result<Snapshot> {
+    pub(super) fn build(
+        plan: Plan,
+        workers: usize,
+        before: Option<&Snapshot>,
+    ) -> anyhow::Result<Snapshot> {
         let stores = plan.caches.iter().map(|(name, options)| {
             let wanted = store_options(options, workers);
             let kept = before
@@ -89,12 +93,33 @@ fn log(
     }
     let writer = AccessWriter::start(options)
         .with_context(|| format!("can't write the access log to {:?}", options.target))?;
-    Ok(Some(Arc::new(Log { writer })))
+    Ok(Some(Arc::new(Log(Mutex::new(Some(writer))))))
 }
 
-/// The access log's writer.
-pub(super) struct Log {
-    pub(super) writer: AccessWriter,
+/// The access log's writer, until it is finished.
+pub(super) struct Log(Mutex<Option<AccessWriter>>);
+
+impl Log {
+    /// One more worker's end.
+    pub(super) fn worker(&self, counters: Arc<Counters>) -> AccessLog {
+        match &*self.0.lock() {
+            Some(writer) => writer.worker(counters),
+            None => AccessLog::off(),
+        }
+    }
+
+    /// Opens the file by its name again.
+    pub(super) fn reopen(&self) {
+        if let Some(writer) = &*self.0.lock() {
+            writer.reopen();
+        }
+    }
+
+    /// Waits until all is written, once every worker's end is gone; says whether it was in time.
+    pub(super) fn finish(&self, within: Duration) -> bool {
+        let writer = self.0.lock().take();
+        writer.is_none_or(|writer| writer.finish(within))
+    }
 }
 
 /// Counts the workers that serve by a snapshot.

@@ -27,7 +27,11 @@ pub(super) fn start(
     listeners: Vec<Listener>,
     ready: mpsc::Sender<()>,
 ) -> std::io::Result<JoinHandle<()>> {
-    let runtime = || Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = || {
+        Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+    };
     thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || match runtime() {
@@ -81,7 +85,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(edge: &Edge, counters: &Arc<Counters>, snapshot: Arc<Snapshot>, before: Option<&Scene>) -> Scene {
+    fn new(
+        edge: &Edge,
+        counters: &Arc<Counters>,
+        snapshot: Arc<Snapshot>,
+        before: Option<&Scene>,
+    ) -> Scene {
         let upstreams = upstreams(edge, counters, &snapshot, before);
         let site = |site: &crate::config::SitePlan| Site {
             hosts: site.hosts.clone(),
@@ -164,7 +173,11 @@ fn handler(
 }
 
 /// The worker's end of the access log, with a task that flushes it for as long as it is in use.
-fn log(counters: &Arc<Counters>, snapshot: &Snapshot, before: Option<&Scene>) -> Option<Rc<AccessLog>> {
+fn log(
+    counters: &Arc<Counters>,
+    snapshot: &Snapshot,
+    before: Option<&Scene>,
+) -> Option<Rc<AccessLog>> {
     let log = snapshot.log.as_ref()?;
     if let Some(before) = before
         && let (Some(kept), Some(its)) = (&before.log, &before.snapshot.log)
@@ -172,7 +185,7 @@ fn log(counters: &Arc<Counters>, snapshot: &Snapshot, before: Option<&Scene>) ->
     {
         return Some(kept.clone());
     }
-    let end = Rc::new(log.writer.worker(counters.clone()));
+    let end = Rc::new(log.worker(counters.clone()));
     let weak = Rc::downgrade(&end);
     tokio::task::spawn_local(AccessLog::flush_regularly(weak));
     Some(end)
