@@ -1,2 +1,26 @@
-//! The program `sluice`.
-fn main() {}
+//! The program `sluice`: one match over the commands.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use commands::{Cli, Command};
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Reload(args) => commands::reload::run(&args),
+        Command::Status(args) => commands::status::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            commands::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

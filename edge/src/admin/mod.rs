@@ -1,1 +1,155 @@
-//! The admin address.
+//! The admin API: status, a look at one URL, reload, metrics. It runs on a thread of its own and sees
+//! the rest of the edge through one trait, `Inspect`.
+
+mod metrics;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+pub use server::Admin;
+
+/// What the admin API asks the edge. Called on the admin thread or one beside it, never on a worker.
+pub trait Inspect: Send + Sync {
+    /// The state of everything, quickly.
+    fn status(&self) -> Status;
+
+    /// What is stored and being fetched of a URL, for each cache that knows it.
+    ///
+    /// # Errors
+    /// What is wrong with the URL (400).
+    fn url(&self, url: &str) -> Result<Vec<UrlState>, String>;
+
+    /// Reads the configuration again and brings it into force. Says what changed. May take its time.
+    ///
+    /// # Errors
+    /// Why nothing changed (422).
+    fn reload(&self) -> Result<String, String>;
+}
+
+/// `GET /status`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Status {
+    /// Of the program.
+    pub version: String,
+    /// Of the process.
+    pub pid: u32,
+    /// Since the start, seconds.
+    pub uptime_s: u64,
+    /// Each worker's counters.
+    pub workers: Vec<Numbers>,
+    /// The workers' counters summed.
+    pub counters: Numbers,
+    /// By name.
+    pub caches: BTreeMap<String, CacheState>,
+    /// By name.
+    pub upstreams: BTreeMap<String, UpstreamState>,
+    /// The configuration in force.
+    pub reload: ReloadState,
+}
+
+/// Numbers with a name and a meaning. Names ending in `_now` are gauges, the rest only rise. In JSON
+/// an object from names to values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Numbers(pub Vec<(&'static str, &'static str, u64)>);
+
+impl Serialize for Numbers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, _, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// One cache now.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CacheState {
+    /// Objects of which something is stored.
+    pub objects: u64,
+    /// Bytes of memory in use, bookkeeping included.
+    pub bytes: u64,
+    /// Bytes it may use.
+    pub limit: u64,
+    /// Bytes that readers or fetches hold, so that they can't be dropped now.
+    pub pinned: u64,
+    /// Fetches in progress.
+    pub flights: u64,
+    /// Objects dropped to make room, since the start.
+    pub evicted: u64,
+}
+
+/// One upstream now.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct UpstreamState {
+    /// Its servers, as configured.
+    pub servers: Vec<ServerState>,
+}
+
+/// One origin server now, over all workers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ServerState {
+    /// `host:port`.
+    pub address: String,
+    /// Idle connections in the pools.
+    pub idle: u64,
+    /// Connections in use.
+    pub busy: u64,
+    /// Requests sent, since the start.
+    pub requests: u64,
+    /// Exchanges that failed, since the start.
+    pub failures: u64,
+}
+
+/// How often the configuration was brought into force, and what became of the last try.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReloadState {
+    /// 1 from the start, one more for each reload that took effect.
+    pub generation: u64,
+    /// Why the last reload changed nothing; none when it did.
+    pub last_error: Option<String>,
+}
+
+/// `GET /status?url=…`: what one cache has of a URL.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct UrlState {
+    /// The cache's name.
+    pub cache: String,
+    /// One for each variant.
+    pub objects: Vec<ObjectState>,
+}
+
+/// One stored object, or one on its way.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ObjectState {
+    /// The request's fields that selected it: `accept-encoding: gzip`; empty where Vary names none.
+    pub variant: String,
+    /// The stored status.
+    pub status: u16,
+    /// Complete length, if known.
+    pub length: Option<u64>,
+    /// The entity tag.
+    pub etag: Option<String>,
+    /// Seconds of freshness left; negative: stale since.
+    pub fresh_for_s: i64,
+    /// Stored bytes.
+    pub stored: Vec<Span>,
+    /// Bytes being fetched.
+    pub in_flight: Vec<Span>,
+    /// Bytes of `stored`, summed.
+    pub stored_bytes: u64,
+}
+
+/// Bytes `first` to `last`, both included, as in Range (RFC 9110 14.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// Position of the first byte.
+    pub first: u64,
+    /// Position of the last byte.
+    pub last: u64,
+}

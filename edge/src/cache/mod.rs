@@ -12,14 +12,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::handler::{Answer, Cause, Fault, Handler, Pending, Request, Response};
+use crate::handler::{
+    Answer, Cause, Fault, Handler, Head as RequestHead, Pending, Request, Response,
+};
 use crate::http::key::{Key, KeyHash};
 use crate::http::{CacheStatus, Fwd, Status};
 use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, VARIANTS_MAX};
-use crate::sys::Clock;
+use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 use crate::{evict, fill};
 use flight::Handover;
+use serve::Asked;
 
 /// `[cache.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +63,7 @@ struct Parts {
     store: Arc<Store>,
     origin: Rc<dyn Handler>,
     clock: Clock,
+    random: Random,
     counters: Arc<Counters>,
 }
 
@@ -100,6 +104,7 @@ impl Cache {
         store: Arc<Store>,
         origin: Rc<dyn Handler>,
         clock: Clock,
+        random: Random,
         counters: Arc<Counters>,
     ) -> Cache {
         Cache(Rc::new(Parts {
@@ -107,6 +112,7 @@ impl Cache {
             store,
             origin,
             clock,
+            random,
             counters,
         }))
     }
@@ -239,14 +245,9 @@ impl Cache {
                 }
                 ride.status.fwd_status = Some(head.status);
                 ride.status.stored = true;
-                let now_ms = self.0.clock.unix_ms();
-                Rode::Answered(Ok(serve::respond(
-                    &request.head,
-                    ride.reader,
-                    &head,
-                    ride.status,
-                    now_ms,
-                )))
+                let asked = self.asked(&request.head, self.0.clock.unix_ms());
+                let response = serve::respond(&asked, ride.reader, &head, ride.status);
+                Rode::Answered(Ok(response))
             }
             // Vary parts this request from the flight's, or its first bytes are gone by.
             Phase::Open(_) | Phase::Awaiting => Rode::Parted,
@@ -270,7 +271,15 @@ impl Cache {
         now_ms: u64,
     ) -> Response {
         self.0.counters.cache_hits.add(1);
-        serve::hit(&request.head, object, head, now_ms)
+        serve::hit(&self.asked(&request.head, now_ms), object, head)
+    }
+
+    fn asked<'a>(&'a self, head: &'a RequestHead, now_ms: u64) -> Asked<'a> {
+        Asked {
+            head,
+            now_ms,
+            random: &self.0.random,
+        }
     }
 
     /// Sends the request to the origin as it is; nothing is stored.

@@ -14,19 +14,19 @@ use crate::http::fields::lines_of;
 use crate::http::range::{self, ContentRange, Multipart, PART_OVERHEAD, Resolved};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome};
 use crate::store::{Head, Object, Reader};
+use crate::sys::Random;
 
-/// Separates the parts of multipart/byteranges. Fixed, so that the length can be told before the
-/// content is read; parts are found by their Content-Range, and none of the content is scanned for it.
-const BOUNDARY: &str = "sluice7MA4YWxkTrZu0gW3Qx5Kd9Lp";
+/// What is asked for, and when.
+pub(super) struct Asked<'a> {
+    pub(super) head: &'a RequestHead,
+    pub(super) now_ms: u64,
+    pub(super) random: &'a Random,
+}
 
 /// Answers from an object that was fresh when it was looked up.
 #[inline]
-pub(super) fn hit(
-    request: &RequestHead,
-    object: Arc<Object>,
-    head: &Head,
-    now_ms: u64,
-) -> Response {
+pub(super) fn hit(asked: &Asked<'_>, object: Arc<Object>, head: &Head) -> Response {
+    let (request, now_ms) = (asked.head, asked.now_ms);
     let ttl_s = (head.fresh_until_ms as i64 - now_ms as i64) / 1000;
     let status = CacheStatus::hit(ttl_s);
     // The common hit: all of a small object, no conditions, no ranges.
@@ -41,7 +41,7 @@ pub(super) fn hit(
         return response;
     }
     let reader = object.reader(0);
-    respond(request, reader, head, status, now_ms)
+    respond(asked, reader, head, status)
 }
 
 /// Whether a condition or a range is among the fields.
@@ -54,12 +54,12 @@ fn asks_for_less(fields: &Fields) -> bool {
 
 /// Answers from what `reader` reads: conditions first (RFC 9110 13.2.2), then Range (14.2).
 pub(super) fn respond(
-    request: &RequestHead,
+    asked: &Asked<'_>,
     reader: Reader,
     head: &Head,
     status: CacheStatus,
-    now_ms: u64,
 ) -> Response {
+    let (request, now_ms) = (asked.head, asked.now_ms);
     let mut ignore_range = request.method != Method::Get || head.status != 200;
     if head.status == 200 && asks_for_less(&request.fields) {
         let validators = Validators {
@@ -87,7 +87,7 @@ pub(super) fn respond(
         }
         Wanted::Ranges(ranges, length) => match &ranges[..] {
             [one] => part(reader, head, one.clone(), length, status, now_ms),
-            _ => parts(reader, head, ranges, length, status, now_ms),
+            _ => parts(asked, reader, head, ranges, length, status),
         },
     }
 }
@@ -204,16 +204,16 @@ fn part(
 
 /// Several ranges: multipart/byteranges (RFC 9110 15.3.7.2).
 fn parts(
+    asked: &Asked<'_>,
     reader: Reader,
     head: &Head,
     ranges: SmallVec<[Range<u64>; 1]>,
     length: u64,
     status: CacheStatus,
-    now_ms: u64,
 ) -> Response {
     let hull = ranges.iter().map(|r| r.start).min().unwrap_or(0)
         ..ranges.iter().map(|r| r.end).max().unwrap_or(0);
-    let mut response = begin(head, 206, Some(settle(status, &reader, hull)), now_ms);
+    let mut response = begin(head, 206, Some(settle(status, &reader, hull)), asked.now_ms);
     let mut content_type = None;
     response.stored = Bytes::new();
     for (name, value) in lines_of(&head.fields) {
@@ -222,8 +222,14 @@ fn parts(
             false => response.fields.append_bytes(name, value),
         }
     }
+    // Nobody can have put it into the content beforehand.
+    let boundary = format!(
+        "{:016x}{:016x}",
+        asked.random.next_u64(),
+        asked.random.next_u64()
+    );
     let multipart = Multipart {
-        boundary: BOUNDARY,
+        boundary: &boundary,
         content_type: content_type.as_deref(),
         length,
     };

@@ -22,7 +22,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         }
     };
     note(old.limits != new.limits, "limits changed");
-    note(old.log != new.log, "log changed");
+    note(old.log.access != new.log.access, "access log changed");
     note(old.sites != new.sites, "sites changed");
     named("cache", &old.caches, &new.caches, &mut applied);
     named("upstream", &old.upstreams, &new.upstreams, &mut applied);
@@ -30,6 +30,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         (old.workers != new.workers, "workers"),
         (old.listeners != new.listeners, "listeners"),
         (old.admin != new.admin, "admin address"),
+        (old.log.level != new.log.level, "log level"),
     ];
     let needs_restart = restart.iter().filter(|(differs, _)| *differs);
     Changes {

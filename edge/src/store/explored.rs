@@ -1,7 +1,6 @@
 //! The object under every schedule that shuttle tries: `cargo test -p sluice --features shuttle explored`.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 
 use shuttle::future::block_on;
 use shuttle::thread;
@@ -9,7 +8,7 @@ use shuttle::thread;
 use super::tests::{begin, content, store};
 use super::*;
 
-const SCHEDULES: usize = 2_000;
+const SCHEDULES: usize = 300;
 
 /// Reads to the end, waiting as it must.
 fn read_all(mut reader: Reader) -> Result<Vec<u8>, Failure> {
@@ -121,6 +120,6 @@ fn a_windowed_flight_never_waits_for_readers_that_left() {
                 all.len()
             );
         },
-        100,
+        40,
     );
 }

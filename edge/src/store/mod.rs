@@ -71,6 +71,8 @@ pub struct Status {
     pub flights: u64,
     /// Bytes charged, those pinned by readers included.
     pub bytes: u64,
+    /// Those of them that flights and readers hold.
+    pub pinned: u64,
     /// The limit.
     pub limit: u64,
     /// Objects dropped to make room.
@@ -143,11 +145,14 @@ impl Store {
             evictions: self.evictions.load(Ordering::Relaxed),
             ..Status::default()
         };
+        let mut idle = 0;
         for shard in &self.shards {
             let shard = shard.lock();
+            idle += shard.idle_bytes();
             status.objects += shard.len() as u64;
             status.flights += shard.objects().filter(|o| o.in_flight()).count() as u64;
         }
+        status.pinned = status.bytes.saturating_sub(idle);
         status
     }
 

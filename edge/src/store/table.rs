@@ -65,6 +65,15 @@ impl Shard {
             .flat_map(|entry| entry.variants.iter().map(|variant| &variant.object))
     }
 
+    /// Bytes of the objects that nobody but the table holds.
+    pub(super) fn idle_bytes(&self) -> u64 {
+        let variants = self.entries.values().flat_map(|entry| &entry.variants);
+        variants
+            .filter(|variant| Arc::strong_count(&variant.object) == 1)
+            .map(|variant| variant.weight)
+            .sum()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.ids.len()
     }

@@ -223,7 +223,7 @@ fn server_address(out: &mut Vec<u8>, server: SocketAddr) {
 /// Visible ASCII and space, save what would end a field.
 #[inline]
 fn is_plain(b: u8) -> bool {
-    (b >= b' ') & (b < 0x7f) & (b != b'"') & (b != b'\\')
+    (b' '..0x7f).contains(&b) & (b != b'"') & (b != b'\\')
 }
 
 #[inline]

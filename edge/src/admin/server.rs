@@ -1,0 +1,272 @@
+//! The admin API's thread: its door, its guards and its pages.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::extract::{Query, Request, State};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Sleep;
+
+use super::{Inspect, metrics};
+
+/// Connections at once; more wait in the accept queue.
+const CONNECTIONS_MAX: usize = 64;
+/// A connection's whole life, so that slow or silent ones can't hold their places.
+const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+/// Pause after a failed accept (usually: no file descriptor left).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What is still being done may take this long at the end.
+const END: Duration = Duration::from_secs(1);
+/// A page of another origin can't send this field without being asked first (CORS preflight).
+const POST_FIELD: &str = "x-sluice";
+
+const PAGES: &str = "\
+GET  /status           the state of everything, JSON
+GET  /status?url=URL   what is stored and in flight of a URL, JSON
+GET  /metrics          counters for Prometheus
+GET  /health           ok
+POST /reload           read the configuration again (needs the field `x-sluice: 1`)
+";
+
+type Shared = Arc<dyn Inspect>;
+
+/// The running admin API. Dropping it ends it.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Listens at `address` (port 0: a free one) and answers from `edge` on a thread of its own.
+    ///
+    /// # Errors
+    /// When the address can't be had, or no thread.
+    pub fn start(address: SocketAddr, edge: Shared) -> io::Result<Admin> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(2)
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        served = serve(listener, edge) => {
+                            if let Err(error) = served {
+                                tracing::error!(%error, "the admin address can't be served");
+                            }
+                        }
+                        // The sender's end is the signal, whether it spoke or was dropped.
+                        _ = stopped => {}
+                    }
+                });
+                runtime.shutdown_timeout(END);
+            })?;
+        Ok(Admin {
+            address,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the admin thread had panicked");
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, edge: Shared) -> io::Result<()> {
+    let door = Door {
+        listener: TcpListener::from_std(listener)?,
+        places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+    };
+    axum::serve(door, pages(edge)).await
+}
+
+fn pages(edge: Shared) -> Router {
+    Router::new()
+        .route("/", get(|| async { PAGES }))
+        .route("/status", get(status))
+        .route("/reload", post(reload))
+        .layer(from_fn(guard))
+        // What monitors ask, under whatever name they know this host; it holds no secrets.
+        .route("/health", get(|| async { "ok\n" }))
+        .route("/metrics", get(metrics))
+        .with_state(edge)
+}
+
+#[derive(Deserialize)]
+struct StatusQuery {
+    url: Option<String>,
+}
+
+async fn status(State(edge): State<Shared>, Query(query): Query<StatusQuery>) -> Response {
+    let answer = match query.url {
+        None => Json(edge.status()).into_response(),
+        Some(url) => match edge.url(&url) {
+            Ok(state) => Json(state).into_response(),
+            Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+        },
+    };
+    ([(CACHE_CONTROL, "no-store")], answer).into_response()
+}
+
+async fn metrics(State(edge): State<Shared>) -> impl IntoResponse {
+    (
+        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        metrics::render(&edge.status()),
+    )
+}
+
+async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {
+    // Reads files and builds caches: not on the thread that answers the others.
+    match tokio::task::spawn_blocking(move || edge.reload()).await {
+        Ok(Ok(changes)) => (StatusCode::OK, changes),
+        Ok(Err(why)) => (StatusCode::UNPROCESSABLE_ENTITY, why),
+        Err(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the reload panicked; the old configuration stays in force\n".to_owned(),
+        ),
+    }
+}
+
+/// Keeps web pages out: a name that points here (DNS rebinding) is refused by its Host, a form or
+/// script of another origin by the field it can't send.
+async fn guard(request: Request, next: Next) -> Response {
+    let named = request.headers().get(HOST).map(|host| host.as_bytes());
+    if !named.is_none_or(is_direct) {
+        let text = "ask by IP address or as localhost\n";
+        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
+    }
+    if !request.method().is_safe() && !request.headers().contains_key(POST_FIELD) {
+        let text = "this needs the field `x-sluice: 1`\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a Host is an IP address or `localhost`, with or without a port.
+fn is_direct(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else {
+        return false;
+    };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+    name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
+}
+
+/// Accepts as many connections as there are places.
+struct Door {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl axum::serve::Listener for Door {
+    type Io = Guest;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Guest, SocketAddr) {
+        let place = self.places.clone().acquire_owned().await.ok();
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    let end = Box::pin(tokio::time::sleep(CONNECTION_LIFE));
+                    let guest = Guest {
+                        stream,
+                        end,
+                        _place: place,
+                    };
+                    return (guest, address);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin address can't accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that ends after a time, whatever it does.
+struct Guest {
+    stream: TcpStream,
+    end: Pin<Box<Sleep>>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Guest {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.end.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Guest {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_end(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Guest {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_end(cx)?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,202 @@
+//! The admin API over real sockets, in front of an edge that is made up.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sluice_lab::client::{self, Reply};
+
+use super::*;
+use crate::telemetry::Telemetry;
+
+#[derive(Default)]
+struct Edge {
+    reloads: AtomicU32,
+    telemetry: Telemetry,
+}
+
+impl Inspect for Edge {
+    fn status(&self) -> Status {
+        let cache = CacheState {
+            objects: 3,
+            bytes: 2048,
+            limit: 4096,
+            ..CacheState::default()
+        };
+        let server = ServerState {
+            address: "127.0.0.1:9000".to_owned(),
+            requests: 7,
+            ..ServerState::default()
+        };
+        let workers = self.telemetry.workers();
+        Status {
+            version: "1.2.3".to_owned(),
+            pid: 42,
+            uptime_s: 5,
+            workers: workers.iter().map(|w| Numbers(w.list())).collect(),
+            counters: Numbers(self.telemetry.merged()),
+            caches: [("a\"\\\nb".to_owned(), cache)].into(),
+            upstreams: [(
+                "origin".to_owned(),
+                UpstreamState {
+                    servers: vec![server],
+                },
+            )]
+            .into(),
+            reload: ReloadState {
+                generation: 1,
+                last_error: None,
+            },
+        }
+    }
+
+    fn url(&self, url: &str) -> Result<Vec<UrlState>, String> {
+        match url {
+            "http://a/x?y=1&z" => Ok(vec![UrlState {
+                cache: "video".to_owned(),
+                objects: vec![ObjectState {
+                    stored: vec![Span { first: 0, last: 9 }],
+                    ..ObjectState::default()
+                }],
+            }]),
+            _ => Err("not a URL".to_owned()),
+        }
+    }
+
+    fn reload(&self) -> Result<String, String> {
+        match self.reloads.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok("cache video changed\n".to_owned()),
+            1 => Err("error: no site\n".to_owned()),
+            _ => panic!("reload"),
+        }
+    }
+}
+
+fn start() -> (Admin, Arc<Edge>) {
+    let edge = Arc::new(Edge::default());
+    for requests in [3, 4] {
+        edge.telemetry.worker().requests.add(requests);
+    }
+    let admin = Admin::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), edge.clone());
+    (admin.expect("a free port"), edge)
+}
+
+fn ask(admin: &Admin, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
+    client::once(admin.address(), method, target, headers, b"").expect("an answer")
+}
+
+#[test]
+fn status_is_json() {
+    let (admin, _) = start();
+    let reply = ask(&admin, "GET", "/status", &[]);
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, Some("application/json"))
+    );
+    let value: serde_json::Value = serde_json::from_str(&reply.text()).expect("JSON");
+    assert_eq!(value["pid"], 42);
+    assert_eq!(value["counters"]["requests"], 7);
+    assert_eq!(value["workers"][1]["requests"], 4);
+    assert_eq!(value["upstreams"]["origin"]["servers"][0]["requests"], 7);
+    assert_eq!(value["reload"]["generation"], 1);
+}
+
+#[test]
+fn a_url_is_looked_at_or_refused() {
+    let (admin, _) = start();
+    let reply = ask(
+        &admin,
+        "GET",
+        "/status?url=http%3A%2F%2Fa%2Fx%3Fy%3D1%26z",
+        &[],
+    );
+    let value: serde_json::Value = serde_json::from_str(&reply.text()).expect("JSON");
+    assert_eq!(value[0]["objects"][0]["stored"][0]["last"], 9);
+    let reply = ask(&admin, "GET", "/status?url=x", &[]);
+    assert_eq!((reply.status, reply.text().as_str()), (400, "not a URL\n"));
+}
+
+#[test]
+fn reload_needs_its_field_and_says_what_came_of_it() {
+    let (admin, edge) = start();
+    assert_eq!(ask(&admin, "POST", "/reload", &[]).status, 403);
+    assert_eq!(
+        ask(&admin, "GET", "/reload", &[("x-sluice", "1")]).status,
+        405
+    );
+    assert_eq!(edge.reloads.load(Ordering::SeqCst), 0);
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        let reply = ask(&admin, "POST", "/reload", &[("x-sluice", "1")]);
+        outcomes.push((reply.status, reply.text()));
+    }
+    assert_eq!(outcomes[0], (200, "cache video changed\n".to_owned()));
+    assert_eq!(outcomes[1], (422, "error: no site\n".to_owned()));
+    assert_eq!(outcomes[2].0, 500);
+    assert_eq!(ask(&admin, "GET", "/health", &[]).status, 200);
+}
+
+#[test]
+fn foreign_names_are_refused_where_it_matters() {
+    let (admin, edge) = start();
+    for host in [
+        "evil.example",
+        "evil.example:9901",
+        "127.0.0.1.evil.example",
+        "localhost.evil",
+        "[::1",
+        "",
+    ] {
+        let refused = ask(
+            &admin,
+            "POST",
+            "/reload",
+            &[("host", host), ("x-sluice", "1")],
+        );
+        assert_eq!(refused.status, 421, "{host}");
+        assert_eq!(
+            ask(&admin, "GET", "/status", &[("host", host)]).status,
+            421,
+            "{host}"
+        );
+        assert_eq!(
+            ask(&admin, "GET", "/metrics", &[("host", host)]).status,
+            200,
+            "{host}"
+        );
+    }
+    for host in [
+        "localhost",
+        "LOCALHOST:9901",
+        "127.0.0.1:1",
+        "10.0.0.1",
+        "[::1]",
+        "[::1]:9901",
+    ] {
+        assert_eq!(
+            ask(&admin, "GET", "/status", &[("host", host)]).status,
+            200,
+            "{host}"
+        );
+    }
+    assert_eq!(edge.reloads.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn metrics_are_prometheus_text() {
+    let (admin, _) = start();
+    let reply = ask(&admin, "GET", "/metrics", &[]);
+    assert_eq!(
+        reply.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
+    );
+    insta::assert_snapshot!("metrics", reply.text());
+}
+
+#[test]
+fn after_its_end_nobody_answers() {
+    let (admin, _) = start();
+    let address = admin.address();
+    drop(admin);
+    assert!(std::net::TcpStream::connect(address).is_err());
+}

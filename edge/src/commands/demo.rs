@@ -1,0 +1,224 @@
+//! `sluice demo`: a slow origin, an edge in front of it, and three things to try.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use sluice::config::{self, Level, show_size};
+use sluice::wiring::{self, Running};
+use sluice_lab::client::{Client, Reply};
+use sluice_lab::origin::{Origin, OriginOptions, Resource};
+
+use super::{announce, log_to_stderr, say};
+
+/// The file holds its own offset every ten bytes, so that any piece shows where it is from.
+const PATH: &str = "/offset.bin";
+const LENGTH: u64 = 10 << 20;
+/// Ten bytes in the middle, ten a bit further on, and ten near the end.
+const RANGES: [(u64, u64); 3] = [
+    (5_000_000, 5_000_009),
+    (6_000_000, 6_000_009),
+    (10_000_000, 10_000_009),
+];
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Make the requests, say what each showed, and end
+    #[arg(long = "try")]
+    try_it: bool,
+    /// Bytes a second that the origin sends on one connection
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = rate)]
+    rate: u64,
+    /// Where the edge listens [default: 127.0.0.1:8080, or a free port if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Its admin address [default: 127.0.0.1:9901, or a free port if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+}
+
+/// Slower than this the demonstration would take longer than its patience.
+const RATE_MIN: u64 = 64 << 10;
+
+fn rate(text: &str) -> Result<u64, String> {
+    match text.parse::<bytesize::ByteSize>()?.0 {
+        rate if rate < RATE_MIN => Err(format!("at least {}", show_size(RATE_MIN))),
+        rate => Ok(rate),
+    }
+}
+
+pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    log_to_stderr(Level::Warn)?;
+    let origin = origin(args.rate)?;
+    let running = edge(args, &origin)?;
+    announce(&running)?;
+    let edge = *running
+        .listeners
+        .first()
+        .context("the edge has no listener")?;
+    if args.try_it {
+        let tried = try_all(edge, &origin, args.rate);
+        running.stop();
+        return tried;
+    }
+    say(&invitation(edge, running.admin, &origin, args.rate))?;
+    running.wait_for_signals()
+}
+
+fn origin(rate: u64) -> anyhow::Result<Origin> {
+    let origin = Origin::start(OriginOptions::default())?;
+    let file = Resource::offset(LENGTH)
+        .rate(rate)
+        .vary("Accept-Encoding")
+        .header("Cache-Control", "max-age=3600");
+    origin.serve(PATH, file);
+    Ok(origin)
+}
+
+fn edge(args: &DemoArgs, origin: &Origin) -> anyhow::Result<Running> {
+    let address = |typed: &Option<String>, port| typed.clone().unwrap_or_else(|| free(port));
+    let options = config::Options {
+        origins: vec![format!("http://{}", origin.addr())],
+        listen: vec![address(&args.listen, 8080)],
+        admin: Some(address(&args.admin, 9901)),
+        memory: Some("64MiB".to_owned()),
+        ..config::Options::default()
+    };
+    wiring::start(options.load()?.plan, None)
+}
+
+/// This port on the loopback address, or any free one if it is taken.
+fn free(port: u16) -> String {
+    let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    match TcpListener::bind(wanted) {
+        Ok(_) => wanted.to_string(),
+        Err(_) => "127.0.0.1:0".to_owned(),
+    }
+}
+
+fn invitation(edge: SocketAddr, admin: Option<SocketAddr>, origin: &Origin, rate: u64) -> String {
+    let url = format!("http://{edge}{PATH}");
+    let (first, last) = RANGES[0];
+    let status = admin.map_or(String::new(), |admin| {
+        format!(
+            "\nWhile it fills, see which bytes are there and which are on their way:\n  \
+             sluice status --admin {admin} --url {url}\n"
+        )
+    });
+    format!(
+        "origin on http://{origin}, {rate} a second on each connection
+
+A file of {size} that holds its own offset every ten bytes is at {url}
+
+1. Ten bytes from the middle. The file is not stored yet: one fetch of all of it begins, and the
+   answer comes when that fetch gets there ({seconds:.1} s), not when it has ended.
+  curl -w '%{{time_total}} s\\n' -r {first}-{last} {url}
+
+2. All of it, in another terminal at the same time. It rides the fetch that is running: the first
+   byte comes at once, and the origin sees no second request.
+  curl -w 'first byte %{{time_starttransfer}} s, all %{{time_total}} s\\n' -o /dev/null {url}
+
+3. The first one again. Those bytes are stored: a hit in less than a millisecond, and the
+   Cache-Status field says so.
+  curl -si -w '%{{time_total}} s\\n' -r {first}-{last} {url}
+{status}
+Ctrl-C ends it.
+",
+        origin = origin.addr(),
+        rate = show_size(rate),
+        size = show_size(LENGTH),
+        seconds = first as f64 / rate as f64,
+    )
+}
+
+fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
+    let patience = Duration::from_secs(30 + LENGTH / rate);
+    say(&format!(
+        "\n1. Three ranges of a file that is not stored, at once (origin: {} a second):\n",
+        show_size(rate)
+    ))?;
+    try_cold(edge, patience)?;
+    let seen = origin.requests();
+    let sent: u64 = seen.iter().map(|s| s.sent).sum();
+    say(&format!(
+        "   the origin got {} request and sent {}\n",
+        seen.len(),
+        show_size(sent)
+    ))?;
+    ensure!(
+        seen.len() == 1 && sent <= LENGTH,
+        "one request and one file should have been enough"
+    );
+
+    say("\n2. The first of them again:\n")?;
+    let reply = ask(edge, Some(RANGES[0]), patience)?;
+    say(&told(&reply, RANGES[0]))?;
+
+    say("\n3. The whole file:\n")?;
+    let whole = ask(edge, None, patience)?;
+    whole.verify_whole(LENGTH).map_err(anyhow::Error::msg)?;
+    say(&format!(
+        "   {} in {:.1} ms, every byte right; {}\n",
+        show_size(LENGTH),
+        ms(&whole),
+        cache_status(&whole)
+    ))?;
+    ensure!(
+        origin.requests().len() == 1,
+        "what is stored should not have been fetched again"
+    );
+    say("\nEverything was as it should be.\n")
+}
+
+/// Three clients at once. They ask while nothing is stored, so all of them ride one fetch.
+fn try_cold(edge: SocketAddr, patience: Duration) -> anyhow::Result<()> {
+    thread::scope(|scope| {
+        let clients =
+            RANGES.map(|range| (range, scope.spawn(move || ask(edge, Some(range), patience))));
+        for (range, client) in clients {
+            let Ok(reply) = client.join() else {
+                bail!("a client panicked");
+            };
+            say(&told(&reply?, range))?;
+        }
+        Ok(())
+    })
+}
+
+fn ask(edge: SocketAddr, range: Option<(u64, u64)>, patience: Duration) -> anyhow::Result<Reply> {
+    let mut client = Client::connect(edge).context("the edge can't be reached")?;
+    client.set_timeout(patience)?;
+    let host = edge.to_string();
+    let range_field = range.map(|(first, last)| format!("bytes={first}-{last}"));
+    let mut fields = vec![("Host", host.as_str()), ("Connection", "close")];
+    fields.extend(range_field.as_deref().map(|value| ("Range", value)));
+    let reply = client.get(PATH, &fields)?;
+    if let Some((first, last)) = range {
+        reply
+            .verify_range(first, last, LENGTH)
+            .map_err(anyhow::Error::msg)?;
+    }
+    Ok(reply)
+}
+
+fn told(reply: &Reply, (first, last): (u64, u64)) -> String {
+    format!(
+        "   bytes {first}-{last} in {:.1} ms: {:?}; {}\n",
+        ms(reply),
+        reply.text(),
+        cache_status(reply)
+    )
+}
+
+fn ms(reply: &Reply) -> f64 {
+    reply.total.as_secs_f64() * 1000.0
+}
+
+fn cache_status(reply: &Reply) -> String {
+    format!(
+        "Cache-Status: {}",
+        reply.header("cache-status").unwrap_or("(none)")
+    )
+}

@@ -1,0 +1,128 @@
+//! The command line: what can be typed, and a thin file for each command.
+
+pub mod check;
+pub mod demo;
+pub mod reload;
+pub mod serve;
+pub mod status;
+
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+use sluice::config::{self, Level, Report};
+use sluice::wiring::Running;
+use sluice_lab::client::{self, Reply};
+
+/// A caching reverse proxy that hands out any byte of a file the moment it has arrived.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the edge: with a configuration file, or with --origin and options alone
+    Serve(serve::ServeArgs),
+    /// Say what is wrong with a configuration and where, else what would run
+    Check(check::CheckArgs),
+    /// A slow origin, an edge in front of it, and three things to try
+    Demo(demo::DemoArgs),
+    /// Let a running edge read its configuration again
+    Reload(AdminArgs),
+    /// Show what a running edge does, or what it has of a URL
+    Status(status::StatusArgs),
+}
+
+/// Where the running edge can be asked.
+#[derive(Debug, Args)]
+pub struct AdminArgs {
+    /// Its admin address
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    admin: Option<SocketAddr>,
+    /// Its configuration file, which says the admin address
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl AdminArgs {
+    fn address(&self) -> anyhow::Result<SocketAddr> {
+        match (&self.admin, &self.config) {
+            (Some(address), _) => Ok(*address),
+            (None, Some(path)) => config::load(path)?
+                .plan
+                .admin
+                .context("this configuration has no admin address"),
+            (None, None) => Ok(config::ADMIN.parse()?),
+        }
+    }
+
+    /// Asks, and gives the answer whatever its status.
+    fn ask(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
+        let address = self.address()?;
+        let host = address.to_string();
+        let fields = [("host", host.as_str()), ("x-sluice", "1")];
+        client::once(address, method, target, &fields, b"").map_err(|error| {
+            anyhow::anyhow!(
+                "no edge answers at {address}: {error}\n(--admin ADDRESS names another)"
+            )
+        })
+    }
+}
+
+/// Says on standard error what went wrong.
+pub fn complain(error: &anyhow::Error) {
+    let mut out = io::stderr();
+    let text = match error.downcast_ref::<Report>() {
+        Some(report) => report.render(out.is_terminal()),
+        None => format!("error: {error:#}\n"),
+    };
+    // If standard error is gone there is nobody left to tell.
+    let _ = out.write_all(text.as_bytes());
+}
+
+/// Writes to standard output; unlike `print!` a closed pipe is an error, not a panic.
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Shows what is doubtful about a configuration.
+fn warn(warnings: &Report) {
+    if !warnings.problems.is_empty() {
+        let mut out = io::stderr();
+        let text = warnings.render(out.is_terminal());
+        // Advice that nobody can read is no reason to stop.
+        let _ = out.write_all(text.as_bytes());
+    }
+}
+
+/// Sends messages from this level on to standard error.
+fn log_to_stderr(level: Level) -> anyhow::Result<()> {
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(level.as_str())
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
+    match log.try_init() {
+        Ok(()) => Ok(()),
+        Err(error) => bail!("messages can't be logged: {error}"),
+    }
+}
+
+/// Says where a running edge can be reached: a line each, read by people and programs.
+fn announce(running: &Running) -> anyhow::Result<()> {
+    let listeners = running
+        .listeners
+        .iter()
+        .map(|a| format!("listening on http://{a}\n"));
+    let admin = running
+        .admin
+        .iter()
+        .map(|a| format!("admin on http://{a}\n"));
+    say(&listeners.chain(admin).collect::<String>())
+}

@@ -1,0 +1,71 @@
+//! `sluice serve`: runs the edge until a signal ends it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sluice::config::{self, Loaded, Plan};
+use sluice::wiring;
+
+use super::{announce, log_to_stderr, warn};
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE", required_unless_present = "origin", conflicts_with_all = [
+        "origin", "listen", "admin", "memory", "workers", "access_log",
+    ])]
+    config: Option<PathBuf>,
+    /// An origin server such as http://127.0.0.1:9000; may be given several times
+    #[arg(long, value_name = "URL")]
+    origin: Vec<String>,
+    /// Where requests are taken [default: 0.0.0.0:8080]; may be given several times
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+    /// Where status and reload are asked for, or "off" [default: 127.0.0.1:9901]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+    /// Size of the cache in memory [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Worker threads; 0: one per core
+    #[arg(long, value_name = "N")]
+    workers: Option<u64>,
+    /// Path of the access log, or "-" for standard output
+    #[arg(long, value_name = "PATH")]
+    access_log: Option<String>,
+}
+
+/// Where a reload gets its plan from.
+type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
+
+pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let (Loaded { plan, warnings }, source) = load(args)?;
+    warn(&warnings);
+    log_to_stderr(plan.log.level)?;
+    let running = wiring::start(plan, source)?;
+    announce(&running)?;
+    running.wait_for_signals()
+}
+
+fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<Source>)> {
+    let Some(path) = args.config.clone() else {
+        return Ok((options(args).load()?, None));
+    };
+    let loaded = config::load(&path)?;
+    let source: Source = Box::new(move || match config::load(&path) {
+        Ok(loaded) => Ok(loaded.plan),
+        Err(report) => Err(report.render(false)),
+    });
+    Ok((loaded, Some(source)))
+}
+
+fn options(args: &ServeArgs) -> config::Options {
+    config::Options {
+        origins: args.origin.clone(),
+        listen: args.listen.clone(),
+        admin: args.admin.clone(),
+        memory: args.memory.clone(),
+        workers: args.workers,
+        access_log: args.access_log.clone(),
+    }
+}
