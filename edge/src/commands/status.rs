@@ -70,7 +70,6 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn show_status(status: &Value) -> String {
-    let c = |key: &str| number(&status["counters"], key);
     let mut out = format!(
         "sluice {}, process {}, up {}, {} workers, configuration {}\n",
         text(&status["version"]),
@@ -79,60 +78,13 @@ fn show_status(status: &Value) -> String {
         items(&status["workers"]).count(),
         number(&status["reload"], "generation"),
     );
-    let mut line = |name: &str, rest: String| _ = writeln!(out, "{name:12}{rest}");
-    line(
-        "connections",
-        format!(
-            "{} open, {} accepted, {} refused",
-            c("connections_now"),
-            c("connections_accepted"),
-            c("connections_refused")
-        ),
-    );
-    line(
-        "requests",
-        format!(
-            "{} ({} being answered), {} refused",
-            c("requests"),
-            c("requests_now"),
-            c("requests_refused")
-        ),
-    );
-    line(
-        "responses",
-        format!(
-            "{} 2xx, {} 3xx, {} 4xx, {} 5xx, {} cut short",
-            c("responses_2xx"),
-            c("responses_3xx"),
-            c("responses_4xx"),
-            c("responses_5xx"),
-            c("responses_cut")
-        ),
-    );
-    line(
-        "cache",
-        format!(
-            "{} hits, {} misses, {} rode another's fetch, {} passed by",
-            c("cache_hits"),
-            c("cache_misses"),
-            c("cache_collapsed"),
-            c("cache_passes")
-        ),
-    );
-    line(
-        "bytes",
-        format!(
-            "{} to clients, {} from origins",
-            show_size(c("client_bytes_out")),
-            show_size(c("upstream_bytes_in"))
-        ),
-    );
+    show_counters(&status["counters"], &mut out);
     for (name, cache) in entries(&status["caches"]) {
-        line("", show_cache(name, cache));
+        line(&mut out, "", &show_cache(name, cache));
     }
     for (name, upstream) in entries(&status["upstreams"]) {
         for server in items(&upstream["servers"]) {
-            line("", show_server(name, server));
+            line(&mut out, "", &show_server(name, server));
         }
     }
     if let Some(error) = status["reload"]["last_error"].as_str() {
@@ -142,6 +94,67 @@ fn show_status(status: &Value) -> String {
             .for_each(|l| _ = writeln!(out, "  {}", l.escape_debug()));
     }
     out
+}
+
+fn line(out: &mut String, name: &str, rest: &str) {
+    // Writing to a String can't fail.
+    let _ = writeln!(out, "{name:12}{rest}");
+}
+
+fn show_counters(counters: &Value, out: &mut String) {
+    let c = |key: &str| number(counters, key);
+    line(
+        out,
+        "connections",
+        &format!(
+            "{} open, {} accepted, {} refused",
+            c("connections_now"),
+            c("connections_accepted"),
+            c("connections_refused")
+        ),
+    );
+    line(
+        out,
+        "requests",
+        &format!(
+            "{} ({} being answered), {} refused",
+            c("requests"),
+            c("requests_now"),
+            c("requests_refused")
+        ),
+    );
+    line(
+        out,
+        "responses",
+        &format!(
+            "{} 2xx, {} 3xx, {} 4xx, {} 5xx, {} cut short",
+            c("responses_2xx"),
+            c("responses_3xx"),
+            c("responses_4xx"),
+            c("responses_5xx"),
+            c("responses_cut")
+        ),
+    );
+    line(
+        out,
+        "cache",
+        &format!(
+            "{} hits, {} misses, {} rode another's fetch, {} passed by",
+            c("cache_hits"),
+            c("cache_misses"),
+            c("cache_collapsed"),
+            c("cache_passes")
+        ),
+    );
+    line(
+        out,
+        "bytes",
+        &format!(
+            "{} to clients, {} from origins",
+            show_size(c("client_bytes_out")),
+            show_size(c("upstream_bytes_in"))
+        ),
+    );
 }
 
 fn show_cache(name: &str, cache: &Value) -> String {

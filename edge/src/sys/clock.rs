@@ -57,6 +57,12 @@ impl Clock {
     }
 }
 
+/// Now, by the clock of tokio's timers: only for deadlines that are handed to those.
+#[inline]
+pub fn timer_now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

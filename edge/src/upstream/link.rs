@@ -17,7 +17,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
-use tokio::time::Instant;
 
 use super::deadline::Deadline;
 use super::io::{Io, Tunnel, Wire};
@@ -26,6 +25,7 @@ use super::relay::{Relay, muted};
 use super::upload::Upload;
 use super::{Limits, READ_BUFFER};
 use crate::handler::{Cause, Fault};
+use crate::sys::clock::timer_now;
 
 /// A connection.
 pub(super) struct Link {
@@ -213,7 +213,7 @@ impl Link {
     }
 
     fn is_late(&mut self, cx: &mut Context<'_>, awaits: Awaits, limit: Option<Duration>) -> bool {
-        let now = Instant::now();
+        let now = timer_now();
         if self.awaits != awaits {
             self.awaits = awaits;
             self.deadline
