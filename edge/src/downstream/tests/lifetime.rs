@@ -27,23 +27,22 @@ fn a_drain_closes_the_idle_and_lets_the_busy_finish() {
         let mut asking = bench.client();
         tokio::task::yield_now().await;
         asking.send(GET).await;
-        let worker = bench.worker.clone();
-        let drained = tokio::task::spawn_local(async move {
-            worker.drain(Duration::from_secs(30)).await;
-        });
+        let mut drained = std::pin::pin!(bench.worker.drain(Duration::from_secs(30)));
+        let begun = poll_fn(|cx| Poll::Ready(drained.as_mut().poll(cx)));
+        assert!(begun.await.is_pending());
         assert_eq!(idle.rest().await, "");
         assert!(
             asking.rest().await.contains("connection: close\r\n"),
             "asked in time"
         );
-        assert_eq!(bench.worker.connections(), 1);
         go.send(()).expect("still served");
         let answer = busy.rest().await;
         assert!(
             answer.contains("connection: close\r\n") && answer.ends_with("slow;"),
             "{answer}"
         );
-        drained.await.expect("drained");
+        drop((idle, asking, busy));
+        drained.await;
         assert_eq!(bench.worker.connections(), 0);
     });
 }

@@ -89,6 +89,17 @@ impl Bench {
         }
     }
 
+    /// Waits for what the next ticks bring.
+    async fn until(&self, reached: impl Fn(&Bench) -> bool) {
+        for _ in 0..50 {
+            if reached(self) {
+                return;
+            }
+            tokio::time::sleep(super::deadlines::TICK).await;
+        }
+        panic!("it did not come to that");
+    }
+
     fn advance_s(&self, seconds: u64) {
         self.clock.advance_us(seconds * 1_000_000);
     }
@@ -173,7 +184,9 @@ fn data(text: &'static str) -> Result<Frame, Fault> {
 }
 
 fn ok(body: impl Into<Bytes>) -> Answer {
-    Answer::Ready(Ok(Response::text(200, body)))
+    let mut response = Response::new(200);
+    response.body = Body::Bytes(body.into());
+    Answer::Ready(Ok(response))
 }
 
 /// Answers with method, target and body, once the body has been read.
