@@ -25,9 +25,8 @@ impl Balancer for LeastConnections {
         let (weights, in_progress) = (&self.weights, &self.in_progress);
         // Whether `a` has strictly less to do for its weight than `b`, without dividing.
         let less_busy = |a: usize, b: usize| {
-            let load = |of: usize, other: usize| {
-                u128::from(in_progress[of]) * u128::from(weights[other])
-            };
+            let load =
+                |of: usize, other: usize| u128::from(in_progress[of]) * u128::from(weights[other]);
             load(a, b) < load(b, a)
         };
         let least = (0..weights.len())

@@ -78,7 +78,13 @@ fn is_kept(name: &[u8]) -> bool {
 /// Whether a field may stand in trailers: nothing that frames or routes a message, says how to read
 /// it, who sent it or how to cache it (RFC 9110 6.5.1).
 pub(super) fn may_trail(name: &[u8]) -> bool {
-    const OTHERS: &[&str] = &["trailer", "expect", "max-forwards", "location", "retry-after"];
+    const OTHERS: &[&str] = &[
+        "trailer",
+        "expect",
+        "max-forwards",
+        "location",
+        "retry-after",
+    ];
     !is_any(CONNECTION_FIELDS, name) && !is_kept(name) && !is_any(OTHERS, name)
 }
 
@@ -97,8 +103,7 @@ pub(super) fn is_forwarding(name: &[u8]) -> bool {
                 have.to_ascii_lowercase() == want || (want == b'-' && have == b'_')
             })
     };
-    starts(b"x-forwarded-")
-        || (name.len() == 9 && (starts(b"forwarded") || starts(b"x-real-ip")))
+    starts(b"x-forwarded-") || (name.len() == 9 && (starts(b"forwarded") || starts(b"x-real-ip")))
 }
 
 #[cfg(test)]
@@ -120,7 +125,12 @@ mod tests {
 
     #[test]
     fn underscores_do_not_hide_a_forwarding_field() {
-        for name in ["X-Forwarded-For", "x_forwarded_proto", "FORWARDED", "X_Real-Ip"] {
+        for name in [
+            "X-Forwarded-For",
+            "x_forwarded_proto",
+            "FORWARDED",
+            "X_Real-Ip",
+        ] {
             assert!(is_forwarding(name.as_bytes()), "{name}");
         }
         for name in ["x-forwarded", "forwarded-by", "x-real-ip-2", "via"] {

@@ -215,15 +215,24 @@ fn announce_client(peer: &Peer, text: &Text, headers: &mut HeaderMap) {
     const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
     const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
     let mut put = |name, value: Option<HeaderValue>| value.map(|v| headers.insert(name, v));
-    put(X_FORWARDED_FOR, text.value(text.client_at, text.forwarded_at));
+    put(
+        X_FORWARDED_FOR,
+        text.value(text.client_at, text.forwarded_at),
+    );
     put(
         X_FORWARDED_PROTO,
         Some(HeaderValue::from_static(peer.scheme.as_str())),
     );
     if text.authority_at < text.client_at {
-        put(X_FORWARDED_HOST, text.value(text.authority_at, text.client_at));
+        put(
+            X_FORWARDED_HOST,
+            text.value(text.authority_at, text.client_at),
+        );
     }
-    put(header::FORWARDED, text.value(text.forwarded_at, text.bytes.len()));
+    put(
+        header::FORWARDED,
+        text.value(text.forwarded_at, text.bytes.len()),
+    );
 }
 
 /// Asks on the client's behalf for what concerns this hop: another protocol, trailers.
@@ -273,8 +282,7 @@ fn method(method: &Method) -> Result<http::Method, Fault> {
         Method::Patch => http::Method::PATCH,
         Method::Trace => http::Method::TRACE,
         Method::Connect => http::Method::CONNECT,
-        Method::Other(token) => {
-            http::Method::from_bytes(token.as_bytes()).map_err(|_| Fault::from(Cause::SendFailed))?
-        }
+        Method::Other(token) => http::Method::from_bytes(token.as_bytes())
+            .map_err(|_| Fault::from(Cause::SendFailed))?,
     })
 }

@@ -154,7 +154,10 @@ mod tests {
         let length = ("content-length", "5");
         let chunked = ("transfer-encoding", "Chunked");
         assert_eq!(of(Method::Get, 200, &[length]), Ok(Content::Sized(5)));
-        assert_eq!(of(Method::Get, 200, &[length, length]), Ok(Content::Sized(5)));
+        assert_eq!(
+            of(Method::Get, 200, &[length, length]),
+            Ok(Content::Sized(5))
+        );
         assert_eq!(of(Method::Get, 200, &[chunked]), Ok(Content::Open));
         assert_eq!(of(Method::Get, 200, &[]), Ok(Content::Open));
         let declared = Ok(Content::None { declared: Some(5) });

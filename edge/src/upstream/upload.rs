@@ -103,7 +103,8 @@ impl http_body::Body for Upload {
 fn trailers(fields: &Fields) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in fields.iter().filter(|(name, _)| hop::may_trail(name)) {
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
         {
             // Bounded far below the map's own limit by whoever read them.
             let _ = map.try_append(name, value);
