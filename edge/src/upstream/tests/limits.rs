@@ -43,7 +43,7 @@ fn a_slow_client_is_not_the_origins_delay() {
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.read_timeout = Duration::from_millis(300);
+        options.read_timeout = Duration::from_millis(600);
         let testing = Testing::new(options);
         let fed = Fed::default();
         let mut response = testing
@@ -52,7 +52,7 @@ fn a_slow_client_is_not_the_origins_delay() {
             .expect("a response");
         assert!(matches!(response.body.frame().await, Some(Ok(_))));
         // For longer than the timeout nobody asks for more.
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
         fed.data(b"\r\n\r\n");
         fed.feed(None);
         let rest = content(&mut response.body).await;
@@ -69,11 +69,11 @@ fn a_client_that_uploads_slowly_is_not_the_origins_delay() {
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.read_timeout = Duration::from_millis(50);
+        options.read_timeout = Duration::from_millis(500);
         let testing = Testing::new(options);
         let fed = Fed::default();
         let feeding = async {
-            tokio::time::sleep(Duration::from_millis(120)).await;
+            tokio::time::sleep(Duration::from_millis(600)).await;
             fed.data(b"slow");
             fed.feed(None);
         };
