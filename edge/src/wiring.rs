@@ -1,37 +1,280 @@
-//! Plan to running server.
+//! Plan → running server: the only place where folders meet.
+//!
+//! What outlives a reload (stores, upstreams' numbers, the log's writer) hangs on a `Snapshot`;
+//! each worker builds its handlers from the newest one and swaps them between two requests.
+
+mod inspect;
+mod snapshot;
+mod worker;
 
 use std::net::SocketAddr;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crate::config::Plan;
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
-/// A running edge.
+use crate::admin::Admin;
+use crate::config::{self, Plan};
+use crate::downstream::Spread;
+use crate::sys::net::Listener;
+use crate::sys::{Clock, Random};
+use crate::telemetry::Telemetry;
+use snapshot::Snapshot;
+
+/// Reads the configuration again; the error is what is wrong with it.
+pub type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
+
+/// How long a reload waits for the workers to take it up.
+const RELOAD_WAIT: Duration = Duration::from_secs(5);
+/// How long the last log lines may take to be written at the end.
+const LOG_WAIT: Duration = Duration::from_secs(5);
+/// Connections that the kernel may keep waiting per listening socket.
+const BACKLOG: i32 = 4096;
+
+/// What all threads share.
+struct Edge {
+    clock: Clock,
+    random: Random,
+    began_us: u64,
+    telemetry: Telemetry,
+    spread: Arc<Spread>,
+    source: Option<Source>,
+    /// The snapshot in force. Workers watch it; only `reload` sends.
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    /// Why the last reload changed nothing.
+    last_error: Mutex<Option<String>>,
+    stopping: watch::Sender<bool>,
+}
+
+/// A running edge. Dropping it ends it without waiting for requests in progress.
 pub struct Running {
-    /// Where it listens.
+    /// Where it listens, in the configuration's order.
     pub listeners: Vec<SocketAddr>,
     /// Where its admin API is.
     pub admin: Option<SocketAddr>,
+    edge: Arc<Edge>,
+    admin_thread: Option<Admin>,
+    workers: Vec<JoinHandle<()>>,
 }
 
-/// Starts it.
+/// Starts an edge. It accepts when this returns. `source` is asked at each reload.
 ///
 /// # Errors
-/// Always: the parts are put together elsewhere.
-pub fn start(
-    _plan: Plan,
-    _reload: Option<Box<dyn Fn() -> Result<Plan, String> + Send + Sync>>,
-) -> anyhow::Result<Running> {
-    anyhow::bail!("not put together yet")
+/// When an address, a thread or the access log can't be had.
+pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
+    let count = worker_count(&plan);
+    let (mut sockets, listeners) = bind(&plan, count)?;
+    let clock = Clock::system();
+    let admin_address = plan.admin;
+    let first = Snapshot::build(plan, count, None)?;
+    let edge = Arc::new(Edge {
+        began_us: clock.monotonic_us(),
+        clock,
+        random: Random::system(),
+        telemetry: Telemetry::default(),
+        spread: Spread::new(count),
+        source,
+        snapshots: watch::Sender::new(Arc::new(first)),
+        last_error: Mutex::new(None),
+        stopping: watch::Sender::new(false),
+    });
+    let (ready, is_ready) = mpsc::channel();
+    let workers = (0..count)
+        .map(|index| {
+            worker::start(
+                index,
+                edge.clone(),
+                std::mem::take(&mut sockets[index]),
+                ready.clone(),
+            )
+        })
+        .collect::<std::io::Result<Vec<_>>>()
+        .context("can't start a worker thread")?;
+    drop(ready);
+    for _ in 0..count {
+        is_ready.recv().context("a worker ended before it began")?;
+    }
+    let admin_thread = match admin_address {
+        None => None,
+        Some(address) => Some(
+            Admin::start(address, edge.clone())
+                .with_context(|| format!("can't listen on the admin address {address}"))?,
+        ),
+    };
+    Ok(Running {
+        listeners,
+        admin: admin_thread.as_ref().map(Admin::address),
+        edge,
+        admin_thread,
+        workers,
+    })
+}
+
+fn worker_count(plan: &Plan) -> usize {
+    match plan.workers {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        count => count,
+    }
+}
+
+/// One socket for each worker and listener; the kernel deals connections out among them.
+fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Listener>>, Vec<SocketAddr>)> {
+    let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for listener in &plan.listeners {
+        // With port 0 the first worker's socket chooses, and the others join it there.
+        let mut address = listener.address;
+        for of_worker in &mut sockets {
+            let socket = Listener::bind(address, BACKLOG, true)
+                .with_context(|| format!("can't listen on {address}"))?;
+            address = socket.local();
+            of_worker.push(socket);
+        }
+        addresses.push(address);
+    }
+    Ok((sockets, addresses))
+}
+
+impl Edge {
+    /// Brings a new plan into force; says what changed.
+    fn reload(&self) -> Result<String, String> {
+        let result = self.try_reload();
+        *self.last_error.lock() = result.as_ref().err().cloned();
+        match &result {
+            Ok(changes) => tracing::info!("reloaded: {}", changes.replace('\n', "; ")),
+            Err(error) => tracing::error!("nothing was changed by a reload:\n{error}"),
+        }
+        result
+    }
+
+    fn try_reload(&self) -> Result<String, String> {
+        let source = self.source.as_ref().ok_or(
+            "there is no configuration file to read again: it was started with options alone",
+        )?;
+        let plan = source()?;
+        let before = self.snapshots.borrow().clone();
+        let changes = config::changes(&before.plan, &plan);
+        if !changes.needs_restart.is_empty() {
+            return Err(format!(
+                "only a new start can change this: {}\n",
+                changes.needs_restart.join(", ")
+            ));
+        }
+        let workers = before.workers;
+        let next = Snapshot::build(plan, workers, Some(&before)).map_err(|e| format!("{e:#}\n"))?;
+        let taken_up = next.taken_up.clone();
+        self.snapshots.send_replace(Arc::new(next));
+        match taken_up.wait(workers, RELOAD_WAIT) {
+            true => Ok(changes.to_string()),
+            false => Ok(format!("{changes}\nsome workers are busy and will follow")),
+        }
+    }
+
+    fn reopen_logs(&self) {
+        if let Some(log) = &self.snapshots.borrow().log {
+            log.reopen();
+        }
+    }
 }
 
 impl Running {
-    /// Runs until a signal.
+    /// Runs until SIGTERM, SIGQUIT or SIGINT, then lets requests finish. SIGHUP reloads, SIGUSR1
+    /// opens the log anew. A second signal to end cuts what is left.
     ///
     /// # Errors
     /// When signals can't be waited for.
     pub fn wait_for_signals(self) -> anyhow::Result<()> {
-        Ok(())
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let edge = self.edge.clone();
+        runtime.block_on(until_told_to_stop(&edge))?;
+        tracing::info!("stopping: requests in progress may finish");
+        let stopped = std::thread::spawn(move || self.stop());
+        runtime.block_on(async {
+            let mut end = EndSignals::new()?;
+            loop {
+                tokio::select! {
+                    () = end.next() => {
+                        tracing::warn!("told to stop again: what is left is cut");
+                        std::process::exit(1);
+                    }
+                    () = tokio::time::sleep(Duration::from_millis(20)), if !stopped.is_finished() => {}
+                    else => {}
+                }
+                if stopped.is_finished() {
+                    return Ok(());
+                }
+            }
+        })
     }
 
-    /// Ends it.
-    pub fn stop(self) {}
+    /// Stops accepting, lets requests finish for as long as `[limits] drain` allows, and ends.
+    pub fn stop(mut self) {
+        self.edge.stopping.send_replace(true);
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("a worker thread had panicked");
+            }
+        }
+        drop(self.admin_thread.take());
+        self.edge.finish_log();
+    }
+}
+
+impl Edge {
+    /// Writes what is left of the access log.
+    fn finish_log(&self) {
+        let log = self.snapshots.borrow().log.clone();
+        if log.is_some_and(|log| !log.finish(LOG_WAIT)) {
+            tracing::warn!("the last lines of the access log could not be written in time");
+        }
+    }
+}
+
+struct EndSignals {
+    term: tokio::signal::unix::Signal,
+    quit: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+}
+
+impl EndSignals {
+    fn new() -> std::io::Result<EndSignals> {
+        Ok(EndSignals {
+            term: signal(SignalKind::terminate())?,
+            quit: signal(SignalKind::quit())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.quit.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
+async fn until_told_to_stop(edge: &Arc<Edge>) -> anyhow::Result<()> {
+    let mut end = EndSignals::new()?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut reopen = signal(SignalKind::user_defined1())?;
+    loop {
+        tokio::select! {
+            () = end.next() => return Ok(()),
+            _ = hangup.recv() => {
+                let edge = edge.clone();
+                // Its outcome is logged.
+                let _ = tokio::task::spawn_blocking(move || edge.reload()).await;
+            }
+            _ = reopen.recv() => edge.reopen_logs(),
+        }
+    }
 }

@@ -3,9 +3,11 @@
 //! Nothing here knows Sluice's own code. The lab sees a server only as its clients and its origins see it: over sockets,
 //! as a process, and through what it prints.
 
+pub mod bench;
 pub mod client;
 pub mod load;
 pub mod offset;
 pub mod origin;
 pub mod process;
 pub mod rivals;
+pub mod roles;

@@ -1,2 +1,42 @@
-//! The task runner.
-fn main() {}
+//! The task runner: `cargo xtask test`, `lint` and `bench`.
+
+mod deny;
+mod steps;
+mod tasks;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Sluice's tasks, one command each.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Task {
+    /// Everything that CI checks. The last line says how many tests passed and failed.
+    Test {
+        /// Only what takes a minute: formatting, lints, unit tests, architecture.
+        #[arg(long)]
+        quick: bool,
+        /// Only this step.
+        #[arg(long, value_name = "STEP", conflicts_with = "quick")]
+        only: Option<String>,
+    },
+    /// Formatting, clippy, dependencies, architecture.
+    Lint,
+}
+
+fn main() -> ExitCode {
+    let done = match Task::parse() {
+        Task::Test { quick, only } => tasks::test(quick, only.as_deref()),
+        Task::Lint => tasks::lint(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Everything else goes to standard output, so that the order holds in a CI log.
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,8 +1,28 @@
 //! The cache: decide, fly, serve.
+//!
+//! `Cache::handle` is the spine: may this request use the cache; look it up; answer from what is
+//! stored, ride the flight that is bringing it, or launch one.
 
+mod decide;
+mod flight;
+mod serve;
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{evict, fill, http::Status};
+use crate::handler::{
+    Answer, Cause, Fault, Handler, Head as RequestHead, Pending, Request, Response,
+};
+use crate::http::key::{Key, KeyHash};
+use crate::http::{CacheStatus, Fwd, Status};
+use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, VARIANTS_MAX};
+use crate::sys::{Clock, Random};
+use crate::telemetry::Counters;
+use crate::{evict, fill};
+use flight::Handover;
+use serve::Asked;
 
 /// `[cache.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,4 +49,330 @@ impl Default for Options {
             object: 0,
         }
     }
+}
+
+/// How often a request may look again because Vary parted it from what it rode.
+const LOOKS_MAX: usize = 4;
+
+/// One worker's end of a cache in front of an origin.
+#[derive(Clone)]
+pub struct Cache(Rc<Parts>);
+
+struct Parts {
+    options: Options,
+    store: Arc<Store>,
+    origin: Rc<dyn Handler>,
+    clock: Clock,
+    random: Random,
+    counters: Arc<Counters>,
+}
+
+/// What looking up found.
+enum Looked {
+    /// A head that is fresh. Its bytes are there or on their way.
+    Fresh(Arc<Object>, Arc<Head>),
+    /// A flight without a head yet.
+    Flying(Arc<Object>),
+    /// A flight is to be launched for this object, which is in the table now.
+    Launch(Arc<Object>, Place, Fwd),
+    /// Nothing usable; there was no spare object to register.
+    Missing,
+    /// Not through the cache.
+    Pass(CacheStatus),
+}
+
+impl Handler for Cache {
+    fn handle(&self, request: Request) -> Answer {
+        if let Err(status) = decide::admit(&request.head, request.body.is_empty()) {
+            return self.pass(request, status);
+        }
+        let key = key_of(&request);
+        let now_ms = self.0.clock.unix_ms();
+        match self.look(&request, key, now_ms, None) {
+            Looked::Fresh(object, head) => {
+                Answer::Ready(Ok(self.hit(&request, object, &head, now_ms)))
+            }
+            looked => self.fetch(request, key, looked),
+        }
+    }
+}
+
+impl Cache {
+    /// A worker's end of `store`, in front of `origin`.
+    pub fn new(
+        options: Options,
+        store: Arc<Store>,
+        origin: Rc<dyn Handler>,
+        clock: Clock,
+        random: Random,
+        counters: Arc<Counters>,
+    ) -> Cache {
+        Cache(Rc::new(Parts {
+            options,
+            store,
+            origin,
+            clock,
+            random,
+            counters,
+        }))
+    }
+
+    /// Looks the request up; with a `spare` object it also registers that for a flight, in the
+    /// same critical section.
+    fn look(
+        &self,
+        request: &Request,
+        key: KeyHash,
+        now_ms: u64,
+        spare: Option<Arc<Object>>,
+    ) -> Looked {
+        let store = &self.0.store;
+        store.enter(key.0, |locked| {
+            let variant = locked
+                .vary()
+                .map_or(0, |names| decide::variant(key, names, &request.head.fields));
+            let place = Place {
+                primary: key.0,
+                variant,
+            };
+            let fwd = match locked.find(variant) {
+                None if locked.variants() == 0 => Fwd::UriMiss,
+                None => Fwd::VaryMiss,
+                Some(object) => match found(object, now_ms) {
+                    Ok(looked) => return looked,
+                    Err(fwd) => fwd,
+                },
+            };
+            match spare {
+                None => Looked::Missing,
+                Some(spare) => self.register(locked, spare, place, fwd),
+            }
+        })
+    }
+
+    fn register(
+        &self,
+        locked: &mut Locked<'_>,
+        spare: Arc<Object>,
+        place: Place,
+        fwd: Fwd,
+    ) -> Looked {
+        if locked.variants() >= VARIANTS_MAX {
+            return Looked::Pass(CacheStatus::fwd(fwd).because("variants"));
+        }
+        let weight = self.0.store.weight(&spare.key);
+        locked.insert(place.variant, spare.clone(), weight);
+        Looked::Launch(spare, place, fwd)
+    }
+
+    /// Everything but a hit: launch or ride or pass, later.
+    fn fetch(&self, request: Request, key: KeyHash, looked: Looked) -> Answer {
+        if let Looked::Pass(status) = looked {
+            return self.pass(request, status);
+        }
+        let mut request = request;
+        let interim = request.interim();
+        Answer::Later(Pending {
+            response: Box::pin(self.clone().bring(request, key, looked)),
+            interim: Some(interim),
+        })
+    }
+
+    async fn bring(self, request: Request, key: KeyHash, first: Looked) -> Result<Response, Fault> {
+        let mut looked = first;
+        for _ in 0..LOOKS_MAX {
+            if let Looked::Missing = looked {
+                looked = self.launch(&request, key);
+            }
+            let ride = match looked {
+                Looked::Fresh(object, head) => {
+                    return Ok(self.hit(&request, object, &head, self.0.clock.unix_ms()));
+                }
+                Looked::Pass(status) => return self.pass(request, status).wait().await,
+                Looked::Missing => return self.pass(request, no_room()).wait().await,
+                Looked::Launch(object, place, fwd) => self.lead(&request, object, place, fwd),
+                Looked::Flying(object) => Ride::joining(&object),
+            };
+            match self.ride(&request, ride).await {
+                Rode::Answered(result) => return result,
+                Rode::Alone(status) => return self.pass(request, status).wait().await,
+                Rode::Parted => looked = self.look(&request, key, self.0.clock.unix_ms(), None),
+            }
+        }
+        let parted = CacheStatus::fwd(Fwd::VaryMiss).because("parted");
+        self.pass(request, parted).wait().await
+    }
+
+    /// Registers a new object for a flight, unless somebody else just did.
+    fn launch(&self, request: &Request, key: KeyHash) -> Looked {
+        // Making room may evict, which locks shards: before the critical section.
+        let head = &request.head;
+        let text = Key::new(
+            request.peer.scheme,
+            &head.authority,
+            head.path(),
+            head.query(),
+        );
+        match self.0.store.create(text.text()) {
+            Some(spare) => self.look(request, key, self.0.clock.unix_ms(), Some(spare)),
+            None => Looked::Missing,
+        }
+    }
+
+    /// Starts the flight of an object that was just registered, and rides it.
+    fn lead(&self, request: &Request, object: Arc<Object>, place: Place, fwd: Fwd) -> Ride {
+        let landing = self.0.store.landing(object.clone(), place);
+        let handover = decide::may_take(&request.head.fields).then(Handover::default);
+        let reader = object.reader(0);
+        flight::launch(self.clone(), landing, request, handover.clone());
+        self.0.counters.cache_misses.add(1);
+        Ride {
+            reader,
+            status: CacheStatus::fwd(fwd),
+            handover,
+        }
+    }
+
+    /// Waits for the flight's head and answers from it, if it serves this request.
+    async fn ride(&self, request: &Request, mut ride: Ride) -> Rode {
+        match poll_fn(|cx| ride.reader.poll_phase(cx)).await {
+            Phase::Open(head)
+                if decide::selects(key_of(request), &head, &request.head.fields)
+                    && ride.reader.is_served() =>
+            {
+                if ride.status.collapsed {
+                    self.0.counters.cache_collapsed.add(1);
+                }
+                ride.status.fwd_status = Some(head.status);
+                ride.status.stored = true;
+                let asked = self.asked(&request.head, self.0.clock.unix_ms());
+                let response = serve::respond(&asked, ride.reader, &head, ride.status);
+                Rode::Answered(Ok(response))
+            }
+            // Vary parts this request from the flight's, or its first bytes are gone by.
+            Phase::Open(_) | Phase::Awaiting => Rode::Parted,
+            Phase::Failed(failure) => Rode::Answered(Err(fault_of(&failure))),
+            Phase::Refused { word, .. } => {
+                let status = ride.status.because(word);
+                match ride.handover.as_ref().and_then(Handover::take) {
+                    Some(response) => Rode::Answered(Ok(forwarded(response, status))),
+                    None => Rode::Alone(status),
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn hit(
+        &self,
+        request: &Request,
+        object: Arc<Object>,
+        head: &Arc<Head>,
+        now_ms: u64,
+    ) -> Response {
+        self.0.counters.cache_hits.add(1);
+        serve::hit(&self.asked(&request.head, now_ms), object, head)
+    }
+
+    fn asked<'a>(&'a self, head: &'a RequestHead, now_ms: u64) -> Asked<'a> {
+        Asked {
+            head,
+            now_ms,
+            random: &self.0.random,
+        }
+    }
+
+    /// Sends the request to the origin as it is; nothing is stored.
+    fn pass(&self, request: Request, status: CacheStatus) -> Answer {
+        self.0.counters.cache_passes.add(1);
+        let invalidates = (!request.head.method.is_safe()).then(|| key_of(&request));
+        let store = self.0.store.clone();
+        let finish = move |result: Result<Response, Fault>| {
+            let response = result?;
+            // A successful unsafe request may have changed what is stored (RFC 9111 4.4).
+            if let Some(key) = invalidates.filter(|_| response.status < 400) {
+                store.enter(key.0, |locked| locked.clear());
+            }
+            Ok(forwarded(response, status))
+        };
+        match self.0.origin.handle(request) {
+            Answer::Ready(result) => Answer::Ready(finish(result)),
+            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
+                response: Box::pin(async move { finish(response.await) }),
+                interim,
+            }),
+        }
+    }
+}
+
+/// A request that waits for a flight's head.
+struct Ride {
+    reader: Reader,
+    status: CacheStatus,
+    /// Where the flight leaves a response that can't be shared, for the one who launched it.
+    handover: Option<Handover>,
+}
+
+impl Ride {
+    fn joining(object: &Arc<Object>) -> Ride {
+        let mut status = CacheStatus::fwd(Fwd::UriMiss);
+        status.collapsed = true;
+        Ride {
+            reader: object.reader(0),
+            status,
+            handover: None,
+        }
+    }
+}
+
+/// How a ride ended.
+enum Rode {
+    /// With an answer, or the flight's failure.
+    Answered(Result<Response, Fault>),
+    /// The response can't be shared: this request goes forward on its own.
+    Alone(CacheStatus),
+    /// The flight is for others: look again.
+    Parted,
+}
+
+/// What an object in the table means for a request now; `Err`: it has to be fetched anew.
+#[inline]
+fn found(object: Arc<Object>, now_ms: u64) -> Result<Looked, Fwd> {
+    match object.phase() {
+        Phase::Open(head) if now_ms < head.fresh_until_ms => Ok(Looked::Fresh(object, head)),
+        Phase::Open(_) => Err(Fwd::Stale),
+        Phase::Awaiting => Ok(Looked::Flying(object)),
+        Phase::Refused { word, until_ms } if now_ms < until_ms => {
+            Ok(Looked::Pass(CacheStatus::fwd(Fwd::Miss).because(word)))
+        }
+        Phase::Refused { .. } | Phase::Failed(_) => Err(Fwd::Miss),
+    }
+}
+
+fn key_of(request: &Request) -> KeyHash {
+    KeyHash::of(
+        request.peer.scheme,
+        &request.head.authority,
+        request.head.path(),
+        request.head.query(),
+    )
+}
+
+fn no_room() -> CacheStatus {
+    CacheStatus::fwd(Fwd::Miss).because("no-room")
+}
+
+/// A response straight from the origin, with how it came about.
+fn forwarded(mut response: Response, mut status: CacheStatus) -> Response {
+    status.fwd_status = Some(response.status);
+    response.cache = Some(status);
+    response
+}
+
+/// The fault that a flight put into the store, got out again.
+fn fault_of(failure: &Failure) -> Fault {
+    failure
+        .downcast_ref::<Fault>()
+        .copied()
+        .unwrap_or_else(|| Cause::FetchAbandoned.into())
 }

@@ -1,5 +1,17 @@
 //! Listeners and connections: what clients speak, framed and checked.
 
+mod deadlines;
+pub mod http1;
+mod listener;
+mod pool;
+mod refusal;
+mod spread;
+mod worker;
+
+pub use refusal::Refusal;
+pub use spread::Spread;
+pub use worker::{Serving, Worker, WorkerContext};
+
 use std::time::Duration;
 
 /// `[limits]`: what a client may take. Sizes in bytes.

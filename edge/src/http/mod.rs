@@ -1,8 +1,17 @@
 //! Pure words of HTTP: heads, field lines, ranges, caching directives. No I/O, no clock, no async.
 
+pub mod cache_control;
 pub mod cache_status;
+pub mod conditional;
+pub mod date;
 pub mod fields;
+pub mod freshness;
+pub mod hop;
+pub mod key;
 pub mod method;
+pub mod range;
+pub mod target;
+pub mod vary;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
 pub use fields::Fields;

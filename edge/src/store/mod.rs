@@ -1,1 +1,200 @@
-//! Objects in memory: table, blocks, ledger.
+//! Objects in memory: the table that owns them, their bytes, and the ledger that bounds them.
+
+mod head;
+mod landing;
+mod ledger;
+mod object;
+mod page;
+mod sync;
+mod table;
+
+#[cfg(all(test, feature = "shuttle"))]
+mod explored;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+pub use head::{Head, Selected};
+pub use landing::Landing;
+pub use ledger::{Charge, Ledger};
+pub use object::{Abandoned, Failure, Object, Phase, Reader, WINDOW};
+pub use page::PAGE;
+pub use table::{Locked, Place, VARIANTS_MAX, VaryNames};
+
+use crate::evict;
+use sync::Mutex;
+use table::Shard;
+
+/// How a store is laid out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Bytes that heads, pages and bookkeeping may take together.
+    pub memory: u64,
+    /// Largest object kept, in bytes.
+    pub object: u64,
+    /// What is dropped first.
+    pub evict: evict::Kind,
+    /// Locks that workers spread over; a power of two.
+    pub shards: usize,
+}
+
+/// What an object takes beside its pages: its own structure, table entry, policy's bookkeeping.
+const OBJECT_OVERHEAD: u64 = 640;
+
+/// Busy objects met before one call for room gives up.
+const BUSY_MAX: usize = 256;
+
+/// All objects of one cache, shared by all workers.
+pub struct Store {
+    shards: Box<[Mutex<Shard>]>,
+    ledger: Ledger,
+    object_max: u64,
+    /// Counts flights and purges: what began before a purge is covered by it.
+    sequence: AtomicU64,
+    next_flight: AtomicU64,
+    /// Where the next victim is sought.
+    hand: AtomicUsize,
+    evictions: AtomicU64,
+}
+
+/// Numbers for the status page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Objects in the table.
+    pub objects: u64,
+    /// Objects that a flight is filling.
+    pub flights: u64,
+    /// Bytes charged, those pinned by readers included.
+    pub bytes: u64,
+    /// Those of them that flights and readers hold.
+    pub pinned: u64,
+    /// The limit.
+    pub limit: u64,
+    /// Objects dropped to make room.
+    pub evictions: u64,
+}
+
+impl Store {
+    /// An empty store.
+    pub fn new(options: &Options) -> Arc<Store> {
+        let shard = |_| Mutex::new(Shard::new(options.evict.build()));
+        Arc::new(Store {
+            shards: (0..options.shards.max(1).next_power_of_two())
+                .map(shard)
+                .collect(),
+            ledger: Ledger::new(options.memory),
+            object_max: options.object,
+            sequence: AtomicU64::new(1),
+            next_flight: AtomicU64::new(1),
+            hand: AtomicUsize::new(0),
+            evictions: AtomicU64::new(0),
+        })
+    }
+
+    /// Runs `decide` with this primary key's shard locked: look up, decide, register. It must be
+    /// short, and can't await.
+    #[inline]
+    pub fn enter<R>(&self, primary: u128, decide: impl FnOnce(&mut Locked<'_>) -> R) -> R {
+        let mut shard = self.shard(primary).lock();
+        let mut locked = Locked {
+            shard: &mut shard,
+            primary,
+            removed: SmallVec::new(),
+        };
+        let result = decide(&mut locked);
+        let removed = locked.removed;
+        drop(shard);
+        drop(removed); // frees pages: after the lock
+        result
+    }
+
+    /// A new object without a head, to be filed in the table and filled by the landing. `None`:
+    /// there is no room for another object.
+    pub fn create(&self, key: &[u8]) -> Option<Arc<Object>> {
+        let overhead = self.make_room(OBJECT_OVERHEAD + key.len() as u64)?;
+        let born_seq = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let key = Bytes::copy_from_slice(key);
+        Some(Arc::new(Object::new(key, born_seq, overhead)))
+    }
+
+    /// What a new object weighs.
+    pub fn weight(&self, key: &[u8]) -> u64 {
+        OBJECT_OVERHEAD + key.len() as u64
+    }
+
+    /// Begins to fill an object: the returned landing alone brings its bytes.
+    pub fn landing(self: &Arc<Store>, object: Arc<Object>, place: Place) -> Landing {
+        Landing::new(self.clone(), object, place)
+    }
+
+    /// Takes an object out of the table, if it is still there. Its readers go on.
+    pub fn withdraw(&self, place: Place, object: &Arc<Object>) {
+        self.enter(place.primary, |locked| locked.remove(place.variant, object));
+    }
+
+    /// Numbers for the status page. Walks the whole table, a shard at a time.
+    pub fn status(&self) -> Status {
+        let mut status = Status {
+            bytes: self.ledger.used(),
+            limit: self.ledger.limit(),
+            evictions: self.evictions.load(Ordering::Relaxed),
+            ..Status::default()
+        };
+        let mut idle = 0;
+        for shard in &self.shards {
+            let shard = shard.lock();
+            idle += shard.idle_bytes();
+            status.objects += shard.len() as u64;
+            status.flights += shard.objects().filter(|o| o.in_flight()).count() as u64;
+        }
+        status.pinned = status.bytes.saturating_sub(idle);
+        status
+    }
+
+    /// Charges the head of an object, which it keeps.
+    pub fn charge_head(&self, bytes: u64) -> Option<Charge> {
+        self.make_room(bytes)
+    }
+
+    fn shard(&self, primary: u128) -> &Mutex<Shard> {
+        // The map inside a shard uses the low bits.
+        let at = (primary >> 96) as usize & (self.shards.len() - 1);
+        &self.shards[at]
+    }
+
+    fn grew(&self, place: Place, object: &Arc<Object>, by: u64) {
+        self.shard(place.primary).lock().grew(place, object, by);
+    }
+
+    /// Charges `bytes`, dropping the least useful objects as far as that takes.
+    fn make_room(&self, bytes: u64) -> Option<Charge> {
+        if bytes > self.ledger.limit() {
+            return None;
+        }
+        let (mut busy, mut empty) = (0, 0);
+        loop {
+            if let Some(charge) = self.ledger.try_charge(bytes) {
+                return Some(charge);
+            }
+            let at = self.hand.fetch_add(1, Ordering::Relaxed) & (self.shards.len() - 1);
+            let victim = self.shards[at].lock().evict();
+            match victim {
+                Some(Ok(object)) => {
+                    self.evictions.fetch_add(1, Ordering::Relaxed);
+                    drop(object);
+                    empty = 0;
+                }
+                Some(Err(_)) => busy += 1,
+                None => empty += 1,
+            }
+            if busy > BUSY_MAX || empty > self.shards.len() {
+                return None;
+            }
+        }
+    }
+}

@@ -1,7 +1,11 @@
 //! The seams to the outside: clock, randomness, files, sockets. Nothing else reads them directly.
 
 pub mod clock;
+pub mod connect;
 pub mod disk;
+pub mod memory_pipe;
+pub mod net;
 pub mod random;
 
 pub use clock::Clock;
+pub use random::Random;

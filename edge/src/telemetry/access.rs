@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Weak;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -135,12 +136,17 @@ impl AccessLog {
         }
     }
 
-    /// Flushes every `flush`; to be run beside the worker's connections. Ends only if there is no log.
-    pub async fn flush_regularly(&self) {
-        let Some(worker) = &self.0 else { return };
+    /// Flushes every `flush` for as long as the log is in use; to be run beside the worker's
+    /// connections.
+    pub async fn flush_regularly(log: Weak<AccessLog>) {
         loop {
-            tokio::time::sleep(worker.flush).await;
-            self.flush();
+            let Some(flush) = log.upgrade().and_then(|log| Some(log.0.as_ref()?.flush)) else {
+                return;
+            };
+            tokio::time::sleep(flush).await;
+            if let Some(log) = log.upgrade() {
+                log.flush();
+            }
         }
     }
 }

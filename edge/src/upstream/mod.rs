@@ -1,8 +1,54 @@
 //! Exchanges with origin servers: connect, pool, send, receive.
+//!
+//! `exchange` is the spine: the pool gives a connection (`pool`, `link`), `request` builds what the
+//! origin gets, `response` checks what it answers, `upload` and `download` carry content. hyper
+//! speaks HTTP/1.1; `io` is its socket, `relay` and `deadline` its waker and timer.
+//!
+//! What hyper's parser lets pass of a broken head: lines that end in a bare LF (RFC 9112 2.2 allows
+//! that to a recipient), empty lines before the status line, and obs-text in the reason phrase.
+//! None of it goes on, since every head is built anew; obs-fold, space before a colon, lines
+//! without a colon, control characters, HTTP/0.9 and more than 100 field lines are refused. A body
+//! that an HTTP/1.0 origin ends by closing looks whole however early it ends (RFC 9112 8), unless
+//! the connection was reset.
 
+mod deadline;
+mod download;
+mod exchange;
+mod hop;
+mod io;
+mod link;
+mod pool;
+mod relay;
+mod request;
+mod response;
+mod shared;
+mod upload;
+
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::HeaderValue;
+
+pub use self::shared::{ServerStatus, Shared};
+
+use self::exchange::Asking;
+use self::link::Link;
+use self::pool::Pool;
+use self::shared::Numbers;
+use self::upload::Upload;
 use crate::balance;
+use crate::handler::{Answer, Exchange, Handler, Pending, Request, Response};
+use crate::http::{Method, Version};
+use crate::sys::Clock;
+use crate::telemetry::Counters;
+
+/// Largest read at once; what big bodies arrive in. A connection keeps such a buffer for as long
+/// as its origin sends that fast.
+const READ_BUFFER: usize = 128 << 10;
 
 /// `[upstream.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,5 +112,149 @@ impl Options {
             head: 64 << 10,
             host: None,
         }
+    }
+}
+
+impl Server {
+    /// Host and port.
+    fn address(&self) -> String {
+        match self.host.contains(':') && !self.host.starts_with('[') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// One worker's way to an upstream: a handler that asks the origin. Cheap to clone.
+///
+/// Has to live within a `LocalRuntime` or `LocalSet`: idle connections are looked after by a task.
+#[derive(Clone)]
+pub struct Upstream(Rc<Inner>);
+
+struct Inner {
+    options: Options,
+    limits: Limits,
+    clock: Clock,
+    counters: Arc<Counters>,
+    numbers: Arc<[Numbers]>,
+    pool: Rc<Pool>,
+    host: Option<HeaderValue>,
+    fallback_host: HeaderValue,
+}
+
+/// `Options` as the parts need them.
+#[derive(Clone)]
+struct Limits {
+    head: usize,
+    connect: Duration,
+    read: Duration,
+    send: Duration,
+    connections: usize,
+    queue: usize,
+    keepalive: usize,
+    keepalive_requests: u64,
+    keepalive_timeout_us: u64,
+}
+
+impl Limits {
+    fn new(options: &Options) -> Limits {
+        Limits {
+            head: options.head,
+            connect: options.connect_timeout,
+            read: options.read_timeout,
+            send: options.send_timeout,
+            connections: options.connections,
+            queue: options.queue,
+            keepalive: options.keepalive,
+            keepalive_requests: options.keepalive_requests,
+            keepalive_timeout_us: u64::try_from(options.keepalive_timeout.as_micros())
+                .unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether a connection is to be closed after so many requests.
+    fn is_last(&self, uses: u64) -> bool {
+        let limit = self.keepalive_requests;
+        self.keepalive == 0 || self.keepalive_timeout_us == 0 || (limit > 0 && uses >= limit)
+    }
+}
+
+impl Upstream {
+    /// For one worker, whose counters these are. `shared` is the same for all workers, made from
+    /// the same options. A `host` that no field value may hold is ignored.
+    pub fn new(
+        options: Options,
+        clock: Clock,
+        counters: Arc<Counters>,
+        shared: &Shared,
+    ) -> Upstream {
+        let limits = Limits::new(&options);
+        let numbers = shared.worker();
+        let pool = Pool::new(
+            &options,
+            limits.clone(),
+            clock.clone(),
+            counters.clone(),
+            numbers.clone(),
+        );
+        let value = |text: &str| HeaderValue::from_str(text).ok();
+        let first = options.servers.first().map(Server::address);
+        Upstream(Rc::new(Inner {
+            host: options.host.as_deref().and_then(value),
+            fallback_host: first
+                .as_deref()
+                .and_then(value)
+                .unwrap_or(HeaderValue::from_static("")),
+            options,
+            limits,
+            clock,
+            counters,
+            numbers,
+            pool,
+        }))
+    }
+}
+
+impl Handler for Upstream {
+    fn handle(&self, mut request: Request) -> Answer {
+        if request.head.method == Method::Connect {
+            // Tunnels to anywhere are not what an edge is for (RFC 9110 9.3.6).
+            let refusal = Response::text(501, "CONNECT is not supported\n");
+            return Answer::Ready(Ok(refusal));
+        }
+        // HTTP/1.0 knows no 1xx (RFC 9110 15.2).
+        let interim = (request.head.version >= Version::Http11).then(|| request.interim());
+        let asking = Asking {
+            upstream: self.0.clone(),
+            head: request.head,
+            peer: request.peer,
+            upload: Upload::new(request.body),
+            interim: interim.clone(),
+            record: Rc::<Exchange>::default(),
+        };
+        Answer::Later(Pending {
+            response: Box::pin(asking.run()),
+            interim,
+        })
+    }
+}
+
+impl Inner {
+    fn count_request(&self, link: &Link) {
+        self.counters.upstream_requests.add(1);
+        self.numbers[link.seat.server].requests.add(1);
+        if link.uses > 0 {
+            self.counters.upstream_reuses.add(1);
+        }
+    }
+
+    fn count_connect(&self, server: usize) {
+        self.counters.upstream_connects.add(1);
+        self.numbers[server].connects.add(1);
+    }
+
+    fn count_failure(&self, server: usize) {
+        self.counters.upstream_failures.add(1);
+        self.numbers[server].failures.add(1);
     }
 }

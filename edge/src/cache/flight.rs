@@ -1,0 +1,218 @@
+//! A flight: one fetch from the origin that many readers may ride.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{Cache, decide};
+use crate::handler::{Body, Cause, Fault, Frame, Head, Peer, Request, Response};
+use crate::http::Fields;
+use crate::http::freshness::Exchanged;
+use crate::http::key::KeyHash;
+use crate::store::{Head as StoredHead, Landing, Place};
+use crate::telemetry::Counters;
+
+/// How long a response that could not be shared keeps its key from being tried again, so that
+/// requests for it don't queue behind one another.
+const REFUSED_MS: u64 = 10_000;
+
+/// One fetch in progress. A task of the worker whose request launched it; it goes on when that
+/// client leaves.
+pub(super) struct Flight {
+    cache: Cache,
+    landing: Landing,
+    /// What was sent: a variant is chosen by these fields, whatever the riders sent.
+    sent: Fields,
+    handover: Option<Handover>,
+}
+
+/// Launches the flight of the object that `landing` fills, on behalf of `request`: of that only
+/// what the key holds and what the allow-list names is sent.
+pub(super) fn launch(
+    cache: Cache,
+    landing: Landing,
+    request: &Request,
+    handover: Option<Handover>,
+) {
+    let names = cache
+        .0
+        .store
+        .enter(landing.place().primary, |locked| locked.vary().cloned());
+    let mut head = Head::new();
+    head.target.push_str(&request.head.target);
+    head.authority.push_str(&request.head.authority);
+    let names = names.as_deref().unwrap_or_default();
+    decide::flight_fields(&request.head.fields, names, &mut head.fields);
+    let flight = Flight {
+        cache,
+        landing,
+        sent: head.fields.clone(),
+        handover,
+    };
+    let request = Request {
+        head,
+        body: Body::Empty,
+        // Nobody's address in particular: the fetch is the edge's own.
+        peer: Peer {
+            address: request.peer.local,
+            ..request.peer
+        },
+        interim: None,
+    };
+    tokio::task::spawn_local(flight.fly(request));
+}
+
+impl Flight {
+    /// Fetches, to the end.
+    async fn fly(self, request: Request) {
+        let _counted = Counted::new(&self.cache);
+        let asked_ms = self.cache.0.clock.unix_ms();
+        match self.cache.0.origin.handle(request).wait().await {
+            Err(fault) => self.fail(fault),
+            Ok(response) => self.arrived(response, asked_ms).await,
+        }
+    }
+
+    /// The response's head is here: whoever waits learns what it means.
+    async fn arrived(mut self, mut response: Response, asked_ms: u64) {
+        let now_ms = self.cache.0.clock.unix_ms();
+        let options = &self.cache.0.options;
+        let exchanged = Exchanged {
+            request_ms: asked_ms,
+            response_ms: now_ms,
+        };
+        match decide::store_as(
+            KeyHash(self.landing.place().primary),
+            &self.sent,
+            &response,
+            exchanged,
+            options,
+        ) {
+            Err(word) => self.refuse(response, word),
+            Ok(head) => match self.admit(head) {
+                Err(word) => self.refuse(response, word),
+                Ok(()) => self.receive(std::mem::take(&mut response.body)).await,
+            },
+        }
+    }
+
+    /// Files the object under its variant, makes room for it and opens it to readers.
+    fn admit(&mut self, head: StoredHead) -> Result<(), &'static str> {
+        if let Some(length) = head.length
+            && !self.landing.reserve(length)
+        {
+            return Err("too-large");
+        }
+        let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
+            return Err("no-room");
+        };
+        self.file(&head)?;
+        self.landing.object().open(Arc::new(head), charge);
+        Ok(())
+    }
+
+    /// Under the Vary that the response names, the object belongs to the variant that the
+    /// flight's own request selects.
+    fn file(&mut self, head: &StoredHead) -> Result<(), &'static str> {
+        let place = self.landing.place();
+        let object = self.landing.object().clone();
+        let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
+        let filed = self.cache.0.store.enter(place.primary, |locked| {
+            locked.refile(
+                place.variant,
+                to,
+                head.vary.as_ref().map(|vary| &vary.names),
+                &object,
+            )
+        });
+        if !filed {
+            // Taken out meanwhile, by an eviction or because the resource changed: those who ride
+            // may have it, nobody else will.
+            return Ok(());
+        }
+        self.landing.set_place(Place {
+            variant: to,
+            ..place
+        });
+        Ok(())
+    }
+
+    /// Takes the body in. Readers hear of progress before the flight waits for more.
+    async fn receive(mut self, mut body: Body) {
+        loop {
+            let landing = &mut self.landing;
+            let frame = poll_fn(|cx| {
+                let polled = body.poll_frame(cx);
+                if polled.is_pending() {
+                    landing.announce();
+                }
+                polled
+            })
+            .await;
+            match frame {
+                Some(Ok(Frame::Data(bytes))) => {
+                    self.cache.0.counters.flight_bytes.add(bytes.len() as u64);
+                    if self.landing.write(&bytes).await.is_err() {
+                        return self.fail(Cause::FetchAbandoned.into());
+                    }
+                }
+                // Trailers are not stored (RFC 9111 3: they may be left out).
+                Some(Ok(Frame::Trailers(_))) => {}
+                Some(Err(fault)) => return self.fail(fault),
+                None => return self.landing.land(),
+            }
+        }
+    }
+
+    fn fail(self, fault: Fault) {
+        self.cache.0.counters.flights_failed.add(1);
+        self.landing.fail(Arc::new(fault));
+    }
+
+    /// The response may not be shared. Who launched the flight may have it, if the same request
+    /// would have been sent for it alone; the others part.
+    fn refuse(self, response: Response, word: &'static str) {
+        if let Some(handover) = self.handover {
+            handover.put(response);
+        }
+        let until_ms = self.cache.0.clock.unix_ms() + REFUSED_MS;
+        self.landing.refuse(word, until_ms);
+    }
+}
+
+/// One place for one response, between a flight and the request that launched it.
+#[derive(Clone, Default)]
+pub(super) struct Handover(Rc<RefCell<Option<Response>>>);
+
+impl Handover {
+    /// Leaves the response, if the other side is still there.
+    fn put(self, response: Response) {
+        if Rc::strong_count(&self.0) > 1 {
+            *self.0.borrow_mut() = Some(response);
+        }
+    }
+
+    /// Takes it.
+    pub(super) fn take(&self) -> Option<Response> {
+        self.0.borrow_mut().take()
+    }
+}
+
+/// Counts a flight for as long as it lasts, even if it panics.
+struct Counted(Arc<Counters>);
+
+impl Counted {
+    fn new(cache: &Cache) -> Counted {
+        let counters = cache.0.counters.clone();
+        counters.flights.add(1);
+        counters.flights_now.add(1);
+        Counted(counters)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.flights_now.sub(1);
+    }
+}

@@ -1,0 +1,236 @@
+//! Timeouts of a worker's connections: one slot each, one sweep for all, no timer per connection.
+//!
+//! A deadline is a plain store. A sweep every tick wakes those whose deadline has passed, and the
+//! connection then finds out itself.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use slab::Slab;
+
+/// Length of a tick, and so the fineness of every timeout here.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// Ticks since the worker began.
+pub type Tick = u32;
+
+/// No deadline.
+pub const NEVER: Tick = Tick::MAX;
+
+/// All slots of one worker.
+#[derive(Default)]
+pub struct Deadlines {
+    now: Cell<Tick>,
+    slots: RefCell<Slab<Slot>>,
+}
+
+struct Slot {
+    deadline: Tick,
+    /// Whether the connection waits for nothing but its next request.
+    idle: bool,
+    waker: Option<Waker>,
+}
+
+/// A number of ticks that is at least this long: a part of a tick more is gone already.
+pub fn ticks(duration: Duration) -> Tick {
+    let ticks = duration.as_millis().div_ceil(TICK.as_millis()) + 1;
+    Tick::try_from(ticks).unwrap_or(NEVER / 2)
+}
+
+impl Deadlines {
+    /// The current tick, as of the last sweep.
+    #[inline]
+    pub fn now(&self) -> Tick {
+        self.now.get()
+    }
+
+    /// A new slot, without a deadline.
+    pub fn add(&self) -> usize {
+        self.slots.borrow_mut().insert(Slot {
+            deadline: NEVER,
+            idle: false,
+            waker: None,
+        })
+    }
+
+    /// Gives a slot back.
+    pub fn remove(&self, slot: usize) {
+        self.slots.borrow_mut().try_remove(slot);
+    }
+
+    /// Who is to be woken; called at each poll, and does something at the first.
+    #[inline]
+    pub fn watch(&self, slot: usize, cx: &Context<'_>) {
+        if let Some(slot) = self.slots.borrow_mut().get_mut(slot) {
+            match &slot.waker {
+                Some(waker) if waker.will_wake(cx.waker()) => {}
+                _ => slot.waker = Some(cx.waker().clone()),
+            }
+        }
+    }
+
+    /// Sets the deadline; `idle` marks a connection that may be closed to make room.
+    #[inline]
+    pub fn set(&self, slot: usize, deadline: Tick, idle: bool) {
+        if let Some(slot) = self.slots.borrow_mut().get_mut(slot) {
+            slot.deadline = deadline;
+            slot.idle = idle;
+        }
+    }
+
+    /// Sets the deadline to this long from now.
+    #[inline]
+    pub fn set_in(&self, slot: usize, duration: Duration, idle: bool) {
+        self.set(slot, self.now().saturating_add(ticks(duration)), idle);
+    }
+
+    /// Whether the deadline has passed.
+    #[inline]
+    pub fn expired(&self, slot: usize) -> bool {
+        let slots = self.slots.borrow();
+        slots
+            .get(slot)
+            .is_some_and(|slot| slot.deadline <= self.now())
+    }
+
+    /// Moves the time on, and wakes whoever is late.
+    pub fn sweep(&self, now: Tick) {
+        self.now.set(now);
+        self.wake_where(|slot| slot.deadline <= now);
+    }
+
+    /// Wakes everyone, so that each sees what the worker has been told.
+    pub fn wake_all(&self) {
+        self.wake_where(|_| true);
+    }
+
+    /// Ends the time of the `n` idle connections that have waited longest; says how many there were.
+    pub fn expire_idle(&self, n: usize) -> usize {
+        let mut slots = self.slots.borrow_mut();
+        let mut idle: Vec<(Tick, usize)> = slots
+            .iter()
+            .filter(|(_, slot)| slot.idle && slot.deadline > self.now())
+            .map(|(key, slot)| (slot.deadline, key))
+            .collect();
+        idle.sort_unstable();
+        idle.truncate(n);
+        for &(_, key) in &idle {
+            slots[key].deadline = 0;
+            if let Some(waker) = &slots[key].waker {
+                waker.wake_by_ref();
+            }
+        }
+        idle.len()
+    }
+
+    /// Waking only schedules: no slot is touched by it.
+    fn wake_where(&self, late: impl Fn(&Slot) -> bool) {
+        for (_, slot) in self.slots.borrow().iter() {
+            if late(slot)
+                && let Some(waker) = &slot.waker
+            {
+                waker.wake_by_ref();
+            }
+        }
+    }
+}
+
+/// How fast one transfer goes, counting only the time that the other end was waited for.
+#[derive(Default)]
+pub struct Pace {
+    waited: Tick,
+    since: Option<Tick>,
+    bytes: u64,
+}
+
+/// What a transfer has to keep to.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    /// Longest pause.
+    pub pause: Duration,
+    /// Bytes a second on average; 0: any.
+    pub rate_min: u64,
+    /// How long it may be slower.
+    pub grace: Duration,
+}
+
+impl Pace {
+    /// Bytes went through.
+    pub fn progress(&mut self, now: Tick, bytes: usize) {
+        self.stop(now);
+        self.bytes += bytes as u64;
+    }
+
+    /// The other end is not what is waited for.
+    pub fn stop(&mut self, now: Tick) {
+        if let Some(since) = self.since.take() {
+            self.waited = self.waited.saturating_add(now.saturating_sub(since));
+        }
+    }
+
+    /// The other end is waited for: until when at most. The average holds while all the time waited
+    /// is within `grace` and what the bytes so far are worth at the least rate.
+    pub fn wait(&mut self, now: Tick, rule: &Rule) -> Tick {
+        let since = *self.since.get_or_insert(now);
+        let pause = since.saturating_add(ticks(rule.pause));
+        if rule.rate_min == 0 {
+            return pause;
+        }
+        let earned = self.bytes.saturating_mul(1000 / TICK.as_millis() as u64) / rule.rate_min;
+        let credit = ticks(rule.grace).saturating_add(Tick::try_from(earned).unwrap_or(NEVER / 2));
+        let left = credit.saturating_sub(self.waited);
+        pause.min(since.saturating_add(left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Rule = Rule {
+        pause: Duration::from_secs(10),
+        rate_min: 100,
+        grace: Duration::from_secs(2),
+    };
+
+    #[test]
+    fn a_trickle_is_cut_after_the_grace_and_a_stall_after_the_pause() {
+        let mut pace = Pace::default();
+        assert_eq!(
+            pace.wait(0, &RULE),
+            21,
+            "two seconds and the tick that is under way"
+        );
+        let mut now = 0;
+        while pace.wait(now, &RULE) > now {
+            now += 9;
+            pace.progress(now, 1);
+        }
+        assert!((20..=30).contains(&now), "a byte in 0.9 s: {now}");
+        let mut fast = Pace::default();
+        fast.progress(0, 1 << 30);
+        assert_eq!(fast.wait(5, &RULE), 5 + 101);
+    }
+
+    #[test]
+    fn only_time_waited_counts() {
+        let mut pace = Pace::default();
+        pace.wait(0, &RULE);
+        pace.stop(10);
+        assert_eq!(pace.wait(1_000, &RULE), 1_000 + 11);
+    }
+
+    #[test]
+    fn a_sweep_wakes_the_late_and_room_is_made_by_the_longest_idle() {
+        let deadlines = Deadlines::default();
+        let (a, b, c) = (deadlines.add(), deadlines.add(), deadlines.add());
+        deadlines.set(a, 5, true);
+        deadlines.set(b, 9, true);
+        deadlines.set(c, 2, false);
+        deadlines.sweep(4);
+        assert!(deadlines.expired(c) && !deadlines.expired(a) && !deadlines.expired(b));
+        assert_eq!(deadlines.expire_idle(1), 1);
+        assert!(deadlines.expired(a) && !deadlines.expired(b));
+    }
+}

@@ -1,0 +1,519 @@
+//! One request being answered: awaiting, replying, and what has to happen before the next one.
+//!
+//! It lives on the stack for as long as nothing has to be waited for, and is boxed when it does.
+
+use std::task::{Context, Poll};
+
+use crate::downstream::Refusal;
+use crate::downstream::deadlines::{NEVER, Pace, Rule, Tick};
+use crate::downstream::refusal;
+use crate::handler::{Answer, Cause, Fault, Pending, Response};
+use crate::http::Version;
+
+use super::account::Account;
+use super::outbox::Outbox;
+use super::render::{self, Persistence};
+use super::reply::{self, Reply};
+use super::tunnel::Tunnel;
+use super::upload::Upload;
+use super::wire::{Budget, Wire, guarded};
+
+/// Unwanted bytes that are read to keep or to close a connection cleanly.
+const DISCARD_BYTES_MAX: u64 = 256 << 10;
+/// How long a client may go on sending after it was told to stop.
+const LINGER: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A request from its head to the end of its response.
+pub struct Exchange {
+    account: Account,
+    upload: Option<Upload>,
+    /// The client waits for `100 Continue` before it sends the body.
+    owes_continue: bool,
+    stage: Stage,
+    out: Outbox,
+    upload_pace: Pace,
+    reply_pace: Pace,
+    /// Whether the client is waited for: for the body, and to read.
+    upload_waits: bool,
+    reply_waits: bool,
+}
+
+enum Stage {
+    /// The response is not there yet.
+    Awaiting(Pending),
+    /// It is being sent.
+    Replying(Reply),
+    /// It is sent; the rest of the request is read and thrown away, so many bytes at most.
+    Discarding(u64),
+    /// We are done, and the client may still be sending.
+    Lingering(u64),
+    /// Bytes both ways.
+    Tunnelling(Box<Tunnel>),
+}
+
+/// What comes after an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another request.
+    Request,
+    /// The end of the connection.
+    Close,
+}
+
+enum Progress {
+    Again,
+    Yield,
+    Wait,
+    Then(Next),
+}
+
+impl Exchange {
+    /// Answers a request.
+    pub fn new(
+        account: Account,
+        upload: Option<Upload>,
+        owes_continue: bool,
+        answer: Answer,
+        wire: &Wire,
+    ) -> Exchange {
+        let mut exchange = Exchange {
+            account,
+            upload,
+            owes_continue,
+            stage: Stage::Discarding(0),
+            out: wire.worker.pool.outbox(),
+            upload_pace: Pace::default(),
+            reply_pace: Pace::default(),
+            upload_waits: false,
+            reply_waits: false,
+        };
+        match answer {
+            Answer::Ready(result) => exchange.answer(result, wire),
+            Answer::Later(pending) => exchange.stage = Stage::Awaiting(pending),
+        }
+        exchange
+    }
+
+    /// Refuses a request.
+    pub fn refusing(mut account: Account, refusal: Refusal, wire: &Wire) -> Exchange {
+        account.reason = Some(refusal.reason);
+        let answer = Answer::Ready(Ok(refusal.response()));
+        Exchange::new(account, None, false, answer, wire)
+    }
+
+    /// Goes on until something has to be waited for.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        budget: &mut Budget,
+    ) -> Poll<Next> {
+        loop {
+            self.pump(cx, wire, budget);
+            self.reply_waits = false;
+            match self.advance(cx, wire, budget) {
+                Progress::Again => {}
+                Progress::Then(next) => return Poll::Ready(next),
+                Progress::Yield => {
+                    cx.waker().wake_by_ref();
+                    break;
+                }
+                Progress::Wait => break,
+            }
+        }
+        self.watch_the_time(cx, wire, budget)
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>, wire: &mut Wire, budget: &mut Budget) -> Progress {
+        match &mut self.stage {
+            Stage::Awaiting(_) => self.await_response(cx, wire, budget),
+            Stage::Replying(_) => self.reply(cx, wire, budget),
+            Stage::Discarding(_) => self.discard(cx, wire, budget),
+            Stage::Lingering(_) => self.linger(cx, wire),
+            Stage::Tunnelling(tunnel) => {
+                // What the handler said before, and its 101, come first.
+                if !self.out.is_empty() {
+                    return match wire.poll_flush(cx, &mut self.out, budget) {
+                        Poll::Ready(Ok(())) => Progress::Again,
+                        Poll::Ready(Err(_)) => Progress::Then(Next::Close),
+                        Poll::Pending => Progress::Wait,
+                    };
+                }
+                match tunnel.poll(cx, wire) {
+                    Poll::Ready(()) => {
+                        self.account.body_bytes = tunnel.bytes_to_client();
+                        self.account.complete = true;
+                        Progress::Then(Next::Close)
+                    }
+                    Poll::Pending => Progress::Wait,
+                }
+            }
+        }
+    }
+
+    /// Moves what the client sends of the body to its reader, as far as that one wants it.
+    fn pump(&mut self, cx: &mut Context<'_>, wire: &mut Wire, budget: &mut Budget) {
+        self.upload_waits = false;
+        let Some(upload) = &mut self.upload else {
+            return;
+        };
+        if !matches!(self.stage, Stage::Awaiting(_) | Stage::Replying(_)) || upload.is_complete() {
+            return;
+        }
+        while upload.poll_room(cx).is_ready() && !budget.is_spent() {
+            if self.owes_continue && wire.input().is_empty() {
+                self.owes_continue = false;
+                if let Stage::Awaiting(_) = self.stage {
+                    self.out.text(|t| render::interim(t, 100, b""));
+                }
+            }
+            if !wire.input().is_empty() {
+                self.owes_continue = false;
+                let Ok(used) = upload.take(wire.input()) else {
+                    return;
+                };
+                wire.used(used);
+                budget.read(used);
+                continue;
+            }
+            match wire.poll_fill(cx) {
+                Poll::Ready(Ok(n)) if n > 0 => {
+                    self.upload_pace.progress(wire.worker.deadlines.now(), n);
+                }
+                Poll::Ready(_) => return upload.fail(Cause::ClientGone.into()),
+                Poll::Pending => {
+                    self.upload_waits = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn await_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        budget: &mut Budget,
+    ) -> Progress {
+        let fault = self.upload.as_ref().and_then(Upload::fault);
+        let Stage::Awaiting(pending) = &mut self.stage else {
+            return Progress::Wait;
+        };
+        if let Some(fault) = fault {
+            self.answer(Err(fault), wire);
+            return Progress::Again;
+        }
+        if let (Some(interim), true) = (&pending.interim, self.out.is_empty())
+            && self.account.asked.version == Version::Http11
+        {
+            while let Poll::Ready((status, fields)) = interim.poll_next(cx) {
+                self.out.text(|t| render::interim(t, status, fields.text()));
+            }
+        }
+        match guarded(wire, || pending.response.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => {}
+            Ok(Poll::Ready(result)) => {
+                self.answer(result, wire);
+                return Progress::Again;
+            }
+            Err(fault) => {
+                self.answer(Err(fault), wire);
+                return Progress::Again;
+            }
+        }
+        while !self.out.is_empty() {
+            match wire.poll_flush(cx, &mut self.out, budget) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return self.gone(),
+                Poll::Pending => {
+                    self.reply_waits = true;
+                    return Progress::Wait;
+                }
+            }
+        }
+        match self.client_is_gone(cx, wire) {
+            true => self.gone(),
+            false => Progress::Wait,
+        }
+    }
+
+    /// While there is nothing to tell the client: whether it has closed. Reading what it may have
+    /// sent already of its next requests is bounded by one buffer.
+    fn client_is_gone(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> bool {
+        if self.upload.as_ref().is_some_and(|u| !u.is_complete()) {
+            return false;
+        }
+        while !wire.is_full() {
+            match wire.poll_fill(cx) {
+                Poll::Ready(Ok(n)) if n > 0 => {}
+                Poll::Ready(_) => return true,
+                Poll::Pending => return false,
+            }
+        }
+        false
+    }
+
+    fn gone(&mut self) -> Progress {
+        self.account.reason = Some(Cause::ClientGone.word());
+        Progress::Then(Next::Close)
+    }
+
+    /// From the handler's answer to a head in the outbox and content behind it.
+    fn answer(&mut self, result: Result<Response, Fault>, wire: &Wire) {
+        let mut response = match result {
+            Ok(response) => self.check(response),
+            Err(fault) => self.fault_response(fault),
+        };
+        self.decide_persistence(wire);
+        let persistence = match (response.status, self.account.keep) {
+            (101, _) => Persistence::Upgrade,
+            (_, false) => Persistence::Close,
+            (_, true) => {
+                let options = &self.account.serving.options;
+                let timeout_s = options
+                    .keepalive_header
+                    .then(|| options.keepalive_timeout.as_secs());
+                Persistence::Keep { timeout_s }
+            }
+        };
+        let asked = self.account.asked;
+        let delivery = render::delivery(&response, asked);
+        if delivery == render::Delivery::UntilClose {
+            self.account.keep = false;
+        }
+        let persistence = match delivery {
+            render::Delivery::UntilClose => Persistence::Close,
+            _ => persistence,
+        };
+        self.account.answered(&mut response);
+        wire.worker.with_date(|date| {
+            self.out.text(|t| {
+                render::head(t, &response, delivery, persistence, asked.version, date);
+            });
+        });
+        self.stage = match response.upgrade.take() {
+            Some(duplex) if response.status == 101 => {
+                Stage::Tunnelling(Box::new(Tunnel::new(duplex)))
+            }
+            _ => Stage::Replying(Reply::new(response.body, delivery)),
+        };
+    }
+
+    /// A 1xx is no final response, but for a 101 that was asked for and leads somewhere.
+    fn check(&mut self, response: Response) -> Response {
+        match response.status {
+            101 if self.account.upgrade && response.upgrade.is_some() => response,
+            200..=999 => response,
+            _ => self.fault_response(Cause::UnexpectedStatus.into()),
+        }
+    }
+
+    fn fault_response(&mut self, fault: Fault) -> Response {
+        self.account.reason = Some(fault.cause.word());
+        refusal::response_of(fault)
+    }
+
+    /// Whether the next request can be found behind this one.
+    fn decide_persistence(&mut self, wire: &Wire) {
+        if wire.worker.is_draining() {
+            self.account.keep = false;
+        }
+        let Some(upload) = &self.upload else { return };
+        let readable = upload.is_complete()
+            || (!self.owes_continue
+                && upload.fault().is_none()
+                && (!upload.is_abandoned() || upload.may_end_within(DISCARD_BYTES_MAX)));
+        if !readable {
+            self.account.keep = false;
+            self.account.lingers = true;
+        }
+    }
+
+    fn reply(&mut self, cx: &mut Context<'_>, wire: &mut Wire, budget: &mut Budget) -> Progress {
+        let Stage::Replying(reply) = &mut self.stage else {
+            return Progress::Wait;
+        };
+        let step = reply.poll(cx, &mut self.out, wire, budget);
+        self.account.body_bytes = reply.content();
+        match step {
+            reply::Step::Yield => Progress::Yield,
+            reply::Step::Blocked => {
+                self.reply_waits = true;
+                Progress::Wait
+            }
+            reply::Step::Starved => match self.client_is_gone(cx, wire) {
+                true => self.gone(),
+                false => Progress::Wait,
+            },
+            reply::Step::Gone => self.gone(),
+            reply::Step::Cut(fault) => {
+                self.account.reason = Some(fault.cause.word());
+                if reply.ends_by_close() {
+                    wire.socket.reset_on_drop();
+                }
+                Progress::Then(Next::Close)
+            }
+            reply::Step::Done => {
+                self.account.complete = true;
+                self.account.close();
+                self.after_reply(wire)
+            }
+        }
+    }
+
+    fn after_reply(&mut self, wire: &mut Wire) -> Progress {
+        if self.account.keep {
+            if self.upload.as_ref().is_some_and(|u| !u.is_complete()) {
+                self.stage = Stage::Discarding(DISCARD_BYTES_MAX);
+                return Progress::Again;
+            }
+            return Progress::Then(Next::Request);
+        }
+        if self.account.lingers || !wire.input().is_empty() {
+            wire.socket.shutdown_write();
+            self.stage = Stage::Lingering(DISCARD_BYTES_MAX);
+            return Progress::Again;
+        }
+        Progress::Then(Next::Close)
+    }
+
+    fn discard(&mut self, cx: &mut Context<'_>, wire: &mut Wire, budget: &mut Budget) -> Progress {
+        let (Stage::Discarding(left), Some(upload)) = (&mut self.stage, &mut self.upload) else {
+            return Progress::Then(Next::Close);
+        };
+        while *left > 0 && !upload.is_complete() {
+            if wire.input().is_empty() {
+                match wire.poll_fill(cx) {
+                    Poll::Ready(Ok(n)) if n > 0 => {}
+                    Poll::Ready(_) => return Progress::Then(Next::Close),
+                    Poll::Pending => {
+                        self.upload_waits = true;
+                        return Progress::Wait;
+                    }
+                }
+            }
+            match upload.discard(wire.input()) {
+                Ok(used) => {
+                    wire.used(used);
+                    budget.read(used);
+                    *left = left.saturating_sub(used as u64);
+                }
+                Err(_) => *left = 0,
+            }
+        }
+        if upload.is_complete() {
+            return Progress::Then(Next::Request);
+        }
+        wire.socket.shutdown_write();
+        self.stage = Stage::Lingering(DISCARD_BYTES_MAX);
+        Progress::Again
+    }
+
+    /// Reads on after the last byte was written, for closing earlier would reset the connection and
+    /// might take the response from the client (RFC 9112 9.6).
+    fn linger(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Progress {
+        let Stage::Lingering(left) = &mut self.stage else {
+            return Progress::Wait;
+        };
+        loop {
+            let n = wire.input().len();
+            wire.used(n);
+            *left = left.saturating_sub(n as u64);
+            if *left == 0 {
+                return Progress::Then(Next::Close);
+            }
+            match wire.poll_fill(cx) {
+                Poll::Ready(Ok(n)) if n > 0 => {}
+                Poll::Ready(_) => return Progress::Then(Next::Close),
+                Poll::Pending => return Progress::Wait,
+            }
+        }
+    }
+
+    /// Sets the deadline for what the client is waited for, and acts if it has passed.
+    fn watch_the_time(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        budget: &mut Budget,
+    ) -> Poll<Next> {
+        let deadlines = &wire.worker.deadlines;
+        let now = deadlines.now();
+        let written = budget.take_written();
+        if written > 0 {
+            self.reply_pace.progress(now, written);
+        }
+        let (upload, reply) = self.limits(now);
+        let whole = match &mut self.stage {
+            Stage::Lingering(_) => self.reply_pace.wait(now, &pause(LINGER)),
+            Stage::Tunnelling(tunnel) => tunnel.deadline(now),
+            _ => NEVER,
+        };
+        deadlines.set(wire.slot, upload.min(reply).min(whole), false);
+        if whole <= now {
+            return Poll::Ready(Next::Close);
+        }
+        if reply <= now {
+            wire.worker.counters.client_timeouts.add(1);
+            self.account.reason = Some("send-timeout");
+            wire.socket.reset_on_drop();
+            return Poll::Ready(Next::Close);
+        }
+        if upload <= now {
+            return self.upload_timed_out(cx, wire);
+        }
+        Poll::Pending
+    }
+
+    /// Until when the client has to send, and until when to read.
+    fn limits(&mut self, now: Tick) -> (Tick, Tick) {
+        let options = &self.account.serving.options;
+        let rule = |pause| Rule {
+            pause,
+            rate_min: options.min_rate,
+            grace: options.min_rate_grace,
+        };
+        let upload = match self.upload_waits {
+            true => self.upload_pace.wait(now, &rule(options.body_timeout)),
+            false => NEVER,
+        };
+        let reply = match self.reply_waits {
+            true => self.reply_pace.wait(now, &rule(options.send_timeout)),
+            false => NEVER,
+        };
+        if !self.upload_waits {
+            self.upload_pace.stop(now);
+        }
+        if !self.reply_waits && !matches!(self.stage, Stage::Lingering(_)) {
+            self.reply_pace.stop(now);
+        }
+        (upload, reply)
+    }
+
+    fn upload_timed_out(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Next> {
+        wire.worker.counters.client_timeouts.add(1);
+        match (&self.stage, &self.upload) {
+            (Stage::Awaiting(_) | Stage::Replying(_), Some(upload)) => {
+                // The next poll answers with it; a reply that has begun is for the handler to end.
+                upload.fail(Cause::RequestBodyTimeout.into());
+                self.account.keep = false;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            _ => Poll::Ready(Next::Close),
+        }
+    }
+
+    /// Gives back what was borrowed.
+    pub fn finish(self, wire: &Wire) {
+        wire.worker.pool.put_outbox(self.out);
+    }
+}
+
+fn pause(pause: std::time::Duration) -> Rule {
+    Rule {
+        pause,
+        rate_min: 0,
+        grace: pause,
+    }
+}

@@ -1,0 +1,410 @@
+//! Request heads: read by httparse, then held to RFC 9112 where httparse is lenient.
+//!
+//! Every byte of a head is accounted for: the request line and each field line must be exactly
+//! what httparse reported, joined by the separators that RFC 9112 allows and by nothing else.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Status};
+
+use crate::handler::Head;
+use crate::http::{Fields, Method, Scheme, Version, target};
+
+use super::super::Refusal;
+
+/// Field lines in one head or trailer section.
+pub const LINES_MAX: usize = 256;
+
+/// What of a request is bounded here; bytes.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Longest request line, without its CRLF.
+    pub request_line: usize,
+    /// Longest rest of the head.
+    pub headers: usize,
+    /// Longest declared body; 0: no limit.
+    pub body: u64,
+}
+
+/// A complete and correct head, and what it says about the connection.
+pub struct Parsed {
+    /// The head as handlers see it.
+    pub head: Head,
+    /// Bytes of input it took.
+    pub length: usize,
+    /// Where the target stands in the input, as received.
+    pub target: std::ops::Range<usize>,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// Whether the client allows another request on this connection (RFC 9112 9.3).
+    pub keep_alive: bool,
+    /// `Expect: 100-continue`, with a body to follow.
+    pub expects_continue: bool,
+    /// `TE: trailers` (RFC 9110 10.1.4).
+    pub takes_trailers: bool,
+}
+
+/// How a request's body ends (RFC 9112 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// No body.
+    None,
+    /// After this many bytes, at least 1.
+    Length(u64),
+    /// Chunked.
+    Chunked,
+}
+
+type Lines<'b> = [MaybeUninit<Header<'b>>; LINES_MAX];
+
+/// Reads a head from the start of `input`; `None` when it is not complete yet.
+pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Parsed>, Refusal> {
+    // One empty line before a request line is tolerated (RFC 9112 2.2).
+    let skipped = match input {
+        [b'\r', b'\n', ..] => 2,
+        [b'\r'] => return Ok(None),
+        _ => 0,
+    };
+    let text = &input[skipped..];
+    match text.first() {
+        None => return Ok(None),
+        Some(b'\r' | b'\n') => return Err(Refusal::bad("empty-line-before-request")),
+        Some(_) => {}
+    }
+    let line = request_line_length(text, limits)?;
+    let mut lines: Lines<'_> = [const { MaybeUninit::uninit() }; LINES_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    let length = match request.parse_with_uninit_headers(text, &mut lines) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) if text.len() > line.unwrap_or(0) + 2 + limits.headers => {
+            return Err(Refusal::with(431, "headers-too-large"));
+        }
+        Ok(Status::Partial) => return Ok(None),
+        Err(error) => return Err(refusal_of(error, text, line)),
+    };
+    if length > line.unwrap_or(0) + 2 + limits.headers {
+        return Err(Refusal::with(431, "headers-too-large"));
+    }
+    check_separators(&text[..length], &request)?;
+    let mut parsed = interpret(&request, scheme, limits)?;
+    parsed.length = skipped + length;
+    let path = request.path.unwrap_or_default();
+    let start = skipped + request.method.unwrap_or_default().len() + 1;
+    parsed.target = start..start + path.len();
+    Ok(Some(parsed))
+}
+
+/// Where the request line's CRLF stands, when it has come; 414 when it is too far.
+fn request_line_length(text: &[u8], limits: &Limits) -> Result<Option<usize>, Refusal> {
+    let end = memchr::memchr(b'\n', text);
+    if end.unwrap_or(text.len()) > limits.request_line + 1 {
+        return Err(Refusal::with(414, "request-line-too-long"));
+    }
+    Ok(end.map(|lf| lf.saturating_sub(1)))
+}
+
+fn refusal_of(error: httparse::Error, text: &[u8], line: Option<usize>) -> Refusal {
+    match error {
+        httparse::Error::TooManyHeaders => Refusal::with(431, "too-many-headers"),
+        httparse::Error::Version => match line.map(|end| &text[..end]) {
+            Some(line) if ends_in_a_version(line) => Refusal::with(505, "http-version"),
+            _ => Refusal::bad("bad-request-line"),
+        },
+        httparse::Error::HeaderName => Refusal::bad("bad-field-name"),
+        httparse::Error::HeaderValue => Refusal::bad("bad-field-value"),
+        httparse::Error::NewLine => Refusal::bad("bare-cr"),
+        _ => Refusal::bad("bad-request-line"),
+    }
+}
+
+/// Whether a request line ends in ` HTTP/n.n`.
+fn ends_in_a_version(line: &[u8]) -> bool {
+    matches!(
+        line.last_chunk::<9>(),
+        Some([b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit()
+    )
+}
+
+/// Holds what httparse found against the bytes between: single spaces in the request line, CRLF at
+/// the end of each line, nothing between name and colon, no folding.
+fn check_separators(text: &[u8], request: &httparse::Request<'_, '_>) -> Result<(), Refusal> {
+    let method = request.method.unwrap_or_default().len();
+    let path = request.path.unwrap_or_default().len();
+    let rest = text
+        .get(method + 1 + path..)
+        .filter(|_| text.get(method) == Some(&b' '))
+        .and_then(|rest| {
+            rest.strip_prefix(b" HTTP/1.1\r\n")
+                .or_else(|| rest.strip_prefix(b" HTTP/1.0\r\n"))
+        })
+        .ok_or(Refusal::bad("bad-request-line"))?;
+    check_lines(rest, request.headers).map_err(Refusal::bad)
+}
+
+/// Whether `text` is exactly these field lines and the empty line after them.
+fn check_lines(text: &[u8], lines: &[Header<'_>]) -> Result<(), &'static str> {
+    let mut rest = text;
+    for line in lines {
+        rest = after(rest, line.name.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b":"))
+            .ok_or("bad-field-line")?;
+        rest = after(skip_whitespace(rest), line.value).ok_or("bad-field-line")?;
+        rest = skip_whitespace(rest)
+            .strip_prefix(b"\r\n")
+            .ok_or("bare-lf")?;
+    }
+    match rest {
+        b"\r\n" => Ok(()),
+        _ => Err("bare-lf"),
+    }
+}
+
+/// What follows `part`, if `part` stands at the very start of `text`: the same bytes, not equal ones.
+#[inline]
+fn after<'a>(text: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
+    (part.is_empty() || std::ptr::eq(text.as_ptr(), part.as_ptr()))
+        .then(|| text.get(part.len()..))
+        .flatten()
+}
+
+#[inline]
+fn skip_whitespace(text: &[u8]) -> &[u8] {
+    let n = text
+        .iter()
+        .take_while(|&&b| b == b' ' || b == b'\t')
+        .count();
+    &text[n..]
+}
+
+/// The fields that frame a message or steer the connection, gathered in one walk.
+#[derive(Default)]
+struct Steering<'a> {
+    host: Option<&'a [u8]>,
+    hosts: usize,
+    length: Option<&'a [u8]>,
+    lengths: usize,
+    coding: Option<&'a [u8]>,
+    codings: usize,
+    expect: Option<&'a [u8]>,
+    close: bool,
+    keep_alive: bool,
+    connection_upgrade: bool,
+    upgrade: bool,
+    takes_trailers: bool,
+}
+
+impl<'a> Steering<'a> {
+    #[inline]
+    fn see(&mut self, name: &[u8], value: &'a [u8]) {
+        match name.len() {
+            2 if name.eq_ignore_ascii_case(b"te") => {
+                self.takes_trailers |= members(value).any(|m| m.eq_ignore_ascii_case(b"trailers"));
+            }
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                self.host = Some(value);
+                self.hosts += 1;
+            }
+            6 if name.eq_ignore_ascii_case(b"expect") => self.expect = Some(value),
+            7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
+            10 if name.eq_ignore_ascii_case(b"connection") => self.see_connection(value),
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                self.length = Some(value);
+                self.lengths += 1;
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                self.coding = Some(value);
+                self.codings += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn see_connection(&mut self, value: &[u8]) {
+        for member in members(value) {
+            self.close |= member.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= member.eq_ignore_ascii_case(b"keep-alive");
+            self.connection_upgrade |= member.eq_ignore_ascii_case(b"upgrade");
+        }
+    }
+
+    /// RFC 9112 6.3, and stricter: what two readers could read differently is refused.
+    fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Refusal> {
+        match (self.length, self.coding) {
+            (None, None) => Ok(Framing::None),
+            (Some(_), Some(_)) => Err(Refusal::bad("length-and-transfer-encoding")),
+            (Some(value), None) => match (self.lengths, decimal(value)) {
+                (1, Some(0)) => Ok(Framing::None),
+                (1, Some(n)) if limits.body > 0 && n > limits.body => Err(Refusal::BODY_TOO_LARGE),
+                (1, Some(n)) => Ok(Framing::Length(n)),
+                _ => Err(Refusal::bad("bad-content-length")),
+            },
+            (None, Some(_)) if version == Version::Http10 => {
+                Err(Refusal::bad("transfer-encoding-in-http-1-0"))
+            }
+            (None, Some(value)) if value.eq_ignore_ascii_case(b"chunked") && self.codings == 1 => {
+                Ok(Framing::Chunked)
+            }
+            (None, Some(value)) => Err(refused_coding(value, self.codings)),
+        }
+    }
+}
+
+/// Unknown codings are 501 (RFC 9112 6.1); anything odd about a known one is 400.
+fn refused_coding(value: &[u8], lines: usize) -> Refusal {
+    let unknown = |member: &[u8]| {
+        crate::http::fields::is_token(member) && !member.eq_ignore_ascii_case(b"chunked")
+    };
+    match lines == 1
+        && !value.is_empty()
+        && value.split(|&b| b == b',').any(|m| unknown(m.trim_ascii()))
+    {
+        true => Refusal::with(501, "unknown-transfer-coding"),
+        false => Refusal::bad("bad-transfer-encoding"),
+    }
+}
+
+fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
+}
+
+/// 1*DIGIT that fits.
+fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |n, b| match b {
+        b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(b - b'0')),
+        _ => None,
+    })
+}
+
+/// From lines to meaning.
+fn interpret(
+    request: &httparse::Request<'_, '_>,
+    scheme: Scheme,
+    limits: &Limits,
+) -> Result<Parsed, Refusal> {
+    let mut head = Head::new();
+    let mut steering = Steering::default();
+    for line in request.headers.iter() {
+        steering.see(line.name.as_bytes(), line.value);
+        head.fields.append_bytes(line.name.as_bytes(), line.value);
+    }
+    head.version = match request.version {
+        Some(0) => Version::Http10,
+        _ => Version::Http11,
+    };
+    head.method = Method::from_token(request.method.unwrap_or_default());
+    let framing = steering.framing(head.version, limits)?;
+    if head.method == Method::Connect {
+        return Err(Refusal::with(501, "connect"));
+    }
+    if head.method == Method::Trace && framing != Framing::None {
+        return Err(Refusal::bad("trace-with-body"));
+    }
+    let expects_continue = expects_continue(&steering, head.version)? && framing != Framing::None;
+    locate(
+        &mut head,
+        request.path.unwrap_or_default(),
+        &steering,
+        scheme,
+    )?;
+    head.upgrade = head.version == Version::Http11
+        && steering.upgrade
+        && steering.connection_upgrade
+        && framing == Framing::None;
+    Ok(Parsed {
+        length: 0,
+        target: 0..0,
+        framing,
+        keep_alive: !steering.close && (head.version == Version::Http11 || steering.keep_alive),
+        expects_continue,
+        takes_trailers: steering.takes_trailers,
+        head,
+    })
+}
+
+/// RFC 9110 10.1.1: the one expectation there is, and none in HTTP/1.0.
+fn expects_continue(steering: &Steering<'_>, version: Version) -> Result<bool, Refusal> {
+    match steering.expect {
+        None => Ok(false),
+        Some(_) if version == Version::Http10 => Ok(false),
+        Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
+        Some(_) => Err(Refusal::with(417, "unknown-expectation")),
+    }
+}
+
+/// Target and authority in their canonical form (RFC 9112 3.2, 3.3).
+fn locate(
+    head: &mut Head,
+    path: &str,
+    steering: &Steering<'_>,
+    scheme: Scheme,
+) -> Result<(), Refusal> {
+    match (steering.hosts, steering.host) {
+        (0, _) if head.version == Version::Http10 => {}
+        (1, Some(host)) if !host.is_empty() || head.version == Version::Http10 => {
+            target::host(host, &mut head.authority).map_err(|e| Refusal::bad(e.word()))?;
+        }
+        (0, _) => return Err(Refusal::bad("no-host")),
+        (1, _) => return Err(Refusal::bad("empty-host")),
+        _ => return Err(Refusal::bad("repeated-host")),
+    }
+    let form = target::canonical(&head.method, path.as_bytes(), &mut head.target)
+        .map_err(|e| Refusal::bad(e.word()))?;
+    let target::Form::Absolute {
+        scheme: named,
+        authority,
+    } = form
+    else {
+        return Ok(());
+    };
+    if named != scheme {
+        return Err(Refusal::bad("target-of-another-scheme"));
+    }
+    let mut host = String::new();
+    target::host(authority, &mut host).map_err(|e| Refusal::bad(e.word()))?;
+    if steering.hosts == 1 && host != head.authority {
+        return Err(Refusal::bad("target-and-host-differ"));
+    }
+    head.authority = host;
+    Ok(())
+}
+
+/// Reads a trailer section: field lines, and the empty line at the end.
+pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
+    let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
+    let Ok(Status::Complete((length, lines))) = httparse::parse_headers(text, &mut lines) else {
+        return Err("bad trailers");
+    };
+    check_lines(&text[..length], lines)?;
+    let mut fields = Fields::new();
+    for line in lines {
+        if is_barred_from_trailers(line.name) {
+            return Err("framing field in trailers");
+        }
+        fields.append_bytes(line.name.as_bytes(), line.value);
+    }
+    Ok(fields)
+}
+
+/// Fields that frame or route a message have no place behind it (RFC 9110 6.5.1).
+fn is_barred_from_trailers(name: &str) -> bool {
+    [
+        "content-length",
+        "transfer-encoding",
+        "host",
+        "connection",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "content-encoding",
+        "content-type",
+        "content-range",
+        "authorization",
+    ]
+    .iter()
+    .any(|barred| name.eq_ignore_ascii_case(barred))
+}

@@ -1,0 +1,16 @@
+//! HTTP/1.0 and HTTP/1.1 (RFC 9112): `connection` reads requests, `exchange` answers one.
+
+mod account;
+pub mod chunked;
+mod connection;
+mod exchange;
+pub mod head;
+pub mod outbox;
+mod render;
+mod reply;
+mod tunnel;
+mod upload;
+mod wire;
+
+pub(super) use connection::Connection;
+pub(super) use render::date_line;

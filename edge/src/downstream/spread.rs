@@ -1,0 +1,134 @@
+//! How connections spread over the workers: the kernel deals them out, few of them unevenly, and a
+//! worker that got too many hands the next one over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::http::Scheme;
+use crate::sys::net::Accepted;
+
+/// Connections that may lie between two workers.
+const INBOX_MAX: usize = 1024;
+
+/// A connection on its way to another worker.
+pub(super) struct HandedOver {
+    pub(super) accepted: Accepted,
+    pub(super) scheme: Scheme,
+}
+
+/// What the workers know of each other: how many connections each has, and where to send one.
+pub struct Spread {
+    workers: Box<[Place]>,
+    derived_limit: usize,
+}
+
+/// One worker's count is on cache lines of its own, for it changes with every connection.
+#[repr(align(128))]
+struct Place {
+    open: AtomicUsize,
+    sender: mpsc::Sender<HandedOver>,
+    inbox: Mutex<Option<mpsc::Receiver<HandedOver>>>,
+}
+
+impl Spread {
+    /// Over this many workers, at least one.
+    pub fn new(workers: usize) -> Arc<Spread> {
+        let place = |_| {
+            let (sender, inbox) = mpsc::channel(INBOX_MAX);
+            Place {
+                open: AtomicUsize::new(0),
+                sender,
+                inbox: Mutex::new(Some(inbox)),
+            }
+        };
+        Arc::new(Spread {
+            workers: (0..workers.max(1)).map(place).collect(),
+            derived_limit: derived_limit(),
+        })
+    }
+
+    /// Open connections of all workers.
+    pub fn open(&self) -> usize {
+        self.workers.iter().map(Place::open).sum()
+    }
+
+    /// Open connections of one worker.
+    pub fn open_at(&self, worker: usize) -> usize {
+        self.workers[worker].open()
+    }
+
+    /// Whether there may be no more; `connections` as in `Options`.
+    pub(super) fn is_full(&self, connections: usize) -> bool {
+        let limit = match connections {
+            0 => self.derived_limit,
+            n => n,
+        };
+        self.open() >= limit
+    }
+
+    pub(super) fn inbox(&self, worker: usize) -> Option<mpsc::Receiver<HandedOver>> {
+        match self.workers.len() {
+            1 => None,
+            _ => self.workers.get(worker)?.inbox.lock().take(),
+        }
+    }
+
+    pub(super) fn opened(&self, worker: usize) {
+        self.workers[worker].open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn closed(&self, worker: usize) {
+        self.workers[worker].open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sends a new connection to the worker with the fewest, if `worker` would have clearly more
+    /// with it; else gives it back. Few connections spread evenly, many roughly.
+    pub(super) fn hand_over(
+        &self,
+        worker: usize,
+        connection: HandedOver,
+    ) -> Result<(), HandedOver> {
+        if self.workers.len() == 1 {
+            return Err(connection);
+        }
+        let (mut least, mut total) = (worker, 0);
+        for (i, place) in self.workers.iter().enumerate() {
+            let open = place.open();
+            total += open;
+            if open < self.workers[least].open() {
+                least = i;
+            }
+        }
+        let margin = 1 + total / 16;
+        if self.open_at(worker) + 1 <= self.open_at(least) + margin {
+            return Err(connection);
+        }
+        // Counted before it is sent, so that the next decision knows of it.
+        self.opened(least);
+        self.workers[least]
+            .sender
+            .try_send(connection)
+            .map_err(|e| {
+                self.closed(least);
+                e.into_inner()
+            })
+    }
+}
+
+impl Place {
+    fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// From the limit of descriptors, some of which are for origins, files and ourselves.
+fn derived_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let descriptors = limit
+        .current
+        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    descriptors.saturating_sub(descriptors / 16 + 64).max(16)
+}

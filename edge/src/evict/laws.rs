@@ -1,0 +1,263 @@
+//! The laws that every eviction policy keeps, and what each promises beyond them.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::{Kind, Policy};
+
+const KINDS: [Kind; 2] = [Kind::S3Fifo, Kind::Lru];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Track(u32, u64),
+    Touch(u32),
+    Resize(u32, u64),
+    Forget(u32),
+    Evict,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let id = 0..24u32;
+    let weight = 0..1000u64;
+    let step = prop_oneof![
+        4 => (id.clone(), weight.clone()).prop_map(|(id, weight)| Step::Track(id, weight)),
+        4 => id.clone().prop_map(Step::Touch),
+        1 => (id.clone(), weight).prop_map(|(id, weight)| Step::Resize(id, weight)),
+        1 => id.prop_map(Step::Forget),
+        2 => Just(Step::Evict),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+/// Ids and weights, in the order of their last use: the model of them all, and an exact LRU.
+#[derive(Default)]
+struct Model(Vec<(u32, u64)>);
+
+impl Model {
+    fn take(&mut self, id: u32) -> Option<u64> {
+        let at = self.0.iter().position(|(i, _)| *i == id)?;
+        Some(self.0.remove(at).1)
+    }
+
+    fn weight(&self) -> u64 {
+        self.0.iter().map(|(_, weight)| weight).sum()
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match *step {
+            Step::Track(id, weight) => {
+                self.take(id);
+                self.0.push((id, weight));
+            }
+            Step::Touch(id) => {
+                if let Some(weight) = self.take(id) {
+                    self.0.push((id, weight));
+                }
+            }
+            Step::Resize(id, weight) => {
+                if let Some(entry) = self.0.iter_mut().find(|(i, _)| *i == id) {
+                    entry.1 = weight;
+                }
+            }
+            Step::Forget(id) => {
+                self.take(id);
+            }
+            Step::Evict => {}
+        }
+    }
+}
+
+/// Takes a step; gives the victim, if it was an eviction.
+fn apply(policy: &mut dyn Policy, step: &Step) -> Option<u32> {
+    match *step {
+        Step::Track(id, weight) => policy.track(id, u64::from(id), weight),
+        Step::Touch(id) => policy.touch(id),
+        Step::Resize(id, weight) => policy.resize(id, weight),
+        Step::Forget(id) => policy.forget(id),
+        Step::Evict => return policy.evict(),
+    }
+    None
+}
+
+proptest! {
+    #[test]
+    fn victims_are_tracked_and_weights_add_up(steps in steps()) {
+        for kind in KINDS {
+            let (mut policy, mut model) = (kind.build(), Model::default());
+            for step in &steps {
+                let victim = apply(&mut *policy, step);
+                if let Step::Evict = step {
+                    prop_assert_eq!(victim.is_none(), model.0.is_empty());
+                }
+                if let Some(id) = victim {
+                    prop_assert!(model.take(id).is_some(), "{:?} gave untracked {}", kind, id);
+                }
+                model.apply(step);
+                prop_assert_eq!(policy.len(), model.0.len());
+                prop_assert_eq!(policy.is_empty(), model.0.is_empty());
+                prop_assert_eq!(policy.weight(), model.weight());
+            }
+            while let Some(id) = policy.evict() {
+                prop_assert!(model.take(id).is_some(), "{:?} gave {} twice", kind, id);
+            }
+            prop_assert!(model.0.is_empty(), "{:?} lost {:?}", kind, model.0);
+            prop_assert_eq!((policy.len(), policy.weight()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn lru_drops_in_the_order_of_last_use(steps in steps()) {
+        let (mut policy, mut model) = (Kind::Lru.build(), Model::default());
+        for step in &steps {
+            let oldest = model.0.first().map(|(id, _)| *id);
+            if let Step::Evict = step {
+                prop_assert_eq!(policy.evict(), oldest);
+                oldest.and_then(|id| model.take(id));
+            } else {
+                apply(&mut *policy, step);
+                model.apply(step);
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_bounded_by_the_ids_in_use() {
+    for kind in KINDS {
+        let mut policy = kind.build();
+        for round in 0..100_000u64 {
+            let id = (round % 1000) as u32;
+            policy.track(id, round, 1);
+            if policy.len() > 900 {
+                policy.evict();
+            }
+        }
+        let each = policy.memory() / 1000;
+        assert!(each <= 160, "{kind:?} holds {each} bytes an id");
+    }
+}
+
+#[test]
+fn weights_near_the_largest_do_not_overflow() {
+    for kind in KINDS {
+        let mut policy = kind.build();
+        for id in 0..4 {
+            policy.track(id, u64::from(id), u64::MAX);
+            policy.resize(id, u64::MAX - 1);
+        }
+        assert_eq!(std::iter::from_fn(|| policy.evict()).count(), 4);
+    }
+}
+
+/// A cache of so many entries of weight one, keyed by number.
+struct Cache {
+    policy: Box<dyn Policy + Send>,
+    ids: HashMap<u64, u32>,
+    keys: Vec<u64>,
+    free: Vec<u32>,
+}
+
+impl Cache {
+    fn new(kind: Kind, entries: u32) -> Cache {
+        Cache {
+            policy: kind.build(),
+            ids: HashMap::new(),
+            keys: vec![0; entries as usize],
+            free: (0..entries).collect(),
+        }
+    }
+
+    /// Asks for a key; says whether it was there. Now it is.
+    fn ask(&mut self, key: u64) -> bool {
+        if let Some(&id) = self.ids.get(&key) {
+            self.policy.touch(id);
+            return true;
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            let victim = self.policy.evict().expect("a full cache has a victim");
+            self.ids.remove(&self.keys[victim as usize]);
+            victim
+        });
+        self.ids.insert(key, id);
+        self.keys[id as usize] = key;
+        // Spread the key over the hash, as a real one is.
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.policy.track(id, hash, 1);
+        false
+    }
+}
+
+#[test]
+fn a_scan_of_one_hit_wonders_does_not_push_out_what_is_hot() {
+    let kept = |kind| {
+        let mut cache = Cache::new(kind, 1000);
+        for _ in 0..4 {
+            (0..500).for_each(|key| {
+                cache.ask(key);
+            });
+        }
+        for key in 1_000_000..1_020_000 {
+            cache.ask(key);
+        }
+        (0..500).filter(|key| cache.ids.contains_key(key)).count()
+    };
+    // A few may go while all of them are still on their way from the small queue to main.
+    assert!(kept(Kind::S3Fifo) >= 490);
+    assert_eq!(kept(Kind::Lru), 0);
+}
+
+#[test]
+fn what_comes_back_soon_is_kept_in_main() {
+    let mut cache = Cache::new(Kind::S3Fifo, 100);
+    (0..200).for_each(|key| {
+        cache.ask(key);
+    });
+    // Key 150's like are still there; 95 was dropped not long ago, and its ghost is known.
+    assert!(!cache.ask(95));
+    for key in 1000..1500 {
+        cache.ask(key);
+    }
+    assert!(cache.ask(95));
+}
+
+/// Zipf numbers of a fixed seed.
+struct Zipf {
+    sums: Vec<f64>,
+    state: u64,
+}
+
+impl Zipf {
+    fn new(keys: usize, exponent: f64) -> Zipf {
+        let mut sum = 0.0;
+        let sums = (1..=keys)
+            .map(|rank| {
+                sum += (rank as f64).powf(-exponent);
+                sum
+            })
+            .collect();
+        Zipf {
+            sums,
+            state: 0x2545_f491_4f6c_dd1d,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let unit = (self.state >> 11) as f64 / (1u64 << 53) as f64;
+        let at = unit * self.sums.last().copied().unwrap_or_default();
+        self.sums.partition_point(|sum| *sum < at) as u64
+    }
+}
+
+#[test]
+fn s3_fifo_hits_more_often_than_lru_on_zipf() {
+    let hits = |kind| {
+        let (mut cache, mut zipf) = (Cache::new(kind, 1000), Zipf::new(20_000, 0.9));
+        (0..200_000).filter(|_| cache.ask(zipf.next())).count()
+    };
+    let (s3_fifo, lru) = (hits(Kind::S3Fifo), hits(Kind::Lru));
+    assert!(s3_fifo as f64 > 1.1 * lru as f64, "{s3_fifo} to {lru}");
+}

@@ -1,0 +1,42 @@
+//! Least recently used: one list, the newest use in front.
+
+use super::Policy;
+use super::list::Lists;
+
+#[derive(Default)]
+pub(super) struct Lru(Lists<1>);
+
+impl Policy for Lru {
+    fn track(&mut self, id: u32, hash: u64, weight: u64) {
+        self.0.remove(id);
+        self.0.push(0, id, hash, weight);
+    }
+
+    fn touch(&mut self, id: u32) {
+        self.0.renew(id);
+    }
+
+    fn resize(&mut self, id: u32, weight: u64) {
+        self.0.resize(id, weight);
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.0.remove(id);
+    }
+
+    fn evict(&mut self) -> Option<u32> {
+        self.0.pop_oldest(0).map(|(id, _)| id)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len(0)
+    }
+
+    fn weight(&self) -> u64 {
+        self.0.weight(0)
+    }
+
+    fn memory(&self) -> usize {
+        self.0.memory()
+    }
+}

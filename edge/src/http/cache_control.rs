@@ -1,0 +1,458 @@
+//! Cache-Control (RFC 9111 5.2), read tolerantly and taken strictly.
+//!
+//! Names compare without case; values may be tokens or quoted strings; unknown directives are
+//! ignored. Whatever is invalid, repeated or contradictory is taken in the way that caches less
+//! (RFC 9111 4.2.1): an invalid max-age is 0, of two different ones the smaller counts.
+
+use super::Fields;
+
+/// Larger numbers of seconds count as this (RFC 9111 1.2.2).
+pub const SECONDS_MAX: u32 = 1 << 31;
+
+/// A directive that may be limited to some fields, such as `private="set-cookie"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// The directive is not there.
+    #[default]
+    Absent,
+    /// It is limited to the fields it names; see `named_fields`.
+    Fields,
+    /// It holds for the whole response.
+    Whole,
+}
+
+/// The directives of a response (RFC 9111 5.2.2, RFC 5861, RFC 8246). Times in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the directive of its name")]
+pub struct ResponseDirectives {
+    pub max_age: Option<u32>,
+    pub s_maxage: Option<u32>,
+    pub stale_while_revalidate: Option<u32>,
+    pub stale_if_error: Option<u32>,
+    pub no_cache: Scope,
+    pub private: Scope,
+    pub no_store: bool,
+    pub public: bool,
+    pub must_revalidate: bool,
+    pub proxy_revalidate: bool,
+    pub must_understand: bool,
+    pub no_transform: bool,
+    pub immutable: bool,
+}
+
+/// The directives of a request (RFC 9111 5.2.1, RFC 5861). Times in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the directive of its name")]
+pub struct RequestDirectives {
+    pub max_age: Option<u32>,
+    /// Without an argument, any staleness: `SECONDS_MAX`.
+    pub max_stale: Option<u32>,
+    pub min_fresh: Option<u32>,
+    pub stale_if_error: Option<u32>,
+    pub no_cache: bool,
+    pub no_store: bool,
+    pub no_transform: bool,
+    pub only_if_cached: bool,
+}
+
+impl ResponseDirectives {
+    /// From all Cache-Control lines of a response.
+    pub fn of(fields: &Fields) -> ResponseDirectives {
+        let mut all = ResponseDirectives::default();
+        for value in fields.get_all("cache-control") {
+            all.add(value);
+        }
+        all
+    }
+
+    /// From one line's value.
+    pub fn parse(value: &[u8]) -> ResponseDirectives {
+        let mut all = ResponseDirectives::default();
+        all.add(value);
+        all
+    }
+
+    fn add(&mut self, value: &[u8]) {
+        for directive in Directives(value) {
+            self.apply(&directive);
+        }
+    }
+
+    fn apply(&mut self, d: &Directive<'_>) {
+        match () {
+            _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
+            _ if d.is("s-maxage") => smaller(&mut self.s_maxage, d.seconds()),
+            _ if d.is("stale-while-revalidate") => {
+                smaller(&mut self.stale_while_revalidate, d.seconds());
+            }
+            _ if d.is("stale-if-error") => smaller(&mut self.stale_if_error, d.seconds()),
+            _ if d.is("no-cache") => self.no_cache = self.no_cache.max(d.scope()),
+            _ if d.is("private") => self.private = self.private.max(d.scope()),
+            // What forbids holds with any argument; what allows holds only as it is defined.
+            _ if d.is("no-store") => self.no_store = true,
+            _ if d.is("must-revalidate") => self.must_revalidate = true,
+            _ if d.is("proxy-revalidate") => self.proxy_revalidate = true,
+            _ if d.is("no-transform") => self.no_transform = true,
+            _ if d.is("must-understand") => self.must_understand |= d.argument.is_none(),
+            _ if d.is("public") => self.public |= d.argument.is_none(),
+            _ if d.is("immutable") => self.immutable |= d.argument.is_none(),
+            _ => {}
+        }
+    }
+}
+
+impl RequestDirectives {
+    /// From all Cache-Control lines of a request. (Pragma is not looked at: RFC 9111 5.4.)
+    pub fn of(fields: &Fields) -> RequestDirectives {
+        let mut all = RequestDirectives::default();
+        for value in fields.get_all("cache-control") {
+            all.add(value);
+        }
+        all
+    }
+
+    /// From one line's value.
+    pub fn parse(value: &[u8]) -> RequestDirectives {
+        let mut all = RequestDirectives::default();
+        all.add(value);
+        all
+    }
+
+    fn add(&mut self, value: &[u8]) {
+        for directive in Directives(value) {
+            self.apply(&directive);
+        }
+    }
+
+    fn apply(&mut self, d: &Directive<'_>) {
+        match () {
+            _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
+            _ if d.is("max-stale") => {
+                let any = d.argument.is_none();
+                smaller(
+                    &mut self.max_stale,
+                    if any { SECONDS_MAX } else { d.seconds() },
+                );
+            }
+            _ if d.is("min-fresh") => {
+                // The only number that asks for more the larger it is.
+                let seconds = d.valid_seconds().unwrap_or(SECONDS_MAX);
+                self.min_fresh = self.min_fresh.max(Some(seconds));
+            }
+            _ if d.is("stale-if-error") => smaller(&mut self.stale_if_error, d.seconds()),
+            _ if d.is("no-cache") => self.no_cache = true,
+            _ if d.is("no-store") => self.no_store = true,
+            _ if d.is("no-transform") => self.no_transform = true,
+            _ if d.is("only-if-cached") => self.only_if_cached = true,
+            _ => {}
+        }
+    }
+}
+
+/// The lower-case field names that a directive in `Scope::Fields` names, in order.
+pub fn named_fields(fields: &Fields, directive: &str) -> Vec<String> {
+    fields
+        .get_all("cache-control")
+        .flat_map(Directives)
+        .filter(|d| d.is(directive))
+        .filter_map(|d| d.argument)
+        .flat_map(|argument| argument.text.split(|&b| b == b','))
+        .map(|name| String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+fn smaller(kept: &mut Option<u32>, seconds: u32) {
+    *kept = Some(kept.map_or(seconds, |kept| kept.min(seconds)));
+}
+
+/// One directive as written.
+struct Directive<'a> {
+    name: &'a [u8],
+    argument: Option<Argument<'a>>,
+}
+
+#[derive(Clone, Copy)]
+struct Argument<'a> {
+    /// Without quotes; escapes stay as they are.
+    text: &'a [u8],
+    /// Whether it is a token or a complete quoted string, with nothing around it.
+    valid: bool,
+}
+
+impl Directive<'_> {
+    fn is(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// delta-seconds (RFC 9111 1.2.2).
+    fn valid_seconds(&self) -> Option<u32> {
+        let digits = self.argument.filter(|a| a.valid)?.text;
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        Some(digits.iter().fold(0, |seconds: u32, &digit| {
+            let digit = u32::from(digit - b'0');
+            seconds
+                .saturating_mul(10)
+                .saturating_add(digit)
+                .min(SECONDS_MAX)
+        }))
+    }
+
+    /// delta-seconds; 0 when they are invalid.
+    fn seconds(&self) -> u32 {
+        self.valid_seconds().unwrap_or(0)
+    }
+
+    /// Limited to fields when at least one is named as it should be.
+    fn scope(&self) -> Scope {
+        let names = |a: Argument<'_>| a.valid && a.text.iter().any(|b| b.is_ascii_alphanumeric());
+        match self.argument {
+            Some(argument) if names(argument) => Scope::Fields,
+            _ => Scope::Whole,
+        }
+    }
+}
+
+/// The directives of one line, whatever state it is in.
+struct Directives<'a>(&'a [u8]);
+
+impl<'a> Iterator for Directives<'a> {
+    type Item = Directive<'a>;
+
+    fn next(&mut self) -> Option<Directive<'a>> {
+        loop {
+            if self.0.is_empty() {
+                return None;
+            }
+            let name_end = end_of(self.0, |b| b == b',' || b == b'=');
+            let written = &self.0[..name_end];
+            let name = written.trim_ascii();
+            let argument = match self.0.get(name_end) {
+                Some(b'=') => {
+                    let mut argument = self.take_argument(name_end + 1);
+                    // There is no space around `=` (RFC 9111 5.2).
+                    argument.valid &= !written.ends_with(b" ") && !written.ends_with(b"\t");
+                    Some(argument)
+                }
+                _ => {
+                    self.skip_past(name_end);
+                    None
+                }
+            };
+            if !name.is_empty() {
+                return Some(Directive { name, argument });
+            }
+        }
+    }
+}
+
+impl<'a> Directives<'a> {
+    /// Takes the argument that begins at `start`, and all up to and with the next comma.
+    fn take_argument(&mut self, start: usize) -> Argument<'a> {
+        let rest = &self.0[start..];
+        if let Some(length) = quoted_length(rest) {
+            let after = &rest[length..];
+            let comma = end_of(after, |b| b == b',');
+            let valid = after[..comma].trim_ascii().is_empty();
+            self.skip_past(start + length + comma);
+            let text = &rest[1..length - 1];
+            return Argument { text, valid };
+        }
+        // A quote that is never closed must not hide the directives after it.
+        let comma = end_of(rest, |b| b == b',');
+        let written = &rest[..comma];
+        self.skip_past(start + comma);
+        let text = written.trim_ascii_end();
+        let valid = super::fields::is_token(text);
+        Argument { text, valid }
+    }
+
+    fn skip_past(&mut self, comma: usize) {
+        self.0 = self.0.get(comma + 1..).unwrap_or_default();
+    }
+}
+
+/// Where the first such byte stands, or the end.
+fn end_of(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|&b| is(b)).unwrap_or(bytes.len())
+}
+
+/// The length, quotes included, of the quoted string (RFC 9110 5.6.4) that `bytes` begins with.
+fn quoted_length(bytes: &[u8]) -> Option<usize> {
+    if bytes.first() != Some(&b'"') {
+        return None;
+    }
+    let mut escaped = false;
+    for (i, &b) in bytes.iter().enumerate().skip(1) {
+        match b {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(i + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn response(value: &str) -> ResponseDirectives {
+        ResponseDirectives::parse(value.as_bytes())
+    }
+
+    fn request(value: &str) -> RequestDirectives {
+        RequestDirectives::parse(value.as_bytes())
+    }
+
+    #[test]
+    fn reads_every_response_directive_in_any_case() {
+        let all = response(
+            "Max-Age=1, S-MAXAGE=2,no-cache , No-Store,PRIVATE,public,must-revalidate,\
+             proxy-revalidate,must-understand,no-transform,immutable,\
+             stale-while-revalidate=3, stale-if-error=4, unknown, other=\"a, b\", x=y",
+        );
+        let expected = ResponseDirectives {
+            max_age: Some(1),
+            s_maxage: Some(2),
+            stale_while_revalidate: Some(3),
+            stale_if_error: Some(4),
+            no_cache: Scope::Whole,
+            private: Scope::Whole,
+            no_store: true,
+            public: true,
+            must_revalidate: true,
+            proxy_revalidate: true,
+            must_understand: true,
+            no_transform: true,
+            immutable: true,
+        };
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn reads_every_request_directive() {
+        let all = request(
+            "max-age=1, max-stale=2, min-fresh=3, stale-if-error=4, no-cache, no-store, \
+             no-transform, only-if-cached",
+        );
+        let expected = RequestDirectives {
+            max_age: Some(1),
+            max_stale: Some(2),
+            min_fresh: Some(3),
+            stale_if_error: Some(4),
+            no_cache: true,
+            no_store: true,
+            no_transform: true,
+            only_if_cached: true,
+        };
+        assert_eq!(all, expected);
+        assert_eq!(request("max-stale").max_stale, Some(SECONDS_MAX));
+        assert_eq!(request("max-stale=x").max_stale, Some(0));
+        assert_eq!(request("max-stale, max-stale=5").max_stale, Some(5));
+        assert_eq!(request("min-fresh=x").min_fresh, Some(SECONDS_MAX));
+        assert_eq!(request("min-fresh=1,min-fresh=9").min_fresh, Some(9));
+    }
+
+    #[test]
+    fn seconds_are_read_as_strictly_as_they_should() {
+        for (value, seconds) in [
+            ("max-age=10", 10),
+            ("max-age=\"10\"", 10),
+            ("max-age=\"10\" ", 10),
+            ("max-age=0010", 10),
+            ("max-age=2147483647", 2_147_483_647),
+            ("max-age=2147483648", SECONDS_MAX),
+            ("max-age=99999999999999999999999999", SECONDS_MAX),
+            ("max-age", 0),
+            ("max-age=", 0),
+            ("max-age=\"\"", 0),
+            ("max-age=-1", 0),
+            ("max-age=+1", 0),
+            ("max-age=1.5", 0),
+            ("max-age=10s", 0),
+            ("max-age=10 20", 0),
+            ("max-age=\"10\"20", 0),
+            ("max-age=\"10", 0),
+            ("max-age=1\\0", 0),
+            ("max-age='10'", 0),
+            ("max-age =10", 0),
+            ("max-age= 10", 0),
+            ("max-age=10, max-age=20", 10),
+            ("max-age=20, max-age=10", 10),
+            ("max-age=20, max-age=x", 0),
+        ] {
+            assert_eq!(response(value).max_age, Some(seconds), "{value}");
+        }
+        assert_eq!(
+            response("x-max-age=1, max-agee=1, \"max-age=1\"").max_age,
+            None
+        );
+    }
+
+    #[test]
+    fn lines_add_up_and_what_forbids_wins() {
+        let mut fields = Fields::new();
+        fields.append("Cache-Control", "public, max-age=60");
+        fields.append("cache-control", "no-store, s-maxage=5");
+        let all = ResponseDirectives::of(&fields);
+        assert!(all.public && all.no_store);
+        assert_eq!((all.max_age, all.s_maxage), (Some(60), Some(5)));
+        assert!(response("no-store=0").no_store);
+        assert!(!response("public=1").public && !response("immutable=x").immutable);
+        assert!(response(",, ,no-store").no_store);
+        assert!(RequestDirectives::of(&fields).no_store);
+    }
+
+    #[test]
+    fn quotes_hide_commas_only_when_they_close() {
+        assert!(!response("x=\"a, no-store\", max-age=1").no_store);
+        assert!(!response("x=\"a\\\", no-store\"").no_store);
+        assert!(response("x=\"a, no-store").no_store);
+        assert!(response("private=\"a, no-store").no_store);
+    }
+
+    #[test]
+    fn scopes_name_fields() {
+        assert_eq!(response("private").private, Scope::Whole);
+        assert_eq!(response("private=\"set-cookie\"").private, Scope::Fields);
+        assert_eq!(response("private=Set-Cookie").private, Scope::Fields);
+        assert_eq!(response("private=\"\"").private, Scope::Whole);
+        assert_eq!(response("private=\"a\", private").private, Scope::Whole);
+        assert_eq!(response("no-cache=\"a").no_cache, Scope::Whole);
+        let mut fields = Fields::new();
+        fields.append(
+            "cache-control",
+            "no-cache=\"Set-Cookie, X-A\", private=\"b\"",
+        );
+        fields.append("cache-control", "no-cache=c");
+        assert_eq!(
+            named_fields(&fields, "no-cache"),
+            ["set-cookie", "x-a", "c"]
+        );
+        assert_eq!(named_fields(&fields, "private"), ["b"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_ends_and_forbidding_more_never_allows_more(
+            value in "[a-z0-9=\", \\\\-]{0,60}",
+        ) {
+            let before = response(&value);
+            let after = {
+                let mut fields = Fields::new();
+                fields.append("cache-control", &value);
+                fields.append("cache-control", "no-store, max-age=0");
+                ResponseDirectives::of(&fields)
+            };
+            prop_assert!(after.no_store && after.max_age == Some(0));
+            prop_assert_eq!(after.private, before.private);
+            let _ = request(&value);
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Conditional requests (RFC 9110 13): entity tags, preconditions and the order they are taken in.
+
+use super::{Fields, Method, date};
+
+/// An entity tag (RFC 9110 8.8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntityTag<'a> {
+    /// Whether it is weak (`W/`).
+    pub weak: bool,
+    /// What stands between the quotes.
+    pub opaque: &'a [u8],
+}
+
+impl<'a> EntityTag<'a> {
+    /// Parses one that is the whole value, as of an ETag field.
+    pub fn parse(value: &'a [u8]) -> Option<EntityTag<'a>> {
+        match EntityTag::parse_first(value.trim_ascii())? {
+            (tag, []) => Some(tag),
+            _ => None,
+        }
+    }
+
+    /// The tag that `value` begins with, and what follows it.
+    fn parse_first(value: &'a [u8]) -> Option<(EntityTag<'a>, &'a [u8])> {
+        let weak = value.starts_with(b"W/");
+        let rest = if weak { &value[2..] } else { value };
+        let rest = rest.strip_prefix(b"\"")?;
+        let end = memchr::memchr(b'"', rest)?;
+        let opaque = &rest[..end];
+        let valid = opaque.iter().all(|&b| b > b' ' && b != 0x7f);
+        valid.then_some((EntityTag { weak, opaque }, &rest[end + 1..]))
+    }
+
+    /// Both strong and the same (RFC 9110 8.8.3.2).
+    pub fn strong_eq(&self, other: &EntityTag<'_>) -> bool {
+        !self.weak && !other.weak && self.opaque == other.opaque
+    }
+
+    /// The same, strong or not (RFC 9110 8.8.3.2).
+    pub fn weak_eq(&self, other: &EntityTag<'_>) -> bool {
+        self.opaque == other.opaque
+    }
+}
+
+/// What tells versions of a representation apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Validators<'a> {
+    /// ETag.
+    pub etag: Option<EntityTag<'a>>,
+    /// Last-Modified, Unix seconds.
+    pub last_modified_s: Option<u64>,
+    /// Date, Unix seconds; where the origin sent none, when the response arrived.
+    pub date_s: Option<u64>,
+}
+
+impl<'a> Validators<'a> {
+    /// Those of a response. ETag or Last-Modified given twice differently count as none.
+    pub fn of(response: &'a Fields) -> Validators<'a> {
+        Validators {
+            etag: only(response, "etag").and_then(EntityTag::parse),
+            last_modified_s: only(response, "last-modified").and_then(date::parse),
+            date_s: response.get("date").and_then(date::parse),
+        }
+    }
+
+    /// The strong validator, under which bytes of two responses may be put together: a strong
+    /// ETag, or without any ETag a Last-Modified that is strong (`strong_date_s`).
+    pub fn is_strong(&self) -> bool {
+        match self.etag {
+            Some(etag) => !etag.weak,
+            None => self.strong_date_s().is_some(),
+        }
+    }
+
+    /// Last-Modified where it is a strong validator (RFC 9110 8.8.2.2): at least a second before
+    /// Date, so that the representation can't have changed again within that second.
+    pub fn strong_date_s(&self) -> Option<u64> {
+        let (modified_s, date_s) = (self.last_modified_s?, self.date_s?);
+        (modified_s < date_s).then_some(modified_s)
+    }
+}
+
+/// The value of a name whose lines all say the same.
+fn only<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
+    let mut values = fields.get_all(name);
+    let value = values.next()?;
+    values.all(|other| other == value).then_some(value)
+}
+
+/// What the preconditions come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Answer as the method says.
+    Proceed {
+        /// Take the request as one without Range: If-Range does not hold, or the method is not GET,
+        /// the only one with ranges (RFC 9110 14.2).
+        ignore_range: bool,
+    },
+    /// 304.
+    NotModified,
+    /// 412.
+    PreconditionFailed,
+}
+
+/// Whether the request has conditions that are the origin's to judge (RFC 9110 13.1.1, 13.1.4):
+/// a cache may pass them over or send the request on (RFC 9111 4.3.2). `evaluate` does judge them.
+pub fn is_for_origin(request: &Fields) -> bool {
+    request.contains("if-match") || request.contains("if-unmodified-since")
+}
+
+/// Whether any field begins with `If-`: one walk instead of five, for the many that have none.
+fn is_conditional(request: &Fields) -> bool {
+    let conditional = |name: &[u8]| matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]);
+    request.iter().any(|(name, _)| conditional(name))
+}
+
+/// Judges a request's preconditions against an existing representation whose response would have
+/// been a 2xx, in the order of RFC 9110 13.2.2. For one that would not, don't ask (13.2.1).
+pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) -> Decision {
+    let reads = matches!(method, Method::Get | Method::Head);
+    if !is_conditional(request) {
+        let ignore_range = *method != Method::Get;
+        return Decision::Proceed { ignore_range };
+    }
+    // Steps 1 and 2.
+    let unchanged = match matches_any(request, "if-match", validators, |a, b| a.strong_eq(b)) {
+        Some(matches) => matches,
+        None => !changed_since(request, "if-unmodified-since", validators.last_modified_s),
+    };
+    if !unchanged {
+        return Decision::PreconditionFailed;
+    }
+    // Steps 3 and 4.
+    match matches_any(request, "if-none-match", validators, |a, b| a.weak_eq(b)) {
+        Some(true) if reads => return Decision::NotModified,
+        Some(true) => return Decision::PreconditionFailed,
+        Some(false) => {}
+        // A stored response without Last-Modified is judged by its Date (RFC 9111 4.3.2).
+        None if reads && unmodified_since(request, validators) => return Decision::NotModified,
+        None => {}
+    }
+    // Step 5.
+    Decision::Proceed {
+        ignore_range: *method != Method::Get || !if_range_holds(request, validators),
+    }
+}
+
+/// Whether If-Match or If-None-Match (all lines) names this representation; `None` when absent.
+/// `*` names any. What is no entity tag names nothing.
+fn matches_any(
+    request: &Fields,
+    name: &'static str,
+    validators: &Validators<'_>,
+    same: impl Fn(&EntityTag<'_>, &EntityTag<'_>) -> bool,
+) -> Option<bool> {
+    let mut values = request.get_all(name).peekable();
+    values.peek()?;
+    let matches = |tag: &EntityTag<'_>| validators.etag.is_some_and(|own| same(tag, &own));
+    Some(values.any(|value| value.trim_ascii() == b"*" || tags(value).any(|tag| matches(&tag))))
+}
+
+/// The entity tags of a list; members that are none are skipped.
+fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
+    std::iter::from_fn(move || {
+        loop {
+            rest = rest.trim_ascii_start();
+            if rest.is_empty() {
+                return None;
+            }
+            let parsed = EntityTag::parse_first(rest);
+            let after = parsed.map_or(rest, |(_, after)| after).trim_ascii_start();
+            let comma = memchr::memchr(b',', after);
+            rest = comma.map_or(&[][..], |comma| &after[comma + 1..]);
+            // A tag with something else behind it is none.
+            if let Some((tag, _)) = parsed.filter(|_| after.is_empty() || comma == Some(0)) {
+                return Some(tag);
+            }
+        }
+    })
+}
+
+/// If-Unmodified-Since fails: modified later than it says. Ignored when invalid, repeated, or when
+/// there is no Last-Modified (RFC 9110 13.1.4).
+fn changed_since(request: &Fields, name: &'static str, modified_s: Option<u64>) -> bool {
+    let since_s = single_date(request, name);
+    matches!((modified_s, since_s), (Some(modified), Some(since)) if modified > since)
+}
+
+/// If-Modified-Since fails: not modified later than it says (RFC 9110 13.1.3).
+fn unmodified_since(request: &Fields, validators: &Validators<'_>) -> bool {
+    let modified_s = validators.last_modified_s.or(validators.date_s);
+    let since_s = single_date(request, "if-modified-since");
+    matches!((modified_s, since_s), (Some(modified), Some(since)) if modified <= since)
+}
+
+/// The date of a field that has one line and is a valid date.
+fn single_date(request: &Fields, name: &'static str) -> Option<u64> {
+    let mut values = request.get_all(name);
+    let value = values.next()?;
+    if values.next().is_some() {
+        return None;
+    }
+    date::parse(value)
+}
+
+/// If-Range (RFC 9110 13.1.5): holds when absent, or when it is exactly our strong ETag, or exactly
+/// our Last-Modified and that is strong. Invalid or repeated it does not hold.
+fn if_range_holds(request: &Fields, validators: &Validators<'_>) -> bool {
+    let mut values = request.get_all("if-range");
+    let Some(value) = values.next() else {
+        return true;
+    };
+    if values.next().is_some() {
+        return false;
+    }
+    if let Some(tag) = EntityTag::parse(value) {
+        return validators.etag.is_some_and(|own| tag.strong_eq(&own));
+    }
+    let date_s = date::parse(value);
+    date_s.is_some() && date_s == validators.strong_date_s()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const T0: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const T1: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const T2: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+    const GO: Decision = Decision::Proceed {
+        ignore_range: false,
+    };
+    const WHOLE: Decision = Decision::Proceed { ignore_range: true };
+
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    /// Judges against `"a"`, modified at T1, sent at T2.
+    fn judge(method: Method, request: &[(&str, &str)]) -> Decision {
+        let response = fields(&[("etag", "\"a\""), ("last-modified", T1), ("date", T2)]);
+        evaluate(&method, &fields(request), &Validators::of(&response))
+    }
+
+    fn get(request: &[(&str, &str)]) -> Decision {
+        judge(Method::Get, request)
+    }
+
+    #[test]
+    fn entity_tags_parse_and_compare() {
+        let tag = |value: &'static str| EntityTag::parse(value.as_bytes());
+        let strong = tag("\"1\"").expect("valid");
+        let weak = tag("W/\"1\"").expect("valid");
+        assert!(strong.strong_eq(&strong) && strong.weak_eq(&weak) && weak.weak_eq(&weak));
+        assert!(!strong.strong_eq(&weak) && !weak.strong_eq(&weak));
+        assert!(!strong.weak_eq(&tag("\"2\"").expect("valid")));
+        assert_eq!(tag("\"\"").map(|t| t.opaque), Some(&b""[..]));
+        assert!(tag("\"\u{fc}!~\"").is_some());
+        for value in [
+            "",
+            "a",
+            "\"a",
+            "a\"",
+            "w/\"a\"",
+            "\"a\"b",
+            "\"a b\"",
+            "W/",
+            "\"a\",\"b\"",
+        ] {
+            assert_eq!(tag(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn if_none_match_reads_lists_and_lines() {
+        for value in [
+            "\"a\"",
+            "W/\"a\"",
+            "*",
+            "\"x\", \"a\"",
+            "\"x,\" , W/\"a\",",
+            "junk, \"a\"",
+            "\"x\" junk, \"a\"",
+        ] {
+            assert_eq!(
+                get(&[("if-none-match", value)]),
+                Decision::NotModified,
+                "{value}"
+            );
+            let head = judge(Method::Head, &[("if-none-match", value)]);
+            assert_eq!(head, Decision::NotModified, "{value}");
+            let put = judge(Method::Put, &[("if-none-match", value)]);
+            assert_eq!(put, Decision::PreconditionFailed, "{value}");
+        }
+        for value in ["\"b\"", "a", "", "\"a\" junk", "\"b\", *"] {
+            assert_eq!(get(&[("if-none-match", value)]), GO, "{value}");
+        }
+        let lines = [("if-none-match", "\"x\""), ("if-none-match", "\"a\"")];
+        assert_eq!(get(&lines), Decision::NotModified);
+    }
+
+    #[test]
+    fn if_match_compares_strongly() {
+        for value in ["\"a\"", "*", "\"x\", \"a\""] {
+            assert_eq!(get(&[("if-match", value)]), GO, "{value}");
+        }
+        for value in ["W/\"a\"", "\"b\"", "", "a"] {
+            let failed = Decision::PreconditionFailed;
+            assert_eq!(get(&[("if-match", value)]), failed, "{value}");
+        }
+    }
+
+    #[test]
+    fn dates_count_only_where_no_tag_speaks() {
+        assert_eq!(get(&[("if-modified-since", T0)]), GO);
+        assert_eq!(get(&[("if-modified-since", T1)]), Decision::NotModified);
+        assert_eq!(get(&[("if-modified-since", T2)]), Decision::NotModified);
+        assert_eq!(get(&[("if-modified-since", "yesterday")]), GO);
+        let twice = [("if-modified-since", T1), ("if-modified-since", T2)];
+        assert_eq!(get(&twice), GO);
+        assert_eq!(judge(Method::Put, &[("if-modified-since", T1)]), WHOLE);
+        let both = [("if-none-match", "\"b\""), ("if-modified-since", T2)];
+        assert_eq!(get(&both), GO);
+        assert_eq!(
+            get(&[("if-unmodified-since", T0)]),
+            Decision::PreconditionFailed
+        );
+        assert_eq!(get(&[("if-unmodified-since", T1)]), GO);
+        assert_eq!(get(&[("if-unmodified-since", "x")]), GO);
+        let both = [("if-match", "\"a\""), ("if-unmodified-since", T0)];
+        assert_eq!(get(&both), GO);
+        let both = [("if-match", "\"b\""), ("if-none-match", "\"a\"")];
+        assert_eq!(get(&both), Decision::PreconditionFailed);
+        assert!(is_for_origin(&fields(&both)) && !is_for_origin(&Fields::new()));
+    }
+
+    #[test]
+    fn without_validators_only_stars_match() {
+        let none = Validators::default();
+        let judge = |lines: &[(&str, &str)]| evaluate(&Method::Get, &fields(lines), &none);
+        assert_eq!(judge(&[("if-none-match", "\"a\"")]), GO);
+        assert_eq!(judge(&[("if-none-match", "*")]), Decision::NotModified);
+        assert_eq!(
+            judge(&[("if-match", "\"a\"")]),
+            Decision::PreconditionFailed
+        );
+        assert_eq!(judge(&[("if-match", "*")]), GO);
+        assert_eq!(judge(&[("if-modified-since", T1)]), GO);
+        assert_eq!(judge(&[("if-unmodified-since", T1)]), GO);
+        assert_eq!(judge(&[("if-range", "\"a\"")]), WHOLE);
+        let dated = Validators {
+            date_s: date::parse(T1.as_bytes()),
+            ..none
+        };
+        let request = fields(&[("if-modified-since", T1)]);
+        assert_eq!(
+            evaluate(&Method::Get, &request, &dated),
+            Decision::NotModified
+        );
+    }
+
+    #[test]
+    fn if_range_holds_only_for_the_very_same() {
+        for (value, decision) in [
+            ("\"a\"", GO),
+            ("W/\"a\"", WHOLE),
+            ("\"b\"", WHOLE),
+            ("\"a\", \"b\"", WHOLE),
+            ("*", WHOLE),
+            ("", WHOLE),
+            (T1, GO),
+            (T0, WHOLE),
+            (T2, WHOLE),
+        ] {
+            assert_eq!(get(&[("if-range", value)]), decision, "{value}");
+        }
+        assert_eq!(get(&[("if-range", "\"a\""), ("if-range", "\"a\"")]), WHOLE);
+        assert_eq!(judge(Method::Head, &[("if-range", "\"a\"")]), WHOLE);
+        assert_eq!(get(&[]), GO);
+    }
+
+    #[test]
+    fn a_date_is_strong_only_a_second_after() {
+        let strong = |lines: &[(&str, &str)]| Validators::of(&fields(lines)).is_strong();
+        assert!(strong(&[("last-modified", T1), ("date", T2)]));
+        assert!(!strong(&[("last-modified", T1), ("date", T1)]));
+        assert!(!strong(&[("last-modified", T1)]));
+        assert!(!strong(&[
+            ("etag", "W/\"a\""),
+            ("last-modified", T1),
+            ("date", T2)
+        ]));
+        assert!(strong(&[("etag", "\"a\"")]));
+        assert!(strong(&[("etag", "\"a\""), ("etag", "\"a\"")]));
+        assert!(!strong(&[("etag", "\"a\""), ("etag", "\"b\"")]));
+        assert!(!strong(&[("etag", "a")]) && !strong(&[]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_is_judged(value in "[aW/\", *x-]{0,24}") {
+            for name in ["if-match", "if-none-match", "if-range", "if-modified-since"] {
+                get(&[(name, &value)]);
+            }
+        }
+
+        #[test]
+        fn a_tag_is_found_among_others(
+            others in prop::collection::vec("(W/)?\"[b-z,]{0,3}\"", 0..5), at in 0..6usize,
+        ) {
+            let mut list = others;
+            list.insert(at.min(list.len()), "\"a\"".to_owned());
+            prop_assert_eq!(get(&[("if-none-match", &list.join(", "))]), Decision::NotModified);
+            list.retain(|tag| tag != "\"a\"");
+            prop_assert_eq!(get(&[("if-none-match", &list.join(","))]), GO);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Which fields go no further than one connection, and which must not reach a shared fetch.
+
+use smallvec::SmallVec;
+
+use super::Fields;
+
+/// Fields that concern one connection only and are never passed on (RFC 9110 7.6.1, 11.7), in both
+/// directions. TE and Upgrade are written anew where we mean them ourselves. Trailer stays, since
+/// trailer fields are passed on (RFC 9110 6.6.2).
+pub const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Fields for all recipients, which Connection must never name (RFC 9110 7.6.1). Where it does, the
+/// sender would have them removed before the next hop sees them: credentials, conditions, what says
+/// who asked. Then the name is passed over and the field stays.
+const END_TO_END: &[&str] = &[
+    "accept",
+    "age",
+    "allow",
+    "authorization",
+    "cache-control",
+    "cache-status",
+    "cdn-cache-control",
+    "cookie",
+    "date",
+    "etag",
+    "expect",
+    "expires",
+    "forwarded",
+    "host",
+    "last-modified",
+    "location",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "range",
+    "referer",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "surrogate-control",
+    "trailer",
+    "user-agent",
+    "vary",
+    "via",
+    "www-authenticate",
+    "x-real-ip",
+];
+
+/// As `END_TO_END`, for all names that begin so.
+const END_TO_END_PREFIXES: &[&str] = &[
+    "accept-",
+    "access-control-",
+    "content-",
+    "if-",
+    "sec-",
+    "x-forwarded-",
+];
+
+/// Fields that an origin may act on although the key does not hold them: one client could have its
+/// answer stored for all. They are stripped from every request that may be stored or shared. Those
+/// of X-Forwarded-* and Forwarded that we set ourselves are set anew.
+pub const UNKEYED: &[&str] = &[
+    "forwarded",
+    "front-end-https",
+    "x-forwarded-by",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-path",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-protocol",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-forwarded-uri",
+    "x-forwarded-url",
+    "x-host",
+    "x-http-destinationurl",
+    "x-http-host-override",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-host",
+    "x-original-method",
+    "x-original-uri",
+    "x-original-url",
+    "x-override-url",
+    "x-proxy-url",
+    "x-real-url",
+    "x-request-uri",
+    "x-rewrite-url",
+    "x-script-name",
+    "x-url-scheme",
+];
+
+/// What a shared fetch takes over from the request that began it: content negotiation (RFC 9110
+/// 12.5), by which an origin may choose a representation and then says so in Vary. Accept-Encoding
+/// goes as `vary::Codings` says it. Everything else of the client's stays behind: its cookies,
+/// credentials, conditions, range, client hints and Origin.
+///
+/// Beside these a fetch carries the fields that the Vary in force names, since the key holds them.
+/// Where a response's Vary names a field that was left out and a rider's request has it, the rider
+/// is not that variant's and goes on its own.
+pub const SHARED: &[&str] = &["accept", "accept-encoding", "accept-language", "user-agent"];
+
+/// More connection options than this are not looked at; real ones have up to three.
+const OPTIONS_MAX: usize = 64;
+
+/// Whether the name is in such a list of lower-case names.
+pub fn is_in(list: &[&str], name: &[u8]) -> bool {
+    list.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Removes what concerns the connection it came on: `HOP_BY_HOP`, and what Connection names.
+pub fn strip_hop_by_hop(fields: &mut Fields) {
+    let named = named_by_connection(fields);
+    fields.retain(|name, _| {
+        !is_in(HOP_BY_HOP, name) && !named.iter().any(|n| n.eq_ignore_ascii_case(name))
+    });
+}
+
+/// Removes `UNKEYED`.
+pub fn strip_unkeyed(fields: &mut Fields) {
+    fields.retain(|name, _| !is_in(UNKEYED, name));
+}
+
+/// The connection options that may name a field to remove; usually none.
+fn named_by_connection(fields: &Fields) -> SmallVec<[Box<[u8]>; 2]> {
+    fields
+        .members("connection")
+        .take(OPTIONS_MAX)
+        .filter(|option| !is_in(&["close", "keep-alive"], option) && !is_end_to_end(option))
+        .map(Box::from)
+        .collect()
+}
+
+fn is_end_to_end(name: &[u8]) -> bool {
+    let begins = |prefix: &&str| {
+        name.get(..prefix.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+    };
+    is_in(END_TO_END, name) || END_TO_END_PREFIXES.iter().any(begins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripped(lines: &[(&str, &str)], strip: fn(&mut Fields)) -> Vec<String> {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        strip(&mut fields);
+        fields
+            .iter()
+            .map(|(name, _)| String::from_utf8_lossy(name).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn connection_fields_and_what_they_name_go() {
+        let left = stripped(
+            &[
+                ("Host", "h"),
+                ("Connection", "keep-alive, X-One"),
+                ("X-One", "1"),
+                ("x-two", "2"),
+                ("X-Three", "3"),
+                ("connection", "x-TWO , close"),
+                ("Keep-Alive", "timeout=5"),
+                ("Proxy-Connection", "keep-alive"),
+                ("TE", "trailers"),
+                ("Transfer-Encoding", "chunked"),
+                ("Upgrade", "websocket"),
+                ("Proxy-Authorization", "Basic eDp5"),
+                ("Proxy-Authenticate", "Basic"),
+                ("HTTP2-Settings", "x"),
+                ("Trailer", "x-sum"),
+            ],
+            strip_hop_by_hop,
+        );
+        assert_eq!(left, ["Host", "X-Three", "Trailer"]);
+    }
+
+    #[test]
+    fn connection_cannot_remove_what_is_for_all() {
+        let names = [
+            "Host",
+            "Cache-Control",
+            "Content-Length",
+            "Content-Type",
+            "X-Forwarded-For",
+            "Forwarded",
+            "Authorization",
+            "Cookie",
+            "Range",
+            "If-Range",
+            "Via",
+            "Vary",
+            "Set-Cookie",
+            "Accept-Encoding",
+            "Access-Control-Allow-Origin",
+        ];
+        let all = names.join(",");
+        let mut lines = vec![("connection", &*all)];
+        lines.extend(names.iter().map(|name| (*name, "1")));
+        assert_eq!(stripped(&lines, strip_hop_by_hop), names);
+    }
+
+    #[test]
+    fn options_are_bounded() {
+        let options: Vec<_> = (0..10_000).map(|i| format!("x-{i}")).collect();
+        let left = stripped(
+            &[
+                ("connection", &options.join(",")),
+                ("x-63", ""),
+                ("x-64", ""),
+            ],
+            strip_hop_by_hop,
+        );
+        assert_eq!(left, ["x-64"]);
+    }
+
+    #[test]
+    fn unkeyed_fields_go() {
+        let left = stripped(
+            &[
+                ("X-Forwarded-Host", "evil"),
+                ("x-original-url", "/admin"),
+                ("X-Rewrite-URL", "/admin"),
+                ("X-HTTP-Method-Override", "DELETE"),
+                ("Accept", "*/*"),
+            ],
+            strip_unkeyed,
+        );
+        assert_eq!(left, ["Accept"]);
+    }
+
+    #[test]
+    fn lists_are_lower_case_sorted_and_apart() {
+        for list in [HOP_BY_HOP, END_TO_END, END_TO_END_PREFIXES, UNKEYED, SHARED] {
+            assert!(list.is_sorted() && list.iter().all(|n| n.to_ascii_lowercase() == *n));
+        }
+        let both = |n: &&&str| is_in(HOP_BY_HOP, n.as_bytes()) || is_in(UNKEYED, n.as_bytes());
+        assert_eq!(SHARED.iter().find(both), None);
+        assert!(HOP_BY_HOP.iter().all(|n| !is_end_to_end(n.as_bytes())));
+    }
+}

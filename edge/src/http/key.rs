@@ -1,0 +1,335 @@
+//! Cache keys (RFC 9111 2): what names a resource, and which variant of it.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::Scheme;
+
+/// Longer keys than this are put together on the heap.
+const STACK_BYTES: usize = 512;
+
+/// The primary key of a resource as a 128-bit hash; the method is no part of it, since HEAD and GET
+/// share what is stored (RFC 9110 9.3.2).
+///
+/// It is BLAKE3 cut short, so that nobody can make two keys collide and it may stand for the key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyHash(pub u128);
+
+impl KeyHash {
+    /// The hash of the key with these parts, without an allocation for keys of usual length.
+    pub fn of(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> KeyHash {
+        let mut text = SmallVec::<[u8; STACK_BYTES]>::new();
+        render(&mut text, scheme, authority, path, query);
+        KeyHash::of_bytes(&text)
+    }
+
+    /// The hash of one variant of this resource, from what `Vary::select` gave. Without a Vary
+    /// (nothing selected) it is the primary key's own.
+    pub fn variant(self, selecting: &[u8]) -> KeyHash {
+        if selecting.is_empty() {
+            return self;
+        }
+        let mut text = SmallVec::<[u8; STACK_BYTES]>::new();
+        text.extend_from_slice(&self.0.to_le_bytes());
+        text.extend_from_slice(selecting);
+        // No primary key begins with this byte, so that no variant can pass for one.
+        text.push(VARIANT);
+        KeyHash::of_bytes(&text)
+    }
+
+    fn of_bytes(bytes: &[u8]) -> KeyHash {
+        let hash = blake3::hash(bytes);
+        let mut half = [0; 16];
+        half.copy_from_slice(&hash.as_bytes()[..16]);
+        KeyHash(u128::from_le_bytes(half))
+    }
+
+    /// Its lower half: for tables, shards and fingerprints.
+    pub fn low(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A primary key that is kept: its parts in one text, and their hash.
+///
+/// Text: scheme (one byte), length of the authority (four bytes, little-endian), authority, length
+/// of the path, path, then 0 for no query, or 1 and the query.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    text: Box<[u8]>,
+    hash: KeyHash,
+}
+
+/// The parts of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Host and port: lower case, without the scheme's default port.
+    pub authority: &'a str,
+    /// The path.
+    pub path: &'a str,
+    /// The query; `None` is not the same as an empty one.
+    pub query: Option<&'a str>,
+}
+
+impl Key {
+    /// The key with these parts.
+    pub fn new(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> Key {
+        let mut text = SmallVec::<[u8; STACK_BYTES]>::new();
+        render(&mut text, scheme, authority, path, query);
+        Key {
+            hash: KeyHash::of_bytes(&text),
+            text: text.into_boxed_slice(),
+        }
+    }
+
+    /// Its hash.
+    pub fn hash(&self) -> KeyHash {
+        self.hash
+    }
+
+    /// Its text: the same for the same parts only.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// From text that `text()` gave; `None` for anything else.
+    pub fn from_text(text: &[u8]) -> Option<Key> {
+        parts_of(text)?;
+        Some(Key {
+            hash: KeyHash::of_bytes(text),
+            text: text.into(),
+        })
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> Parts<'_> {
+        // A Key holds only text that was put together from parts, or taken apart before.
+        parts_of(&self.text).unwrap_or(Parts {
+            scheme: Scheme::Http,
+            authority: "",
+            path: "",
+            query: None,
+        })
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.text.len()
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.parts();
+        let scheme = parts.scheme.as_str();
+        write!(f, "{scheme}://{}{}", parts.authority, parts.path)?;
+        match parts.query {
+            Some(query) => write!(f, "?{query}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+const HTTP: u8 = 0;
+const HTTPS: u8 = 1;
+const VARIANT: u8 = 0xff;
+
+fn render(
+    out: &mut SmallVec<[u8; STACK_BYTES]>,
+    scheme: Scheme,
+    authority: &str,
+    path: &str,
+    query: Option<&str>,
+) {
+    let authority = without_default_port(scheme, authority).as_bytes();
+    out.push(match scheme {
+        Scheme::Http => HTTP,
+        Scheme::Https => HTTPS,
+    });
+    out.extend_from_slice(&(authority.len() as u32).to_le_bytes());
+    let start = out.len();
+    out.extend_from_slice(authority);
+    out[start..].make_ascii_lowercase();
+    out.extend_from_slice(&(path.len() as u32).to_le_bytes());
+    out.extend_from_slice(path.as_bytes());
+    out.push(u8::from(query.is_some()));
+    out.extend_from_slice(query.unwrap_or_default().as_bytes());
+}
+
+/// Without `:80` of http, `:443` of https, or an empty port (RFC 9110 4.2.3).
+fn without_default_port(scheme: Scheme, authority: &str) -> &str {
+    let Some((host, port)) = authority.rsplit_once(':') else {
+        return authority;
+    };
+    let default = match scheme {
+        Scheme::Http => 80,
+        Scheme::Https => 443,
+    };
+    let is_port = port.bytes().all(|b| b.is_ascii_digit());
+    // In `[::80]` the colon belongs to the address; there the `]` is no digit.
+    match port.parse::<u16>() {
+        _ if !is_port => authority,
+        Ok(number) if number != default => authority,
+        Err(_) if !port.is_empty() => authority,
+        _ => host,
+    }
+}
+
+fn parts_of(text: &[u8]) -> Option<Parts<'_>> {
+    let (&scheme, rest) = text.split_first()?;
+    let scheme = match scheme {
+        HTTP => Scheme::Http,
+        HTTPS => Scheme::Https,
+        _ => return None,
+    };
+    let (authority, rest) = split_delimited(rest)?;
+    let (path, rest) = split_delimited(rest)?;
+    let query = match rest.split_first()? {
+        (0, []) => None,
+        (1, query) => Some(std::str::from_utf8(query).ok()?),
+        _ => return None,
+    };
+    Some(Parts {
+        scheme,
+        authority,
+        path,
+        query,
+    })
+}
+
+fn split_delimited(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    let (text, rest) = rest.split_at_checked(length)?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(scheme: Scheme, authority: &str, target: &str) -> Key {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let key = Key::new(scheme, authority, path, query);
+        assert_eq!(key.hash(), KeyHash::of(scheme, authority, path, query));
+        key
+    }
+
+    #[test]
+    fn the_same_resource_has_one_key() {
+        let plain = key(Scheme::Http, "example.com", "/a?b");
+        for authority in [
+            "EXAMPLE.com",
+            "example.com:80",
+            "example.com:",
+            "example.com:0080",
+        ] {
+            assert_eq!(key(Scheme::Http, authority, "/a?b"), plain, "{authority}");
+        }
+        let v6 = key(Scheme::Https, "[::443]:443", "/");
+        assert_eq!(v6.parts().authority, "[::443]");
+        assert_eq!(v6, key(Scheme::Https, "[::443]", "/"));
+    }
+
+    #[test]
+    fn different_resources_have_different_keys() {
+        let keys = [
+            key(Scheme::Http, "a", "/b"),
+            key(Scheme::Https, "a", "/b"),
+            key(Scheme::Http, "a:443", "/b"),
+            key(Scheme::Http, "a:99999", "/b"),
+            key(Scheme::Http, "a:8080", "/b"),
+            key(Scheme::Http, "a", "/B"),
+            key(Scheme::Http, "a", "/b?"),
+            key(Scheme::Http, "a", "/b?c"),
+            key(Scheme::Http, "a", "/%62"),
+            key(Scheme::Http, "", "/b"),
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            for other in &keys[i + 1..] {
+                assert!(one != other && one.hash() != other.hash(), "{one} {other}");
+            }
+        }
+        assert_eq!(keys[7].to_string(), "http://a/b?c");
+    }
+
+    #[test]
+    fn variants_differ_from_each_other_and_from_the_key() {
+        let primary = KeyHash::of(Scheme::Http, "a", "/", None);
+        let other = KeyHash::of(Scheme::Http, "b", "/", None);
+        assert_eq!(primary.variant(b""), primary);
+        assert_ne!(primary.variant(b"x"), primary);
+        assert_ne!(primary.variant(b"x"), primary.variant(b"y"));
+        assert_ne!(primary.variant(b"x"), other.variant(b"x"));
+        assert_eq!(primary.to_string().len(), 32);
+        assert_eq!(u128::from(primary.low()), primary.0 & u128::from(u64::MAX));
+    }
+
+    #[test]
+    fn only_texts_of_keys_are_taken() {
+        let long = format!("/{}", "x".repeat(2 * STACK_BYTES));
+        let key = key(Scheme::Http, "a", &long);
+        assert_eq!(Key::from_text(key.text()), Some(key.clone()));
+        assert_eq!(key.memory(), key.text().len());
+        for cut in 0..key.text().len() - long.len() {
+            assert_eq!(Key::from_text(&key.text()[..cut]), None);
+        }
+        assert_eq!(Key::from_text(b"\x02\0\0\0\0\0\0\0\0\0"), None);
+        assert_eq!(Key::from_text(b"\0\xff\xff\xff\xff"), None);
+    }
+
+    fn parts() -> impl Strategy<Value = (bool, String, String, Option<String>)> {
+        let part = || "[a\\x00\\x01:/?]{0,4}";
+        (any::<bool>(), part(), part(), prop::option::of(part()))
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_never_give_the_same_text(one in parts(), other in parts()) {
+            let make = |(secure, authority, path, query): &(bool, String, String, Option<String>)| {
+                let scheme = if *secure { Scheme::Https } else { Scheme::Http };
+                Key::new(scheme, authority, path, query.as_deref())
+            };
+            let (a, b) = (make(&one), make(&other));
+            prop_assert_eq!(a.parts() == b.parts(), a.text() == b.text());
+            prop_assert_eq!(a.parts() == b.parts(), a.hash() == b.hash());
+            prop_assert_eq!(a.parts().path, &one.2);
+            prop_assert_eq!(a.parts().query, one.3.as_deref());
+            let (shown, given) = (a.parts().authority, &one.1);
+            prop_assert!(shown == given || given.strip_suffix(':') == Some(shown));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(key) = Key::from_text(&bytes) {
+                prop_assert_eq!(key.text(), &bytes[..]);
+            }
+        }
+    }
+}

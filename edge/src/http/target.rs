@@ -1,0 +1,554 @@
+//! Request targets and hosts: checked, and brought into the one form that route, key and origin see.
+
+use std::net::Ipv6Addr;
+
+use super::{Method, Scheme};
+
+/// How a request names what it is for (RFC 9112 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// A path and query.
+    Origin,
+    /// A whole URI (RFC 9112 3.2.2). The authority has not been looked at; it goes through `host`.
+    Absolute {
+        /// `http` or `https`.
+        scheme: Scheme,
+        /// Host and optional port, as received; not empty.
+        authority: &'a [u8],
+    },
+    /// `*`, with OPTIONS.
+    Asterisk,
+    /// CONNECT's host and port, which the caller refuses; nothing of it was checked.
+    Authority,
+}
+
+/// Why a request target is refused with 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetError {
+    /// It is empty, or no path, URI or asterisk; or an asterisk without OPTIONS.
+    NoTarget,
+    /// A scheme other than http and https.
+    Scheme,
+    /// A URI without a host.
+    NoHost,
+    /// User information in a URI (RFC 9110 4.2.4).
+    UserInfo,
+    /// `#`, a backslash, a space, a control or a byte beyond ASCII.
+    Byte,
+    /// In the path, `%` without two hexadecimal digits behind it.
+    Percent,
+    /// In the path, `%00`.
+    Nul,
+    /// Dot segments lead above the root.
+    AboveRoot,
+}
+
+impl TargetError {
+    /// The word for logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            TargetError::NoTarget => "no-target",
+            TargetError::Scheme => "target-scheme",
+            TargetError::NoHost => "target-no-host",
+            TargetError::UserInfo => "target-userinfo",
+            TargetError::Byte => "target-byte",
+            TargetError::Percent => "target-percent",
+            TargetError::Nul => "target-nul",
+            TargetError::AboveRoot => "target-above-root",
+        }
+    }
+}
+
+/// Checks a request target and appends its canonical form to `out`: an absolute path and query, or
+/// `*`. Dot segments are removed (RFC 3986 5.2.4), also percent-encoded ones, since many origins
+/// decode before they look; every other byte stays as it is. Percent-encoding is checked in the
+/// path only: queries with a bare `%` are common, and nothing takes them apart.
+///
+/// After an error `out` holds anything.
+pub fn canonical<'a>(
+    method: &Method,
+    raw: &'a [u8],
+    out: &mut String,
+) -> Result<Form<'a>, TargetError> {
+    match raw {
+        _ if *method == Method::Connect => Ok(Form::Authority),
+        [b'/', ..] => append_path_and_query(raw, out).map(|()| Form::Origin),
+        b"*" if *method == Method::Options => {
+            out.push('*');
+            Ok(Form::Asterisk)
+        }
+        _ => absolute(method, raw, out),
+    }
+}
+
+fn absolute<'a>(method: &Method, raw: &'a [u8], out: &mut String) -> Result<Form<'a>, TargetError> {
+    let colon = memchr::memmem::find(raw, b"://").ok_or(TargetError::NoTarget)?;
+    let scheme = match &raw[..colon] {
+        name if name.eq_ignore_ascii_case(b"http") => Scheme::Http,
+        name if name.eq_ignore_ascii_case(b"https") => Scheme::Https,
+        _ => return Err(TargetError::Scheme),
+    };
+    let rest = &raw[colon + 3..];
+    let end = rest.iter().position(|b| b"/?#\\".contains(b));
+    let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
+    match authority {
+        [] | [b':', ..] => return Err(TargetError::NoHost),
+        _ if authority.contains(&b'@') => return Err(TargetError::UserInfo),
+        _ => {}
+    }
+    match path {
+        // OPTIONS for a server as a whole (RFC 9112 3.2.4).
+        [] if *method == Method::Options => out.push('*'),
+        [] => out.push('/'),
+        [b'/', ..] => append_path_and_query(path, out)?,
+        _ => {
+            out.push('/');
+            append_query(path, out)?;
+        }
+    }
+    Ok(Form::Absolute { scheme, authority })
+}
+
+/// What a byte of a target means to the walk over it.
+const PLAIN: u8 = 0;
+const REFUSED: u8 = 1;
+const PERCENT: u8 = 2;
+const DOT: u8 = 3;
+const QUERY: u8 = 4;
+
+const CLASS: [u8; 256] = {
+    let mut class = [PLAIN; 256];
+    let mut b = 0;
+    while b < 256 {
+        if b <= b' ' as usize || b >= 0x7f {
+            class[b] = REFUSED;
+        }
+        b += 1;
+    }
+    class[b'#' as usize] = REFUSED;
+    class[b'\\' as usize] = REFUSED;
+    class[b'%' as usize] = PERCENT;
+    class[b'.' as usize] = DOT;
+    class[b'?' as usize] = QUERY;
+    class
+};
+
+/// For what begins with `/`. One walk over the path of a plain target, one over its query, one copy.
+fn append_path_and_query(raw: &[u8], out: &mut String) -> Result<(), TargetError> {
+    let mut rewrite = false;
+    let mut path_end = raw.len();
+    for (i, &b) in raw.iter().enumerate() {
+        match CLASS[usize::from(b)] {
+            PLAIN => {}
+            REFUSED => return Err(TargetError::Byte),
+            PERCENT => {
+                let dot = check_percent(&raw[i..])? == b'.';
+                rewrite |= dot;
+            }
+            DOT => rewrite |= raw[i - 1] == b'/',
+            _ => {
+                path_end = i;
+                break;
+            }
+        }
+    }
+    let (path, query) = raw.split_at(path_end);
+    if rewrite {
+        append_without_dots(path, out)?;
+    } else {
+        append_checked(path, out)?;
+    }
+    append_query(query, out)
+}
+
+/// For nothing, or what begins with `?`.
+fn append_query(query: &[u8], out: &mut String) -> Result<(), TargetError> {
+    if query.iter().any(|&b| CLASS[usize::from(b)] == REFUSED) {
+        return Err(TargetError::Byte);
+    }
+    append_checked(query, out)
+}
+
+fn append_checked(bytes: &[u8], out: &mut String) -> Result<(), TargetError> {
+    out.push_str(std::str::from_utf8(bytes).map_err(|_| TargetError::Byte)?);
+    Ok(())
+}
+
+/// The byte that a `%` at the beginning stands for.
+fn check_percent(bytes: &[u8]) -> Result<u8, TargetError> {
+    let hex = |at: usize| bytes.get(at).and_then(|&b| char::from(b).to_digit(16));
+    let (Some(high), Some(low)) = (hex(1), hex(2)) else {
+        return Err(TargetError::Percent);
+    };
+    match (high << 4 | low) as u8 {
+        0 => Err(TargetError::Nul),
+        byte => Ok(byte),
+    }
+}
+
+/// remove_dot_segments (RFC 3986 5.2.4) of an absolute, checked path.
+fn append_without_dots(path: &[u8], out: &mut String) -> Result<(), TargetError> {
+    let root = out.len();
+    let mut segments = path[1..].split(|&b| b == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        let last = segments.peek().is_none();
+        match dots(segment) {
+            Some(count) => {
+                if count == 2 {
+                    let slash = out[root..].rfind('/').ok_or(TargetError::AboveRoot)?;
+                    out.truncate(root + slash);
+                }
+                if last {
+                    out.push('/');
+                }
+            }
+            None => {
+                out.push('/');
+                append_checked(segment, out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One or two for a segment that is `.` or `..`, however it is encoded.
+fn dots(mut segment: &[u8]) -> Option<u8> {
+    let mut count = 0;
+    while !segment.is_empty() && count < 3 {
+        segment = match segment {
+            [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
+            _ => return None,
+        };
+        count += 1;
+    }
+    (count == 1 || count == 2).then_some(count)
+}
+
+/// Why a host is refused with 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostError {
+    /// A port without a name.
+    NoName,
+    /// Longer than any name can be.
+    TooLong,
+    /// A byte that no name has; user information shows as this too.
+    Byte,
+    /// What stands in brackets is no IPv6 address.
+    Address,
+    /// Not a number up to 65535.
+    Port,
+}
+
+impl HostError {
+    /// The word for logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            HostError::NoName => "host-no-name",
+            HostError::TooLong => "host-too-long",
+            HostError::Byte => "host-byte",
+            HostError::Address => "host-address",
+            HostError::Port => "host-port",
+        }
+    }
+}
+
+/// Names are 253 bytes at most (RFC 1035), addresses and ports add little.
+const HOST_BYTES_MAX: usize = 270;
+
+/// Checks the value of a Host field or a URI's authority (RFC 9110 7.2, RFC 3986 3.2.2) and appends
+/// it to `out` in lower case, without an empty port. An empty Host is allowed and appends nothing.
+///
+/// After an error `out` holds anything.
+pub fn host(raw: &[u8], out: &mut String) -> Result<(), HostError> {
+    if raw.len() > HOST_BYTES_MAX {
+        return Err(HostError::TooLong);
+    }
+    let name_end = match raw {
+        [] => return Ok(()),
+        [b'[', ..] => 1 + memchr::memchr(b']', raw).ok_or(HostError::Address)?,
+        _ => memchr::memchr(b':', raw).unwrap_or(raw.len()),
+    };
+    let (name, port) = raw.split_at(name_end);
+    match name {
+        [] => return Err(HostError::NoName),
+        [b'[', address @ .., b']'] => check_address(address)?,
+        _ => check_name(name)?,
+    }
+    let start = out.len();
+    // Both checks leave ASCII only.
+    out.push_str(std::str::from_utf8(name).map_err(|_| HostError::Byte)?);
+    out[start..].make_ascii_lowercase();
+    append_port(port, out)
+}
+
+/// reg-name (RFC 3986 3.2.2), of which an IPv4 address is one.
+fn check_name(name: &[u8]) -> Result<(), HostError> {
+    for (i, &b) in name.iter().enumerate() {
+        let valid = match b {
+            b'%' => matches!(check_percent(&name[i..]), Ok(b'!'..)),
+            _ => b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b),
+        };
+        if !valid {
+            return Err(HostError::Byte);
+        }
+    }
+    Ok(())
+}
+
+/// An IPv6 address without a zone.
+fn check_address(address: &[u8]) -> Result<(), HostError> {
+    let text = std::str::from_utf8(address).map_err(|_| HostError::Address)?;
+    let parsed: Result<Ipv6Addr, _> = text.parse();
+    parsed.map(|_| ()).map_err(|_| HostError::Address)
+}
+
+/// Nothing, `:`, or `:` and a number.
+fn append_port(port: &[u8], out: &mut String) -> Result<(), HostError> {
+    let digits = match port {
+        [] | [b':'] => return Ok(()),
+        [b':', digits @ ..] => digits,
+        _ => return Err(HostError::Byte),
+    };
+    let text = std::str::from_utf8(digits).map_err(|_| HostError::Port)?;
+    if digits.len() > 5 || !digits.iter().all(u8::is_ascii_digit) || text.parse::<u16>().is_err() {
+        return Err(HostError::Port);
+    }
+    out.push(':');
+    out.push_str(text);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn get(raw: &str) -> Result<String, TargetError> {
+        let mut out = String::new();
+        canonical(&Method::Get, raw.as_bytes(), &mut out).map(|_| out)
+    }
+
+    #[test]
+    fn plain_targets_stay_byte_for_byte() {
+        for target in [
+            "/",
+            "/a/b.html",
+            "/a.b/..c/d..",
+            "/a...",
+            "/...",
+            "/a//b/",
+            "//",
+            "/%41%2fb%5C",
+            "/?",
+            "/a?b?c",
+            "/a?x=/../y&z=%",
+            "/a?%zz%00",
+            "/a;b=c,d!$&'()*+=:@~_-",
+            "/\"<>^`{|}",
+            "/a/b.",
+            "/.a",
+            "/.../b",
+            "/%2e%2e%2e",
+        ] {
+            assert_eq!(get(target).as_deref(), Ok(target));
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_removed() {
+        for (target, expected) in [
+            ("/a/b/c/./../../g", "/a/g"),
+            ("/.", "/"),
+            ("/./", "/"),
+            ("/./a", "/a"),
+            ("/a/.", "/a/"),
+            ("/a/..", "/"),
+            ("/a/../", "/"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../c?../d", "/a/c?../d"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a/.%2e/b", "/b"),
+            ("/%2e/b", "/b"),
+            ("/a//../b", "/a/b"),
+            ("/a/./b.c/..d", "/a/b.c/..d"),
+            ("/..a/./%41", "/..a/%41"),
+            ("/.//x", "//x"),
+        ] {
+            assert_eq!(get(target).as_deref(), Ok(expected), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_is_ambiguous_is_refused() {
+        for (target, error) in [
+            ("", TargetError::NoTarget),
+            ("a", TargetError::NoTarget),
+            ("*", TargetError::NoTarget),
+            ("?a", TargetError::NoTarget),
+            ("/..", TargetError::AboveRoot),
+            ("/../a", TargetError::AboveRoot),
+            ("/a/../../b", TargetError::AboveRoot),
+            ("/%2e%2e/b", TargetError::AboveRoot),
+            ("/a/./../../b", TargetError::AboveRoot),
+            ("/a#b", TargetError::Byte),
+            ("/a?b#c", TargetError::Byte),
+            ("/a b", TargetError::Byte),
+            ("/a?b c", TargetError::Byte),
+            ("/a\\b", TargetError::Byte),
+            ("/a?\\", TargetError::Byte),
+            ("/a\tb", TargetError::Byte),
+            ("/a\u{7f}", TargetError::Byte),
+            ("/\u{e9}", TargetError::Byte),
+            ("/a?\0", TargetError::Byte),
+            ("/%", TargetError::Percent),
+            ("/%4", TargetError::Percent),
+            ("/%4?1", TargetError::Percent),
+            ("/%zz", TargetError::Percent),
+            ("/a%00", TargetError::Nul),
+        ] {
+            assert_eq!(get(target), Err(error), "{target:?}");
+        }
+    }
+
+    #[test]
+    fn absolute_form_gives_its_parts() {
+        for (target, authority, expected) in [
+            ("http://h", "h", "/"),
+            ("HTTP://h:80/", "h:80", "/"),
+            ("http://h?q", "h", "/?q"),
+            ("http://H/a/../b?c", "H", "/b?c"),
+            ("http://[::1]:8/x", "[::1]:8", "/x"),
+        ] {
+            let mut out = String::new();
+            let form = canonical(&Method::Get, target.as_bytes(), &mut out);
+            let expected_form = Form::Absolute {
+                scheme: Scheme::Http,
+                authority: authority.as_bytes(),
+            };
+            assert_eq!((form, &*out), (Ok(expected_form), expected), "{target}");
+        }
+        for (target, error) in [
+            ("http:///a", TargetError::NoHost),
+            ("http://", TargetError::NoHost),
+            ("http://:80/", TargetError::NoHost),
+            ("http://u@h/", TargetError::UserInfo),
+            ("http://u:p@h/", TargetError::UserInfo),
+            ("ftp://h/", TargetError::Scheme),
+            ("://h/", TargetError::Scheme),
+            ("http://h/../a", TargetError::AboveRoot),
+            ("http://h#a", TargetError::Byte),
+            ("http://h\\a", TargetError::Byte),
+            ("http:/h", TargetError::NoTarget),
+            ("h:80", TargetError::NoTarget),
+        ] {
+            assert_eq!(get(target), Err(error), "{target}");
+        }
+        let mut out = String::new();
+        let form = canonical(&Method::Get, b"https://h/", &mut out);
+        assert!(matches!(
+            form,
+            Ok(Form::Absolute {
+                scheme: Scheme::Https,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn options_and_connect_have_forms_of_their_own() {
+        let of = |method: Method, raw: &'static str| {
+            let mut out = String::new();
+            let form = canonical(&method, raw.as_bytes(), &mut out);
+            (form, out)
+        };
+        assert_eq!(of(Method::Options, "*"), (Ok(Form::Asterisk), "*".into()));
+        assert_eq!(of(Method::Options, "http://h").1, "*");
+        assert_eq!(of(Method::Options, "http://h/").1, "/");
+        assert_eq!(of(Method::Options, "/a").1, "/a");
+        let connect = of(Method::Connect, "h:443");
+        assert_eq!(connect, (Ok(Form::Authority), String::new()));
+    }
+
+    fn host_of(raw: &str) -> Result<String, HostError> {
+        let mut out = String::new();
+        host(raw.as_bytes(), &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn hosts_are_checked_and_lowered() {
+        for (raw, expected) in [
+            ("", ""),
+            ("Example.COM", "example.com"),
+            ("example.com.", "example.com."),
+            ("h:", "h"),
+            ("h:0", "h:0"),
+            ("h:65535", "h:65535"),
+            ("h:00080", "h:00080"),
+            ("1.2.3.4:80", "1.2.3.4:80"),
+            ("[::1]", "[::1]"),
+            ("[2001:DB8::1]:80", "[2001:db8::1]:80"),
+            ("a_b-c~!$&'()*+,;=", "a_b-c~!$&'()*+,;="),
+            ("%C3%A9", "%c3%a9"),
+        ] {
+            assert_eq!(host_of(raw).as_deref(), Ok(expected), "{raw}");
+        }
+        let long = "a".repeat(271);
+        for (raw, error) in [
+            (":80", HostError::NoName),
+            (":", HostError::NoName),
+            ("h:65536", HostError::Port),
+            ("h:000080", HostError::Port),
+            ("h:+80", HostError::Port),
+            ("h:80:80", HostError::Port),
+            ("h:a", HostError::Port),
+            ("u@h", HostError::Byte),
+            ("h/", HostError::Byte),
+            ("h h", HostError::Byte),
+            ("h, h", HostError::Byte),
+            ("h?", HostError::Byte),
+            ("h#", HostError::Byte),
+            ("h\\", HostError::Byte),
+            ("h%", HostError::Byte),
+            ("h%00", HostError::Byte),
+            ("h%0a", HostError::Byte),
+            ("\u{e9}", HostError::Byte),
+            ("a]", HostError::Byte),
+            ("[::1]x", HostError::Byte),
+            ("[::1", HostError::Address),
+            ("[]", HostError::Address),
+            ("[1.2.3.4]", HostError::Address),
+            ("[fe80::1%25eth0]", HostError::Address),
+            ("[v1.x]", HostError::Address),
+            (&long, HostError::TooLong),
+        ] {
+            assert_eq!(host_of(raw), Err(error), "{raw}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_canonical_target_is_canonical(raw in "/[a./%2eE?]{0,20}") {
+            if let Ok(once) = get(&raw) {
+                prop_assert!(once.starts_with('/'));
+                let path = once.split('?').next().unwrap_or_default();
+                prop_assert!(path.split('/').all(|s| dots(s.as_bytes()).is_none()), "{}", once);
+                prop_assert_eq!(get(&once), Ok(once.clone()));
+            }
+        }
+
+        #[test]
+        fn a_checked_host_is_canonical(raw in "[a-zA-Z0-9.:\\[\\]%@-]{0,20}") {
+            if let Ok(once) = host_of(&raw) {
+                prop_assert_eq!(host_of(&once), Ok(once.clone()));
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut out = String::new();
+            let _ = canonical(&Method::Options, &bytes, &mut out);
+            let _ = host(&bytes, &mut out);
+        }
+    }
+}

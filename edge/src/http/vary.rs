@@ -1,0 +1,372 @@
+//! Vary: by which request fields a resource's responses differ, and which variant a request selects
+//! (RFC 9111 4.1, RFC 9110 12.5.5).
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Fields;
+use super::fields::is_token;
+
+/// More names than this and the response is not stored: each multiplies what has to be kept.
+pub const NAMES_MAX: usize = 16;
+
+/// The names in one resource's Vary: lower case, sorted, each once. Without any: no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Vary(Arc<[Box<str>]>);
+
+/// Why a Vary can't be used to select variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// `*`: it depends on more than fields; no stored response is ever selected.
+    Any,
+    /// More than `NAMES_MAX` names.
+    TooMany,
+    /// Something that is no field name.
+    BadName,
+}
+
+impl Vary {
+    /// From all Vary lines of a response; without any it names nothing.
+    pub fn of(response: &Fields) -> Result<Vary, Error> {
+        let mut names: SmallVec<[String; 4]> = SmallVec::new();
+        let mut error = None;
+        for member in response.members("vary") {
+            match std::str::from_utf8(member) {
+                _ if member == b"*" => return Err(Error::Any),
+                Ok(name) if is_token(member) => {
+                    let name = name.to_ascii_lowercase();
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+                _ => error = error.or(Some(Error::BadName)),
+            }
+            if names.len() > NAMES_MAX {
+                return Err(Error::TooMany);
+            }
+        }
+        names.sort_unstable();
+        match error {
+            Some(error) => Err(error),
+            None => Ok(Vary(
+                names.into_iter().map(String::into_boxed_str).collect(),
+            )),
+        }
+    }
+
+    /// Whether it names nothing: one variant for everybody.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(|name| &**name)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        let text: usize = self.0.iter().map(|name| name.len()).sum();
+        text + size_of_val(&*self.0)
+    }
+
+    /// The names, to be kept and given to `select`.
+    pub fn into_names(self) -> Arc<[Box<str>]> {
+        self.0
+    }
+
+    /// `select` for these names.
+    pub fn select(&self, request: &Fields, out: &mut Vec<u8>) {
+        select(&self.0, request, out);
+    }
+}
+
+/// Appends the part of a request that selects the variant, normalised so that requests which
+/// mean the same give the same bytes, and delimited so that no others do.
+///
+/// For each name: its length and text, whether the field is there, the value's length and
+/// text. Several lines are one list (RFC 9110 5.3), spaces around commas outside quotes don't
+/// count. Accept-Encoding is reduced to `Codings`: a request that goes to the origin for a
+/// variant must then carry `Codings::value` and not what the client sent.
+pub fn select(names: &[Box<str>], request: &Fields, out: &mut Vec<u8>) {
+    for name in names {
+        append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
+        if &**name == "accept-encoding" {
+            let codings = Codings::of(request);
+            out.push(1);
+            append_delimited(out, |out| out.extend_from_slice(codings.value().as_bytes()));
+        } else {
+            out.push(u8::from(request.contains(name)));
+            append_delimited(out, |out| append_list(request, name, out));
+        }
+    }
+}
+
+/// Appends what `append` does, with its length in four bytes before it.
+fn append_delimited(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    append(out);
+    let length = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends all lines of a name as one list without spaces around its commas.
+fn append_list(request: &Fields, name: &str, out: &mut Vec<u8>) {
+    for (i, value) in request.get_all(name).enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        append_value(value.trim_ascii(), out);
+    }
+}
+
+fn append_value(value: &[u8], out: &mut Vec<u8>) {
+    let (mut quoted, mut escaped, mut after_comma) = (false, false, false);
+    let start = out.len();
+    for &b in value {
+        let space = b == b' ' || b == b'\t';
+        if !quoted && after_comma && space {
+            continue;
+        }
+        if !quoted && b == b',' {
+            while out.len() > start && matches!(out.last(), Some(b' ' | b'\t')) {
+                out.pop();
+            }
+        }
+        after_comma = !quoted && b == b',';
+        match b {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+        out.push(b);
+    }
+}
+
+/// The content codings among those that are told apart (gzip, br, zstd, identity) which a request
+/// accepts: its Accept-Encoding, normalised. Preferences among them (q) are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Codings(u8);
+
+impl Codings {
+    /// No coding at all.
+    pub const IDENTITY: Codings = Codings(1);
+    const BR: Codings = Codings(2);
+    const GZIP: Codings = Codings(4);
+    const ZSTD: Codings = Codings(8);
+    const ALL: Codings = Codings(15);
+
+    /// What a request accepts (RFC 9110 12.5.3). Without the field it may be given anything; it is
+    /// then taken to want identity, which everybody understands.
+    pub fn of(request: &Fields) -> Codings {
+        let (mut accepted, mut named) = (Codings(0), Codings(0));
+        let mut others = None;
+        for member in request.members("accept-encoding") {
+            let (coding, accepts) = coding_and_weight(member);
+            if coding == b"*" {
+                others = Some(accepts);
+            } else if let Some(coding) = Codings::named(coding) {
+                named.0 |= coding.0;
+                // Of two contradicting weights the refusal counts.
+                accepted.0 |= coding.0;
+                if !accepts {
+                    accepted.0 &= !coding.0;
+                }
+            }
+        }
+        let unnamed = match others {
+            Some(true) => Codings::ALL,
+            Some(false) => Codings(0),
+            None => Codings::IDENTITY,
+        };
+        Codings(accepted.0 | (unnamed.0 & !named.0))
+    }
+
+    fn named(coding: &[u8]) -> Option<Codings> {
+        let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
+        match () {
+            _ if is("gzip") || is("x-gzip") => Some(Codings::GZIP),
+            _ if is("br") => Some(Codings::BR),
+            _ if is("zstd") => Some(Codings::ZSTD),
+            _ if is("identity") => Some(Codings::IDENTITY),
+            _ => None,
+        }
+    }
+
+    /// The Accept-Encoding that says just this, for the request to the origin.
+    pub fn value(self) -> &'static str {
+        const VALUES: [&str; 16] = [
+            "identity;q=0",
+            "identity",
+            "br, identity;q=0",
+            "br",
+            "gzip, identity;q=0",
+            "gzip",
+            "br, gzip, identity;q=0",
+            "br, gzip",
+            "zstd, identity;q=0",
+            "zstd",
+            "br, zstd, identity;q=0",
+            "br, zstd",
+            "gzip, zstd, identity;q=0",
+            "gzip, zstd",
+            "br, gzip, zstd, identity;q=0",
+            "br, gzip, zstd",
+        ];
+        VALUES[usize::from(self.0 & Codings::ALL.0)]
+    }
+}
+
+/// The coding of one member of Accept-Encoding, and whether its weight is more than 0. A weight
+/// that is invalid refuses: identity is always right.
+fn coding_and_weight(member: &[u8]) -> (&[u8], bool) {
+    let Some(semicolon) = memchr::memchr(b';', member) else {
+        return (member, true);
+    };
+    let coding = member[..semicolon].trim_ascii();
+    let parameter = member[semicolon + 1..].trim_ascii();
+    let weight = match parameter {
+        [b'q' | b'Q', b'=', weight @ ..] => weight,
+        _ => return (coding, false),
+    };
+    // qvalue (RFC 9110 12.4.2): 0 or 1 with at most three decimals.
+    let valid = matches!(weight, [b'0' | b'1'] | [b'0' | b'1', b'.', ..])
+        && weight.len() <= 5
+        && weight.iter().skip(2).all(u8::is_ascii_digit);
+    (
+        coding,
+        valid && weight.iter().any(|&b| (b'1'..=b'9').contains(&b)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    fn vary(value: &str) -> Result<Vary, Error> {
+        Vary::of(&fields(&[("vary", value)]))
+    }
+
+    fn selected(names: &str, request: &[(&str, &str)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let vary = vary(names).expect("valid");
+        vary.select(&fields(request), &mut out);
+        out
+    }
+
+    #[test]
+    fn names_are_sorted_and_bounded() {
+        let response = fields(&[("vary", "Origin, , accept-ENCODING"), ("Vary", "origin")]);
+        let names = Vary::of(&response).expect("valid");
+        assert_eq!(
+            names.names().collect::<Vec<_>>(),
+            ["accept-encoding", "origin"]
+        );
+        assert!(Vary::of(&Fields::new()).is_ok_and(|v| v.is_empty() && v.memory() == 0));
+        assert_eq!(vary("a, *"), Err(Error::Any));
+        assert_eq!(vary("a b, *"), Err(Error::Any));
+        assert_eq!(vary("a b"), Err(Error::BadName));
+        let many: Vec<_> = (0..=NAMES_MAX).map(|i| format!("x-{i}")).collect();
+        assert_eq!(vary(&many.join(",")), Err(Error::TooMany));
+        assert!(vary(&many[1..].join(",")).is_ok());
+        assert!(vary(&["a"; 100].join(",")).is_ok());
+    }
+
+    #[test]
+    fn requests_that_mean_the_same_select_the_same() {
+        let same = [
+            selected("x", &[("X", "a, b")]),
+            selected("X", &[("x", "a\t ,  b ")]),
+            selected("x", &[("x", "a"), ("other", "1"), ("x", "b")]),
+        ];
+        assert!(same.iter().all(|key| *key == same[0]));
+        let different = [
+            selected("x", &[("x", "a, b")]),
+            selected("x", &[("x", "a b")]),
+            selected("x", &[("x", "A, b")]),
+            selected("x", &[("x", "\"a, b\"")]),
+            selected("x", &[("x", "\"a,b\"")]),
+            selected("x", &[("x", "")]),
+            selected("x", &[]),
+            selected("y", &[("y", "a, b")]),
+            selected("x, y", &[("x", "a, b")]),
+            selected("x, y", &[("x", "a, b"), ("y", "")]),
+            selected("", &[]),
+        ];
+        for (i, one) in different.iter().enumerate() {
+            assert!(different[i + 1..].iter().all(|other| one != other), "{i}");
+        }
+        assert!(selected("", &[("x", "a")]).is_empty());
+    }
+
+    #[test]
+    fn accept_encoding_is_a_set() {
+        let codings = |value: &str| Codings::of(&fields(&[("accept-encoding", value)])).value();
+        for (value, expected) in [
+            ("gzip, deflate, br, zstd", "br, gzip, zstd"),
+            ("GZIP;q=1.0 ,br;q=0.001", "br, gzip"),
+            ("x-gzip", "gzip"),
+            ("gzip;q=0", "identity"),
+            ("gzip;q=0.000, br; q=0.5", "br"),
+            ("gzip;q=2", "identity"),
+            ("gzip;q=x", "identity"),
+            ("gzip;level=9", "identity"),
+            ("gzip, gzip;q=0", "identity"),
+            ("deflate", "identity"),
+            ("", "identity"),
+            ("*", "br, gzip, zstd"),
+            ("*, br;q=0", "gzip, zstd"),
+            ("identity;q=1, *;q=0", "identity"),
+            ("gzip, *;q=0", "gzip, identity;q=0"),
+            ("gzip, identity;q=0", "gzip, identity;q=0"),
+            ("*;q=0", "identity;q=0"),
+        ] {
+            assert_eq!(codings(value), expected, "{value}");
+        }
+        assert_eq!(Codings::of(&Fields::new()), Codings::IDENTITY);
+        let key = |value| selected("accept-encoding", &[("accept-encoding", value)]);
+        assert_eq!(key("gzip, br"), key("br;q=0.5,gzip;q=1, deflate"));
+        assert_ne!(key("gzip, br"), key("gzip"));
+        assert_eq!(key("identity"), selected("accept-encoding", &[]));
+    }
+
+    #[test]
+    fn what_is_sent_on_selects_the_same_variant() {
+        for bits in 0..16 {
+            let codings = Codings(bits);
+            let sent = fields(&[("accept-encoding", codings.value())]);
+            assert_eq!(Codings::of(&sent), codings);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_lists_of_tokens_select_the_same(
+            a in prop::collection::vec("[a-c]{1,3}", 0..4),
+            b in prop::collection::vec("[a-c]{1,3}", 0..4),
+        ) {
+            let (one, other) = (a.join(", "), b.join(","));
+            let same = selected("x, y", &[("x", &one)]) == selected("x, y", &[("x", &other)]);
+            prop_assert_eq!(same, a == b);
+        }
+
+        #[test]
+        fn any_value_is_taken(value in "[ -~]{0,40}") {
+            let _ = vary(&value);
+            selected("x, accept-encoding", &[("x", &value), ("accept-encoding", &value)]);
+        }
+    }
+}

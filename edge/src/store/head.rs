@@ -1,0 +1,52 @@
+//! The head of a stored response: plain data, made by the cache, kept by the store.
+
+use bytes::Bytes;
+
+use super::table::VaryNames;
+
+/// A stored response's head. Times are milliseconds since the Unix epoch unless they say otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// The status.
+    pub status: u16,
+    /// Field lines as they are sent, Date among them; without framing, hop-by-hop fields and Age.
+    pub fields: Bytes,
+    /// Complete length of the content, when it is known before the end.
+    pub length: Option<u64>,
+    /// The entity tag as sent, quotes and weakness included.
+    pub etag: Option<Bytes>,
+    /// Last-Modified in seconds since the epoch.
+    pub last_modified_s: Option<u64>,
+    /// Date in seconds since the epoch.
+    pub date_s: u64,
+    /// When the response was received.
+    pub received_ms: u64,
+    /// Its age then (RFC 9111 4.2.3 corrected_initial_age).
+    pub initial_age_ms: u64,
+    /// Until when it is fresh.
+    pub fresh_until_ms: u64,
+    /// The fields by which this variant was chosen; `None` without Vary.
+    pub vary: Option<Selected>,
+}
+
+/// Which variant a response is (RFC 9111 4.1).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selected {
+    /// The names that its Vary lists.
+    pub names: VaryNames,
+    /// Hash of what the request that brought it had in them.
+    pub variant: u128,
+}
+
+impl Head {
+    /// Age at `now_ms` (RFC 9111 4.2.3 current_age).
+    pub fn age_ms(&self, now_ms: u64) -> u64 {
+        self.initial_age_ms
+            .saturating_add(now_ms.saturating_sub(self.received_ms))
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> u64 {
+        (size_of::<Head>() + self.fields.len()) as u64
+    }
+}

@@ -1,0 +1,561 @@
+//! One object: a head and sparse bytes, with those who bring bytes and those who wait for them.
+//!
+//! All of its state is under one lock, held for nanoseconds: bytes are copied outside it, into
+//! ranges that exactly one flight has claimed, and published under it. Wakers are called outside it.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::head::Head;
+use super::ledger::Charge;
+use super::page::{PAGE, Page};
+use super::sync::{Mutex, MutexGuard};
+use crate::ranges::Ranges;
+
+/// Why a flight ended without all its bytes. What the cache put in comes out again by downcast.
+pub type Failure = Arc<dyn Error + Send + Sync>;
+
+/// The failure of a flight that was dropped, and of bytes that nobody will bring.
+#[derive(Debug)]
+pub struct Abandoned;
+
+impl fmt::Display for Abandoned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the fetch was given up")
+    }
+}
+
+impl Error for Abandoned {}
+
+/// How far a flight may run ahead of its slowest reader where the store has no room for its bytes.
+pub const WINDOW: u64 = 1 << 20;
+
+/// A cached thing: which bytes of it are there, which are on their way, who waits.
+pub struct Object {
+    /// The primary key's text, for inspection and purges.
+    pub key: Bytes,
+    /// Sequence number at which its flight began; a purge with a later one covers it.
+    pub born_seq: u64,
+    pub(super) state: Mutex<State>,
+    _overhead: Charge,
+}
+
+/// What an object is, for those who look it up.
+#[derive(Clone)]
+pub enum Phase {
+    /// Its flight has no head yet.
+    Awaiting,
+    /// The head is known; bytes are there or on their way.
+    Open(Arc<Head>),
+    /// The response may not be shared: until then (Unix ms) requests go forward on their own.
+    Refused {
+        /// The named reason.
+        word: &'static str,
+        /// When the refusal is forgotten.
+        until_ms: u64,
+    },
+    /// The flight failed before there was a head.
+    Failed(Failure),
+}
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// Complete length, once known.
+    pub(super) length: Option<u64>,
+    head_charge: Option<Charge>,
+    pub(super) present: Ranges,
+    /// By index; pages that hold no byte are not listed.
+    pages: Vec<Slot>,
+    pub(super) flights: SmallVec<[Claim; 1]>,
+    riders: Slab<Rider>,
+    failure: Option<Failure>,
+    /// The store has no room: bytes that every rider has passed are dropped.
+    windowed: bool,
+    /// The flight that waits for riders to move on.
+    stalled: Option<Waker>,
+}
+
+struct Slot {
+    index: u64,
+    state: PageState,
+}
+
+/// Where a page's bytes are. (Write queue and disk join these with the volumes.)
+enum PageState {
+    /// A flight writes into it.
+    Filling(Arc<Page>),
+    /// All its bytes are there.
+    Full(Bytes),
+}
+
+/// The bytes that one flight alone may write.
+pub(super) struct Claim {
+    pub(super) id: u64,
+    /// The next byte it brings.
+    pub(super) at: u64,
+    /// Where it ends; unknown for a body without a length.
+    pub(super) end: Option<u64>,
+}
+
+impl Claim {
+    fn brings(&self, at: u64) -> bool {
+        at >= self.at && self.end.is_none_or(|end| at < end)
+    }
+}
+
+/// A reader under way: how far it is, and whom to wake when there is more.
+struct Rider {
+    at: u64,
+    waker: Option<Waker>,
+}
+
+/// Wakers to call once the lock is free.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Wakes(SmallVec<[Waker; 4]>);
+
+impl Wakes {
+    pub(super) fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Object {
+    pub(super) fn new(key: Bytes, born_seq: u64, overhead: Charge) -> Object {
+        Object {
+            key,
+            born_seq,
+            state: Mutex::new(State {
+                phase: Phase::Awaiting,
+                length: None,
+                head_charge: None,
+                present: Ranges::new(),
+                pages: Vec::new(),
+                flights: SmallVec::new(),
+                riders: Slab::new(),
+                failure: None,
+                windowed: false,
+                stalled: None,
+            }),
+            _overhead: overhead,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// What it is now.
+    pub fn phase(&self) -> Phase {
+        self.lock().phase.clone()
+    }
+
+    /// Makes the head known, and the length with it. Riders wake.
+    pub fn open(&self, head: Arc<Head>, charge: Charge) {
+        let mut state = self.lock();
+        state.length = head.length;
+        state.head_charge = Some(charge);
+        state.phase = Phase::Open(head);
+        let wakes = state.all_riders();
+        drop(state);
+        wakes.wake();
+    }
+
+    /// Ends flight `id`: its response is unfit for sharing. Riders wake, and part.
+    pub(super) fn refuse(&self, id: u64, word: &'static str, until_ms: u64) {
+        let mut state = self.lock();
+        state.end_flight(id);
+        state.phase = Phase::Refused { word, until_ms };
+        let wakes = state.all_riders();
+        drop(state);
+        wakes.wake();
+    }
+
+    /// Whether a flight is bringing bytes or a head.
+    pub fn in_flight(&self) -> bool {
+        !self.lock().flights.is_empty()
+    }
+
+    /// Whether every byte is there.
+    pub fn is_complete(&self) -> bool {
+        self.lock().is_complete()
+    }
+
+    /// Whether all of these bytes, as far as the object goes, are there.
+    pub fn covers(&self, range: Range<u64>) -> bool {
+        let state = self.lock();
+        let end = state
+            .length
+            .map_or(range.end, |length| length.min(range.end));
+        state.present.covers(&(range.start..end))
+    }
+
+    /// Ranges stored, ranges on their way, and the length, for inspection.
+    pub fn extent(&self) -> (Ranges, Vec<(u64, Option<u64>)>, Option<u64>) {
+        let state = self.lock();
+        let flying = state.flights.iter().map(|c| (c.at, c.end)).collect();
+        (state.present.clone(), flying, state.length)
+    }
+
+    /// Bytes `start..end` in one piece, when they lie in one page that is full: the common hit.
+    #[inline]
+    pub fn piece(&self, start: u64, end: u64) -> Option<Bytes> {
+        let index = start / PAGE;
+        if start >= end || (end - 1) / PAGE != index {
+            return None;
+        }
+        let state = self.lock();
+        match &state.pages[state.slot(index).ok()?].state {
+            PageState::Full(bytes) => {
+                let base = index * PAGE;
+                let (from, to) = ((start - base) as usize, (end - base) as usize);
+                (to <= bytes.len()).then(|| bytes.slice(from..to))
+            }
+            PageState::Filling(_) => None,
+        }
+    }
+
+    /// A reader from `start` to the end; `Reader::limit` narrows it once the head is known.
+    pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
+        let mut state = self.lock();
+        let rider = (!state.is_complete()).then(|| {
+            state.riders.insert(Rider {
+                at: start,
+                waker: None,
+            })
+        });
+        drop(state);
+        Reader {
+            object: self.clone(),
+            at: start,
+            end: u64::MAX,
+            rider,
+        }
+    }
+
+    pub(super) fn claim(&self, id: u64, at: u64, end: Option<u64>) {
+        self.lock().flights.push(Claim { id, at, end });
+    }
+
+    /// The published bytes from `at` on, up to `end` and the end of their page.
+    pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
+        self.lock().slice(at, end)
+    }
+
+    /// The page of this index, if a flight is filling it.
+    pub(super) fn filling(&self, index: u64) -> Option<Arc<Page>> {
+        let state = self.lock();
+        match &state.pages[state.slot(index).ok()?].state {
+            PageState::Filling(page) => Some(page.clone()),
+            PageState::Full(_) => None,
+        }
+    }
+
+    /// Puts a new page in place, unless another flight was quicker; gives back the one to fill.
+    pub(super) fn add_page(&self, index: u64, page: Arc<Page>) -> Arc<Page> {
+        let mut state = self.lock();
+        match state.slot(index) {
+            Ok(found) => match &state.pages[found].state {
+                PageState::Filling(there) => there.clone(),
+                PageState::Full(_) => page,
+            },
+            Err(place) => {
+                let state_of = PageState::Filling(page.clone());
+                state.pages.insert(
+                    place,
+                    Slot {
+                        index,
+                        state: state_of,
+                    },
+                );
+                page
+            }
+        }
+    }
+
+    /// Bytes `at..at + len` have been written by flight `id` into their page: readers may have them.
+    pub(super) fn publish(&self, id: u64, at: u64, len: u64) {
+        let mut state = self.lock();
+        state.present.insert(at..at + len);
+        if let Some(claim) = state.flights.iter_mut().find(|c| c.id == id) {
+            claim.at = at + len;
+        }
+        state.seal(at / PAGE);
+    }
+
+    /// Wakes those who wait for a byte that is there now.
+    pub(super) fn announce(&self) {
+        let mut state = self.lock();
+        let State {
+            riders, present, ..
+        } = &mut *state;
+        let wakes = Wakes(
+            riders
+                .iter_mut()
+                .filter(|(_, rider)| rider.waker.is_some() && present.contains(rider.at))
+                .filter_map(|(_, rider)| rider.waker.take())
+                .collect(),
+        );
+        drop(state);
+        wakes.wake();
+    }
+
+    /// Ends flight `id`, which brought all there is: a length that was unknown is known now. `tail`
+    /// is the last page's content where it was copied to memory of its size.
+    pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
+        let mut state = self.lock();
+        if let Some(claim) = state.end_flight(id)
+            && state.length.is_none()
+        {
+            state.length = Some(claim.at);
+            state.seal_last(claim.at, tail);
+        }
+        let wakes = state.all_riders();
+        drop(state);
+        wakes.wake();
+    }
+
+    /// Ends flight `id`, which failed: readers get the failure where the bytes end.
+    pub(super) fn fail(&self, id: u64, failure: Failure) {
+        let mut state = self.lock();
+        if state.end_flight(id).is_some() {
+            if matches!(state.phase, Phase::Awaiting) {
+                state.phase = Phase::Failed(failure.clone());
+            }
+            state.failure = Some(failure);
+        }
+        let wakes = state.all_riders();
+        drop(state);
+        wakes.wake();
+    }
+
+    /// From now on bytes that every reader has passed are dropped.
+    pub(super) fn make_windowed(&self) {
+        self.lock().windowed = true;
+    }
+
+    /// Whether flight `id` at `at` may bring more into a windowed object: not too far ahead of the
+    /// slowest reader. `Err` when nobody reads any more.
+    pub(super) fn poll_window(&self, at: u64, cx: &mut Context<'_>) -> Poll<Result<(), Abandoned>> {
+        let mut state = self.lock();
+        state.trim();
+        match state.slowest() {
+            None => Poll::Ready(Err(Abandoned)),
+            Some(slowest) if at < slowest.saturating_add(WINDOW) => Poll::Ready(Ok(())),
+            Some(_) => {
+                state.stalled = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl State {
+    fn slot(&self, index: u64) -> Result<usize, usize> {
+        match self.pages.last() {
+            Some(last) if last.index < index => Err(self.pages.len()),
+            Some(last) if last.index == index => Ok(self.pages.len() - 1),
+            _ => self.pages.binary_search_by_key(&index, |slot| slot.index),
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.length
+            .is_some_and(|length| self.present.covers(&(0..length)))
+    }
+
+    /// A page all of whose bytes are there becomes one shared slice, cheap to hand out.
+    fn seal(&mut self, index: u64) {
+        let base = index * PAGE;
+        let end = self.length.unwrap_or(u64::MAX).min(base + PAGE);
+        if !self.present.covers(&(base..end)) {
+            return;
+        }
+        if let Ok(at) = self.slot(index)
+            && let PageState::Filling(page) = &self.pages[at].state
+        {
+            // SAFETY: all of `base..end` is published: written, never to be written again, and
+            // this thread holds the lock under which it was published.
+            let bytes = unsafe { page.slice(0, (end - base) as usize) };
+            self.pages[at].state = PageState::Full(bytes);
+        }
+    }
+
+    /// The length became known at the end: seals the last page.
+    fn seal_last(&mut self, length: u64, tail: Option<Bytes>) {
+        let Some(last) = length.checked_sub(1).map(|last| last / PAGE) else {
+            return;
+        };
+        match (tail, self.slot(last)) {
+            (Some(bytes), Ok(at)) => self.pages[at].state = PageState::Full(bytes),
+            _ => self.seal(last),
+        }
+    }
+
+    fn end_flight(&mut self, id: u64) -> Option<Claim> {
+        let ended = self.flights.iter().position(|claim| claim.id == id)?;
+        Some(self.flights.remove(ended))
+    }
+
+    fn all_riders(&mut self) -> Wakes {
+        Wakes(
+            self.riders
+                .iter_mut()
+                .filter_map(|(_, rider)| rider.waker.take())
+                .collect(),
+        )
+    }
+
+    fn slowest(&self) -> Option<u64> {
+        self.riders.iter().map(|(_, rider)| rider.at).min()
+    }
+
+    /// Drops the pages that every rider has passed, where there is no room to keep them.
+    fn trim(&mut self) {
+        let Some(slowest) = self.slowest().filter(|_| self.windowed) else {
+            return;
+        };
+        let passed = slowest / PAGE;
+        self.pages.retain(|slot| slot.index >= passed);
+        self.present.remove(0..passed * PAGE);
+    }
+
+    /// The published bytes from `at` on, up to `end` and the end of the page.
+    fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
+        let index = at / PAGE;
+        let base = index * PAGE;
+        let there = self.present.contiguous_from(at).min(end).min(base + PAGE);
+        if there <= at {
+            return None;
+        }
+        let (from, to) = ((at - base) as usize, (there - base) as usize);
+        Some(match &self.pages[self.slot(index).ok()?].state {
+            PageState::Full(bytes) => bytes.slice(from..to),
+            // SAFETY: `at..there` is published, and this thread holds the lock it was published under.
+            PageState::Filling(page) => unsafe { page.slice(from, to) },
+        })
+    }
+}
+
+/// Reads an object from one place on, waiting for what is on its way.
+pub struct Reader {
+    object: Arc<Object>,
+    at: u64,
+    end: u64,
+    rider: Option<usize>,
+}
+
+impl Reader {
+    /// The object that is read.
+    pub fn object(&self) -> &Arc<Object> {
+        &self.object
+    }
+
+    /// Reads `start..end` from here on, and nothing else.
+    pub fn limit(&mut self, start: u64, end: u64) {
+        self.at = start;
+        self.end = end;
+        if let Some(rider) = self.rider {
+            let mut state = self.object.lock();
+            state.riders[rider].at = start;
+            self.object.moved(state);
+        }
+    }
+
+    /// Bytes still to come, when known.
+    pub fn remaining(&self) -> Option<u64> {
+        let end = match self.end {
+            u64::MAX => self.object.lock().length?,
+            end => end,
+        };
+        Some(end.saturating_sub(self.at))
+    }
+
+    /// Whether the next byte is there, on its way, or past the end: whether to begin at all.
+    pub fn is_served(&self) -> bool {
+        let state = self.object.lock();
+        state.length.is_some_and(|length| self.at >= length)
+            || state.present.contains(self.at)
+            || state.flights.iter().any(|claim| claim.brings(self.at))
+    }
+
+    /// The head, or what became of it; pending while the flight has none.
+    pub fn poll_phase(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
+        let mut state = self.object.lock();
+        match &state.phase {
+            Phase::Awaiting => {
+                self.rider = Some(state.wait(self.rider, self.at, cx));
+                Poll::Pending
+            }
+            phase => Poll::Ready(phase.clone()),
+        }
+    }
+
+    /// The next bytes, at most to the end of a page; `None` at the end of what is read.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let mut state = self.object.lock();
+        let end = state.length.map_or(self.end, |length| length.min(self.end));
+        if self.at >= end {
+            return Poll::Ready(None);
+        }
+        if let Some(bytes) = state.slice(self.at, end) {
+            self.at += bytes.len() as u64;
+            if let Some(rider) = self.rider {
+                state.riders[rider].at = self.at;
+                self.object.moved(state);
+            }
+            return Poll::Ready(Some(Ok(bytes)));
+        }
+        if state.flights.iter().any(|claim| claim.brings(self.at)) {
+            self.rider = Some(state.wait(self.rider, self.at, cx));
+            return Poll::Pending;
+        }
+        let failure = state.failure.clone();
+        Poll::Ready(Some(Err(failure.unwrap_or_else(|| Arc::new(Abandoned)))))
+    }
+}
+
+impl State {
+    fn wait(&mut self, rider: Option<usize>, at: u64, cx: &Context<'_>) -> usize {
+        let waker = Some(cx.waker().clone());
+        match rider {
+            Some(key) => {
+                self.riders[key] = Rider { at, waker };
+                key
+            }
+            None => self.riders.insert(Rider { at, waker }),
+        }
+    }
+}
+
+impl Object {
+    /// A rider moved or left: a flight that waited for that goes on.
+    fn moved(&self, mut state: MutexGuard<'_, State>) {
+        if !state.windowed {
+            return;
+        }
+        state.trim();
+        let stalled = state.stalled.take();
+        drop(state);
+        if let Some(waker) = stalled {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(rider) = self.rider {
+            let mut state = self.object.lock();
+            state.riders.remove(rider);
+            self.object.moved(state);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A page: up to 64 KiB of an object's bytes, written once while others read what is already there.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::ledger::Charge;
+
+/// Bytes of an object that one page spans.
+pub const PAGE: u64 = 64 << 10;
+
+/// Memory for the bytes of one page, not initialised, with its charge: as long as anyone holds the
+/// page, be it a reader in mid-write, the ledger counts it.
+pub struct Page {
+    memory: NonNull<u8>,
+    capacity: usize,
+    _charge: Charge,
+}
+
+// SAFETY: `memory` is owned by this value alone and is reached only through `write` and `slice`,
+// whose contracts (disjoint writes; reads only of bytes that were written before, ordered by the
+// object's lock) exclude data races.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// What the allocator really takes for `bytes`: its size classes are four to a doubling, so
+    /// charging less would let the process outgrow its ledger.
+    pub fn footprint(bytes: u64) -> u64 {
+        let bytes = bytes.max(64);
+        let step = (bytes.next_power_of_two() / 8).max(16);
+        bytes.next_multiple_of(step)
+    }
+
+    /// A page of `capacity` bytes, at least 1, under a charge of `footprint(capacity)`.
+    pub fn new(capacity: usize, charge: Charge) -> Arc<Page> {
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout's size is not zero (`layout` takes at least one byte).
+        let memory = unsafe { alloc(layout) };
+        let Some(memory) = NonNull::new(memory) else {
+            handle_alloc_error(layout)
+        };
+        Arc::new(Page {
+            memory,
+            capacity: layout.size(),
+            _charge: charge,
+        })
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        #[expect(
+            clippy::expect_used,
+            reason = "capacities are at most PAGE, far below isize::MAX"
+        )]
+        Layout::from_size_align(capacity.max(1), 16).expect("a page's layout is valid")
+    }
+
+    /// How many bytes fit.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Copies `bytes` to `at`.
+    ///
+    /// # Safety
+    /// No other `write` to any of these bytes may run at the same time, and none of them may have
+    /// been given to `slice` yet.
+    pub unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(
+            at.checked_add(bytes.len())
+                .is_some_and(|end| end <= self.capacity),
+            "a write stays within its page"
+        );
+        // SAFETY: the target is within the allocation (asserted), nobody else writes or reads it
+        // (this function's contract), and `bytes` can't overlap memory that has no reference to it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.memory.as_ptr().add(at),
+                bytes.len(),
+            );
+        }
+    }
+
+    /// The bytes `start..end` as a shared view that keeps the page alive.
+    ///
+    /// # Safety
+    /// All of them must have been written, in an order that this thread sees (through a lock), and
+    /// must never be written again.
+    pub unsafe fn slice(self: &Arc<Page>, start: usize, end: usize) -> Bytes {
+        assert!(
+            start <= end && end <= self.capacity,
+            "a slice stays within its page"
+        );
+        Bytes::from_owner(View {
+            page: self.clone(),
+            start,
+            end,
+        })
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout, and not freed before.
+        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.capacity)) }
+    }
+}
+
+/// Written bytes of a page. Only `Page::slice` makes one.
+struct View {
+    page: Arc<Page>,
+    start: usize,
+    end: usize,
+}
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: within the allocation (asserted in `slice`), initialised and never written again
+        // (contract of `slice`); the `Arc` keeps the memory for as long as the view lives.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.page.memory.as_ptr().add(self.start),
+                self.end - self.start,
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::Ledger;
+    use super::*;
+
+    #[test]
+    fn a_view_keeps_the_page_and_its_charge() {
+        let ledger = Ledger::new(1000);
+        let page = Page::new(10, ledger.try_charge(Page::footprint(10)).expect("room"));
+        // SAFETY: a single thread, each byte written once before it is sliced.
+        let view = unsafe {
+            page.write(2, b"abc");
+            page.slice(2, 5)
+        };
+        drop(page);
+        assert_eq!(&view[..], b"abc");
+        assert!(ledger.used() > 0);
+        drop(view);
+        assert_eq!(ledger.used(), 0);
+    }
+
+    #[test]
+    fn footprints_cover_the_bytes_with_at_most_a_quarter_more() {
+        for bytes in (1..200_000).step_by(7) {
+            let footprint = Page::footprint(bytes);
+            assert!(footprint >= bytes && footprint <= bytes.max(64) * 5 / 4 + 16);
+        }
+        assert_eq!(Page::footprint(PAGE), PAGE);
+    }
+}

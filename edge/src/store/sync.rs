@@ -1,0 +1,30 @@
+//! The locks of the store; under the feature `shuttle`, ones whose schedules a test explores.
+
+#[cfg(not(feature = "shuttle"))]
+pub use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(feature = "shuttle")]
+pub use explored::{Mutex, MutexGuard};
+
+#[cfg(feature = "shuttle")]
+mod explored {
+    //! Shuttle's mutex under the names that parking_lot gives.
+
+    pub use shuttle::sync::MutexGuard;
+
+    /// A mutex whose every locking is a point where shuttle may switch threads.
+    #[derive(Default)]
+    pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Mutex<T> {
+            Mutex(shuttle::sync::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! TCP sockets: a listener per worker, and sockets that meet the reactor only once they have to wait.
+
+use std::ffi::{c_int, c_void};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, sockopt};
+use tokio::io::unix::AsyncFd;
+
+use super::memory_pipe;
+
+/// A connection fresh from the kernel; may move to another worker before it becomes a `Socket`.
+pub struct Accepted {
+    /// The connection, not blocking.
+    pub fd: OwnedFd,
+    /// The client's address.
+    pub address: SocketAddr,
+    /// Our address.
+    pub local: SocketAddr,
+}
+
+/// A listening socket of one worker (SO_REUSEPORT: each worker binds its own to the same address).
+pub struct Listener {
+    io: Watch,
+    local: SocketAddr,
+}
+
+/// A descriptor, watched by the reactor from the first time that it has to be waited for.
+enum Watch {
+    Bare(OwnedFd),
+    Watched(AsyncFd<OwnedFd>),
+    /// Only while the one becomes the other.
+    Gone,
+}
+
+impl Watch {
+    /// The reactor's handle, registered if need be.
+    fn watched(&mut self) -> io::Result<&AsyncFd<OwnedFd>> {
+        if let Watch::Bare(_) = self
+            && let Watch::Bare(fd) = std::mem::replace(self, Watch::Gone)
+        {
+            // SAFETY: the `OwnedFd` keeps the descriptor open and the same for as long as the
+            // `AsyncFd` owns it, and nothing here takes it out or replaces it.
+            match unsafe { AsyncFd::register(fd) } {
+                Ok(watched) => *self = Watch::Watched(watched),
+                Err(refused) => {
+                    let (fd, error) = refused.into_parts();
+                    *self = Watch::Bare(fd);
+                    return Err(error);
+                }
+            }
+        }
+        match self {
+            Watch::Watched(fd) => Ok(fd),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn fd(&self) -> io::Result<&OwnedFd> {
+        match self {
+            Watch::Bare(fd) => Ok(fd),
+            Watch::Watched(fd) => Ok(fd.get_ref()),
+            Watch::Gone => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Listener {
+    /// Binds and listens. With `defer`, the kernel keeps a connection to itself until its first
+    /// bytes are there (TCP_DEFER_ACCEPT).
+    pub fn bind(address: SocketAddr, backlog: i32, defer: bool) -> io::Result<Listener> {
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::STREAM,
+            Some(socket2::Protocol::TCP),
+        )?;
+        socket.set_nonblocking(true)?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        // Accepted sockets inherit this: no call per connection.
+        socket.set_tcp_nodelay(true)?;
+        socket.bind(&address.into())?;
+        let fd = OwnedFd::from(socket);
+        if defer {
+            defer_accept(&fd)?;
+        }
+        rustix::net::listen(&fd, backlog)?;
+        let local = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
+        Ok(Listener {
+            io: Watch::Bare(fd),
+            local,
+        })
+    }
+
+    /// The bound address.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Waits until there may be a connection to accept; then `accept` until it gives none.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.io.watched()?.poll_read_ready(cx))?.retain_ready();
+        Poll::Ready(Ok(()))
+    }
+
+    /// The next connection in the queue, if there is one.
+    pub fn accept(&mut self, cx: &mut Context<'_>) -> io::Result<Option<Accepted>> {
+        // Taken before the call: it clears only the readiness from before.
+        let guard = match &self.io {
+            Watch::Watched(fd) => match fd.poll_read_ready(cx) {
+                Poll::Ready(guard) => Some(guard?),
+                Poll::Pending => None,
+            },
+            _ => None,
+        };
+        loop {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match rustix::net::acceptfrom_with(self.io.fd()?, flags) {
+                Ok((fd, Some(address))) => return self.accepted(fd, address.try_into()?).map(Some),
+                Ok((_, None)) | Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
+                Err(Errno::AGAIN) => {
+                    if let Some(mut guard) = guard {
+                        guard.clear_ready();
+                    }
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn accepted(&self, fd: OwnedFd, address: SocketAddr) -> io::Result<Accepted> {
+        let local = match self.local.ip().is_unspecified() {
+            true => SocketAddr::try_from(rustix::net::getsockname(&fd)?)?,
+            false => self.local,
+        };
+        Ok(Accepted { fd, address, local })
+    }
+}
+
+/// Lets connections wait in the kernel for their first bytes.
+fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
+    unsafe extern "C" {
+        fn setsockopt(
+            fd: c_int,
+            level: c_int,
+            name: c_int,
+            value: *const c_void,
+            len: u32,
+        ) -> c_int;
+    }
+    const IPPROTO_TCP: c_int = 6;
+    const TCP_DEFER_ACCEPT: c_int = 9;
+    let seconds: c_int = 1;
+    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the length given, which
+    // the call only reads.
+    let result = unsafe {
+        setsockopt(
+            fd.as_raw_fd(),
+            IPPROTO_TCP,
+            TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<c_int>() as u32,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A connection. It is registered with the reactor when a read or a write first has to wait, so a
+/// connection whose one request is there when it is accepted never is.
+pub struct Socket {
+    io: Io,
+    /// The last read was short: there was no more then, so the next one waits before it tries.
+    drained: bool,
+}
+
+enum Io {
+    Tcp(Watch),
+    Memory(memory_pipe::End),
+}
+
+impl Socket {
+    /// Of an accepted connection.
+    pub fn new(fd: OwnedFd) -> Socket {
+        Socket {
+            io: Io::Tcp(Watch::Bare(fd)),
+            drained: false,
+        }
+    }
+
+    /// Two ends connected in memory, holding at most `capacity` bytes each way.
+    pub fn pair(capacity: usize) -> (Socket, Socket) {
+        let (a, b) = memory_pipe::pair(capacity);
+        let socket = |end| Socket {
+            io: Io::Memory(end),
+            drained: false,
+        };
+        (socket(a), socket(b))
+    }
+
+    /// Reads what is there; 0 at the end. A read that does not fill `buf` found all there was, so
+    /// the next one waits for the reactor without another call that would only say so.
+    #[inline]
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let watch = match &mut self.io {
+            Io::Tcp(watch) => watch,
+            Io::Memory(end) => return end.poll_read(cx, buf),
+        };
+        if let Watch::Bare(fd) = watch
+            && !self.drained
+        {
+            match recv(fd, buf) {
+                Err(Errno::AGAIN) => {}
+                Ok(n) => {
+                    self.drained = n < buf.len();
+                    return Poll::Ready(Ok(n));
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        let watched = watch.watched()?;
+        loop {
+            let mut guard = ready!(watched.poll_read_ready(cx))?;
+            match recv(watched.get_ref(), buf) {
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                Ok(n) => {
+                    // The guard clears only the readiness it saw: what arrives after the read
+                    // raises it again, and an end that was already announced stays set.
+                    match n > 0 && n < buf.len() {
+                        true => guard.clear_ready(),
+                        false => guard.retain_ready(),
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// Looks for bytes now, whatever the reactor has said so far; waits for none.
+    pub fn read_now(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        let fd = match &mut self.io {
+            Io::Tcp(watch) => watch.fd()?,
+            Io::Memory(end) => {
+                return match end.poll_read(cx, buf) {
+                    Poll::Ready(read) => read.map(Some),
+                    Poll::Pending => Ok(None),
+                };
+            }
+        };
+        match recv(fd, buf) {
+            Ok(n) => Ok(Some(n)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes what the kernel takes of the slices.
+    #[inline]
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let watch = match &mut self.io {
+            Io::Tcp(watch) => watch,
+            Io::Memory(end) => return end.poll_write(cx, slices),
+        };
+        match send(watch.fd()?, slices) {
+            Err(Errno::AGAIN) => {}
+            result => return Poll::Ready(result.map_err(io::Error::from)),
+        }
+        let watched = watch.watched()?;
+        loop {
+            let mut guard = ready!(watched.poll_write_ready(cx))?;
+            match send(watched.get_ref(), slices) {
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                result => {
+                    guard.retain_ready();
+                    return Poll::Ready(result.map_err(io::Error::from));
+                }
+            }
+        }
+    }
+
+    /// Tells the other end that no more will come.
+    pub fn shutdown_write(&mut self) {
+        match &mut self.io {
+            // It may be gone already; then there is no one to tell.
+            Io::Tcp(watch) => {
+                if let Ok(fd) = watch.fd() {
+                    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+                }
+            }
+            Io::Memory(end) => end.shutdown_write(),
+        }
+    }
+
+    /// From here on dropping the socket resets the connection (SO_LINGER 0): what the other end
+    /// has received cannot look whole, and nothing unsent is kept.
+    pub fn reset_on_drop(&mut self) {
+        match &mut self.io {
+            Io::Tcp(watch) => {
+                if let Ok(fd) = watch.fd() {
+                    let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+                }
+            }
+            Io::Memory(end) => end.reset(),
+        }
+    }
+}
+
+#[inline]
+fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match rustix::net::recv(fd, &mut *buf, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|(n, _)| n),
+        }
+    }
+}
+
+#[inline]
+fn send(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::writev(fd, slices) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Whether an accept failed for want of descriptors or memory: the connection still waits, so
+/// trying again at once would spin.
+pub fn is_exhausted(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+
+    fn on_runtime<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::LocalRuntime::new()
+            .expect("a runtime")
+            .block_on(test)
+    }
+
+    async fn accept(listener: &mut Listener) -> Accepted {
+        poll_fn(|cx| {
+            loop {
+                if let Some(accepted) = listener.accept(cx).expect("accept") {
+                    return Poll::Ready(accepted);
+                }
+                ready!(listener.poll_readable(cx)).expect("readable");
+            }
+        })
+        .await
+    }
+
+    #[test]
+    fn reads_and_writes_over_loopback_and_sees_the_end() {
+        on_runtime(async {
+            let address = "127.0.0.1:0".parse().expect("an address");
+            let mut listener = Listener::bind(address, 16, false).expect("bind");
+            let mut client = std::net::TcpStream::connect(listener.local()).expect("connect");
+            let accepted = accept(&mut listener).await;
+            assert_eq!(accepted.local, listener.local());
+            let mut socket = Socket::new(accepted.fd);
+            let mut buf = [0; 64];
+            for round in 0..3u8 {
+                client.write_all(&[round; 5]).expect("write");
+                let n = poll_fn(|cx| socket.poll_read(cx, &mut buf))
+                    .await
+                    .expect("read");
+                assert_eq!(&buf[..n], &[round; 5]);
+            }
+            let n = poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(b"ab"), IoSlice::new(b"c")]))
+                .await
+                .expect("write");
+            assert_eq!(n, 3);
+            let mut answer = [0; 3];
+            client.read_exact(&mut answer).expect("read");
+            assert_eq!(&answer, b"abc");
+            drop(client);
+            let end = poll_fn(|cx| socket.poll_read(cx, &mut buf)).await;
+            assert_eq!(end.expect("the end"), 0);
+        });
+    }
+
+    #[test]
+    fn a_reset_is_an_error_to_the_other_end() {
+        let (mut a, mut b) = Socket::pair(8);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut buf = [0; 8];
+        assert!(b.poll_read(&mut cx, &mut buf).is_pending());
+        a.reset_on_drop();
+        drop(a);
+        assert!(matches!(
+            b.poll_read(&mut cx, &mut buf),
+            Poll::Ready(Err(_))
+        ));
+    }
+}

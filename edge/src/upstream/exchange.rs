@@ -1,0 +1,228 @@
+//! The path of one request: reach a server, send, receive the head, hand over the content.
+
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+
+use super::download::Download;
+use super::link::{Failure, Link};
+use super::pool::{Failed, Grant, Seat};
+use super::request::{self, Source};
+use super::response::{self, Content};
+use super::upload::Upload;
+use super::{Inner, Limits};
+use crate::handler::{Body, Cause, Exchange, Fault, Head, Interim, Peer, Response};
+use crate::http::Status;
+use crate::sys::connect::{ConnectError, connect};
+
+/// A request on its way.
+pub(super) struct Asking {
+    pub(super) upstream: Rc<Inner>,
+    pub(super) head: Head,
+    pub(super) peer: Peer,
+    pub(super) upload: Upload,
+    pub(super) interim: Option<Interim>,
+    pub(super) record: Rc<Exchange>,
+}
+
+impl Asking {
+    /// Asks until there is a response or nothing more may be tried.
+    ///
+    /// Servers that cannot be reached are passed over, up to `retries` of them. A request that met
+    /// a connection which the server had closed meanwhile is sent once more, on a new connection
+    /// to the same server, if that is safe (`may_repeat`).
+    pub(super) async fn run(self) -> Result<Response, Fault> {
+        // Built before a server is reached, so that a request which cannot be sent takes no place.
+        let mut message = self.message(Default::default())?;
+        let mut link = self.reach().await?;
+        let server = link.seat.server;
+        self.record.server.set(link.peer());
+        let mut may_retry = true;
+        loop {
+            self.upstream.count_request(&link);
+            let sent_us = self.upstream.clock.monotonic_us();
+            match link.send(message, self.limits()).await {
+                Ok(response) => {
+                    let received = self.receive(link, response, sent_us).await;
+                    return received.inspect_err(|_| self.upstream.count_failure(server));
+                }
+                Err(failure) if may_retry && self.may_repeat(&failure) => {
+                    may_retry = false;
+                    self.upstream.counters.upstream_retries.add(1);
+                    message = match failure.unsent {
+                        Some(unsent) => unsent,
+                        None => self.message(Default::default())?,
+                    };
+                    link = self.open(link.abandon()).await?;
+                }
+                Err(failure) => {
+                    self.upstream.count_failure(server);
+                    return Err(failure.fault);
+                }
+            }
+        }
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.upstream.limits
+    }
+
+    fn message(&self, headers: http::HeaderMap) -> Result<http::Request<Upload>, Fault> {
+        let source = Source {
+            head: &self.head,
+            peer: &self.peer,
+            host: self.upstream.host.as_ref(),
+            fallback_host: &self.upstream.fallback_host,
+        };
+        let mut message = request::build(&source, self.upload.clone(), headers)?;
+        if let Some(interim) = self.interim.clone() {
+            hyper::ext::on_informational(&mut message, move |head| {
+                let status = head.status().as_u16();
+                // Expect is downstream's business, and what a 1xx head cannot say it is not.
+                if !matches!(status, 100 | 101)
+                    && let Ok(fields) = response::end_to_end(head.headers())
+                {
+                    interim.push(status, fields);
+                }
+            });
+        }
+        Ok(message)
+    }
+
+    /// A connection to a server that accepts one.
+    async fn reach(&self) -> Result<Box<Link>, Fault> {
+        let mut failed = Failed::new();
+        loop {
+            let seat = match self.upstream.pool.acquire(&failed).await {
+                Ok(Grant::Seat(seat)) => seat,
+                Ok(Grant::Link(link)) => match self.checked(link) {
+                    Some(link) => return Ok(link),
+                    None => continue,
+                },
+                Err(fault) => return Err(self.unreached(fault)),
+            };
+            let server = seat.server;
+            match self.open(seat).await {
+                Ok(link) => return Ok(link),
+                Err(fault) => {
+                    failed.push(server);
+                    let exhausted = failed.len() >= self.upstream.options.servers.len()
+                        || failed.len() > self.upstream.options.retries as usize;
+                    if exhausted || !fault.retryable {
+                        return Err(fault);
+                    }
+                    self.upstream.counters.upstream_retries.add(1);
+                }
+            }
+        }
+    }
+
+    fn unreached(&self, fault: Fault) -> Fault {
+        self.upstream.counters.upstream_failures.add(1);
+        fault
+    }
+
+    /// A request that could not be repeated only goes over a connection that stands for sure.
+    fn checked(&self, link: Box<Link>) -> Option<Box<Link>> {
+        (self.is_repeatable() || link.is_quiet()).then_some(link)
+    }
+
+    /// Opens a connection in a place we hold.
+    async fn open(&self, seat: Seat) -> Result<Box<Link>, Fault> {
+        let server = seat.server;
+        let began_us = self.upstream.clock.monotonic_us();
+        let opened = self.connect(seat).await;
+        let took_us = self.upstream.clock.monotonic_us().saturating_sub(began_us);
+        self.record.connect_us.set(took_us.max(1));
+        self.upstream.pool.note_connect(server, opened.is_ok());
+        match opened {
+            Ok(_) => self.upstream.count_connect(server),
+            Err(_) => self.upstream.count_failure(server),
+        }
+        opened
+    }
+
+    async fn connect(&self, seat: Seat) -> Result<Box<Link>, Fault> {
+        let server = &self.upstream.options.servers[seat.server];
+        let timeout = self.upstream.options.connect_timeout;
+        let stream = connect(&server.host, server.port, timeout)
+            .await
+            .map_err(|e| match e {
+                ConnectError::Unresolved => Cause::Unresolved,
+                ConnectError::Failed => Cause::ConnectFailed,
+                ConnectError::Timeout => Cause::ConnectTimeout,
+            })?;
+        Link::new(stream, seat, self.limits()).await
+    }
+
+    /// Sending again is safe if nothing was written, or if doing it twice is like doing it once
+    /// and all of the content is still there (RFC 9110 9.2.2, RFC 9112 9.3.1).
+    fn may_repeat(&self, failure: &Failure) -> bool {
+        failure.fault.cause == Cause::StaleConnection
+            && (failure.unsent.is_some() || self.is_repeatable())
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.head.method.is_idempotent() && self.upload.is_whole()
+    }
+
+    async fn receive(
+        &self,
+        mut link: Box<Link>,
+        response: http::Response<Incoming>,
+        sent_us: u64,
+    ) -> Result<Response, Fault> {
+        let (mut parts, incoming) = response.into_parts();
+        let status = parts.status.as_u16();
+        self.note_head(status, sent_us);
+        let version = response::version(parts.version);
+        // An origin of HTTP/1.0 may have meant anything by Keep-Alive.
+        link.reusable &= parts.version == http::Version::HTTP_11;
+        if status == 101 && !self.head.upgrade {
+            return Err(Cause::UnexpectedStatus.into());
+        }
+        let content = response::content(&self.head.method, status, &parts.headers)?;
+        let mut response = Response::new(status);
+        response.exchange = Some(self.record.clone());
+        response.fields = response::fields(&parts.headers, version)?;
+        if status == 101 {
+            for protocol in parts.headers.get_all(http::header::UPGRADE) {
+                response.fields.append("upgrade", protocol);
+            }
+            let tunnel = link.into_tunnel(self.limits()).await?;
+            response.upgrade = Some(Box::new(tunnel));
+            return Ok(response);
+        }
+        parts.headers.clear();
+        link.spare = parts.headers;
+        let mut download = Download {
+            upstream: self.upstream.clone(),
+            link: Some(link),
+            incoming,
+            first: None,
+            left: None,
+            record: self.record.clone(),
+            sent_us,
+        };
+        match content {
+            Content::None { declared } => {
+                response.length = declared;
+                download.finish();
+            }
+            Content::Sized(length) => {
+                download.left = Some(length);
+                response.body = download.into_body()?;
+            }
+            Content::Open => response.body = Body::stream(download),
+        }
+        Ok(response)
+    }
+
+    fn note_head(&self, status: Status, sent_us: u64) {
+        let now_us = self.upstream.clock.monotonic_us();
+        self.record.status.set(Some(status));
+        self.record
+            .header_us
+            .set(Some(now_us.saturating_sub(sent_us)));
+    }
+}

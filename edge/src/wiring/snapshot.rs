@@ -1,0 +1,147 @@
+//! One configuration in force, with what outlives it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use parking_lot::{Condvar, Mutex};
+
+use crate::cache;
+use crate::config::Plan;
+use crate::store::{self, Store};
+use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
+use crate::upstream;
+
+/// A plan in force. Whatever a new plan leaves as it was is carried over, so that a reload keeps
+/// what is stored, the numbers of servers and the open log.
+pub(super) struct Snapshot {
+    pub(super) plan: Plan,
+    pub(super) workers: usize,
+    /// 1 from the start, one more for each reload.
+    pub(super) generation: u64,
+    pub(super) stores: BTreeMap<String, (store::Options, Arc<Store>)>,
+    pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
+    pub(super) log: Option<Arc<Log>>,
+    pub(super) taken_up: Arc<TakenUp>,
+}
+
+impl Snapshot {
+    /// From a plan, and from what is in force before it.
+    pub(super) fn build(
+        plan: Plan,
+        workers: usize,
+        before: Option<&Snapshot>,
+    ) -> anyhow::Result<Snapshot> {
+        let stores = plan.caches.iter().map(|(name, options)| {
+            let wanted = store_options(options, workers);
+            let kept = before
+                .and_then(|before| before.stores.get(name))
+                .filter(|(options, _)| *options == wanted);
+            let store = match kept {
+                Some((_, store)) => store.clone(),
+                None => Store::new(&wanted),
+            };
+            (name.clone(), (wanted, store))
+        });
+        let upstreams = plan.upstreams.iter().map(|(name, options)| {
+            let shared = before
+                .filter(|before| before.plan.upstreams.get(name) == Some(options))
+                .and_then(|before| before.upstreams.get(name).cloned())
+                .unwrap_or_else(|| upstream::Shared::new(name.clone(), options));
+            (name.clone(), shared)
+        });
+        Ok(Snapshot {
+            stores: stores.collect(),
+            upstreams: upstreams.collect(),
+            log: log(plan.log.access.as_ref(), before)?,
+            generation: before.map_or(1, |before| before.generation + 1),
+            taken_up: Arc::default(),
+            workers,
+            plan,
+        })
+    }
+}
+
+fn store_options(options: &cache::Options, workers: usize) -> store::Options {
+    store::Options {
+        memory: options.memory,
+        object: match options.object {
+            0 => options.memory / 4,
+            bytes => bytes,
+        },
+        evict: options.evict,
+        // Enough that two workers seldom want the same one.
+        shards: match workers {
+            1 => 1,
+            many => (4 * many).next_power_of_two().min(64),
+        },
+    }
+}
+
+fn log(
+    options: Option<&AccessOptions>,
+    before: Option<&Snapshot>,
+) -> anyhow::Result<Option<Arc<Log>>> {
+    let Some(options) = options else {
+        return Ok(None);
+    };
+    if let Some(log) = before.and_then(|before| before.log.clone())
+        && before.and_then(|before| before.plan.log.access.as_ref()) == Some(options)
+    {
+        return Ok(Some(log));
+    }
+    let writer = AccessWriter::start(options)
+        .with_context(|| format!("can't write the access log to {:?}", options.target))?;
+    Ok(Some(Arc::new(Log(Mutex::new(Some(writer))))))
+}
+
+/// The access log's writer, until it is finished.
+pub(super) struct Log(Mutex<Option<AccessWriter>>);
+
+impl Log {
+    /// One more worker's end.
+    pub(super) fn worker(&self, counters: Arc<Counters>) -> AccessLog {
+        match &*self.0.lock() {
+            Some(writer) => writer.worker(counters),
+            None => AccessLog::off(),
+        }
+    }
+
+    /// Opens the file by its name again.
+    pub(super) fn reopen(&self) {
+        if let Some(writer) = &*self.0.lock() {
+            writer.reopen();
+        }
+    }
+
+    /// Waits until all is written, once every worker's end is gone; says whether it was in time.
+    pub(super) fn finish(&self, within: Duration) -> bool {
+        let writer = self.0.lock().take();
+        writer.is_none_or(|writer| writer.finish(within))
+    }
+}
+
+/// Counts the workers that serve by a snapshot.
+#[derive(Default)]
+pub(super) struct TakenUp {
+    workers: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl TakenUp {
+    /// One more worker does.
+    pub(super) fn note(&self) {
+        *self.workers.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many do; says whether they did in time.
+    pub(super) fn wait(&self, workers: usize, within: Duration) -> bool {
+        let mut count = self.workers.lock();
+        !self
+            .changed
+            .wait_while_for(&mut count, |count| *count < workers, within)
+            .timed_out()
+    }
+}

@@ -1,0 +1,192 @@
+//! A worker's thread: its runtime, its handlers, its listeners, its end.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::{Builder, LocalOptions};
+
+use super::Edge;
+use super::snapshot::Snapshot;
+use crate::cache::Cache;
+use crate::config::RoutePlan;
+use crate::downstream::{Serving, Worker, WorkerContext};
+use crate::handler::Handler;
+use crate::http::Scheme;
+use crate::route::{Router, Site};
+use crate::sys::net::Listener;
+use crate::telemetry::{AccessLog, Counters};
+use crate::upstream::{self, Upstream};
+
+/// Starts worker `index`. It says `ready` when it accepts.
+pub(super) fn start(
+    index: usize,
+    edge: Arc<Edge>,
+    listeners: Vec<Listener>,
+    ready: mpsc::Sender<()>,
+) -> std::io::Result<JoinHandle<()>> {
+    let runtime = || {
+        Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+    };
+    thread::Builder::new()
+        .name(format!("worker-{index}"))
+        .spawn(move || match runtime() {
+            Ok(runtime) => runtime.block_on(run(index, edge, listeners, ready)),
+            Err(error) => tracing::error!(%error, "a worker has no runtime"),
+        })
+}
+
+async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Listener>, ready: mpsc::Sender<()>) {
+    let counters = edge.telemetry.worker();
+    let mut snapshots = edge.snapshots.subscribe();
+    let mut stopping = edge.stopping.subscribe();
+    let snapshot = snapshots.borrow_and_update().clone();
+    let mut scene = Scene::new(&edge, &counters, snapshot, None);
+    let context = WorkerContext {
+        clock: edge.clock.clone(),
+        counters: counters.clone(),
+        spread: edge.spread.clone(),
+        index,
+    };
+    let worker = Worker::new(context, scene.serving());
+    for listener in listeners {
+        let worker = worker.clone();
+        tokio::task::spawn_local(async move { worker.listen(listener, Scheme::Http).await });
+    }
+    // The other side may have given up waiting.
+    let _ = ready.send(());
+    loop {
+        tokio::select! {
+            changed = snapshots.changed() => {
+                if changed.is_err() {
+                    break;
+                }
+                let snapshot = snapshots.borrow_and_update().clone();
+                scene = Scene::new(&edge, &counters, snapshot, Some(&scene));
+                worker.serve(scene.serving());
+                scene.snapshot.taken_up.note();
+            }
+            _ = stopping.wait_for(|stop| *stop) => break,
+        }
+    }
+    worker.drain(scene.snapshot.plan.limits.drain).await;
+}
+
+/// What a worker serves by: handlers built from a snapshot.
+struct Scene {
+    snapshot: Arc<Snapshot>,
+    router: Rc<Router<Rc<dyn Handler>>>,
+    upstreams: BTreeMap<String, (upstream::Options, Upstream)>,
+    log: Option<Rc<AccessLog>>,
+}
+
+impl Scene {
+    fn new(
+        edge: &Edge,
+        counters: &Arc<Counters>,
+        snapshot: Arc<Snapshot>,
+        before: Option<&Scene>,
+    ) -> Scene {
+        let upstreams = upstreams(edge, counters, &snapshot, before);
+        let site = |site: &crate::config::SitePlan| Site {
+            hosts: site.hosts.clone(),
+            routes: site
+                .routes
+                .iter()
+                .filter_map(|route| {
+                    let handler = handler(edge, counters, &snapshot, &upstreams, route)?;
+                    Some((route.matcher.clone(), handler))
+                })
+                .collect(),
+        };
+        let router = Rc::new(Router::new(snapshot.plan.sites.iter().map(site)));
+        let log = log(counters, &snapshot, before);
+        Scene {
+            snapshot,
+            router,
+            upstreams,
+            log,
+        }
+    }
+
+    fn serving(&self) -> Serving {
+        Serving {
+            handler: self.router.clone(),
+            options: self.snapshot.plan.limits.clone(),
+            log: self.log.clone(),
+        }
+    }
+}
+
+/// One worker's ends of the upstreams; those that did not change keep their connections.
+fn upstreams(
+    edge: &Edge,
+    counters: &Arc<Counters>,
+    snapshot: &Snapshot,
+    before: Option<&Scene>,
+) -> BTreeMap<String, (upstream::Options, Upstream)> {
+    let build = |(name, options): (&String, &upstream::Options)| {
+        let kept = before
+            .and_then(|before| before.upstreams.get(name))
+            .filter(|(kept, _)| kept == options);
+        let upstream = match kept {
+            Some((_, upstream)) => upstream.clone(),
+            None => Upstream::new(
+                options.clone(),
+                edge.clock.clone(),
+                counters.clone(),
+                snapshot.upstreams.get(name)?,
+            ),
+        };
+        Some((name.clone(), (options.clone(), upstream)))
+    };
+    snapshot.plan.upstreams.iter().filter_map(build).collect()
+}
+
+/// What answers on a route. The plan was checked: the names it uses are there.
+fn handler(
+    edge: &Edge,
+    counters: &Arc<Counters>,
+    snapshot: &Snapshot,
+    upstreams: &BTreeMap<String, (upstream::Options, Upstream)>,
+    route: &RoutePlan,
+) -> Option<Rc<dyn Handler>> {
+    let (_, upstream) = upstreams.get(&route.proxy)?;
+    let origin: Rc<dyn Handler> = Rc::new(upstream.clone());
+    let Some(name) = &route.cache else {
+        return Some(origin);
+    };
+    let (_, store) = snapshot.stores.get(name)?;
+    let cache = Cache::new(
+        snapshot.plan.caches.get(name)?.clone(),
+        store.clone(),
+        origin,
+        edge.clock.clone(),
+        edge.random.clone(),
+        counters.clone(),
+    );
+    Some(Rc::new(cache))
+}
+
+/// The worker's end of the access log, with a task that flushes it for as long as it is in use.
+fn log(
+    counters: &Arc<Counters>,
+    snapshot: &Snapshot,
+    before: Option<&Scene>,
+) -> Option<Rc<AccessLog>> {
+    let log = snapshot.log.as_ref()?;
+    if let Some(before) = before
+        && let (Some(kept), Some(its)) = (&before.log, &before.snapshot.log)
+        && Arc::ptr_eq(its, log)
+    {
+        return Some(kept.clone());
+    }
+    let end = Rc::new(log.worker(counters.clone()));
+    let weak = Rc::downgrade(&end);
+    tokio::task::spawn_local(AccessLog::flush_regularly(weak));
+    Some(end)
+}

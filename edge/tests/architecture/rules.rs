@@ -1,0 +1,303 @@
+//! The rules: from the facts of all files and the import table to findings, one line each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::facts::{Facts, Named};
+
+/// Files and functions longer than these need an entry in the list of exceptions.
+pub const FILE_LINES_MAX: usize = 500;
+pub const FUNCTION_LINES_MAX: usize = 70;
+
+/// One source file of a package.
+pub struct Source {
+    /// From the workspace's root on: `edge/src/cache/serve.rs`.
+    pub file: String,
+    /// From the crate's root on: `["cache", "serve"]`.
+    pub module: Vec<String>,
+    pub facts: Facts,
+}
+
+impl Source {
+    /// The part of the table that this file belongs to; none for `lib.rs`, which only lists modules.
+    fn part(&self) -> Option<&str> {
+        self.module.first().map(String::as_str)
+    }
+}
+
+/// The import table: each part, and what it may import (`None`: everything).
+pub type Table = BTreeMap<String, Option<BTreeSet<String>>>;
+
+/// Reads the rows `| part | may import |` under the table's heading.
+pub fn read_table(markdown: &str) -> Result<Table, String> {
+    let heading = |line: &&str| line.replace(' ', "").starts_with("|part|mayimport|");
+    let mut lines = markdown.lines().skip_while(|line| !heading(line));
+    if lines.next().is_none() {
+        return Err("ARCHITECTURE.md: no table headed `| part | may import |`".into());
+    }
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        match (cells.next(), cells.next()) {
+            (Some(part), Some("everything")) => Ok((part.to_owned(), None)),
+            (Some(part), Some(may)) => {
+                let may = may.split_whitespace().map(str::to_owned).collect();
+                Ok((part.to_owned(), Some(may)))
+            }
+            _ => Err(format!("ARCHITECTURE.md: not a row of two cells: {row}")),
+        }
+    })
+    .collect()
+}
+
+/// Imports across parts that the table does not allow, and a table that does not fit the folders.
+pub fn imports(sources: &[Source], table: &Table) -> Vec<String> {
+    let mut findings = Vec::new();
+    let parts: BTreeSet<&str> = sources.iter().filter_map(Source::part).collect();
+    for part in &parts {
+        if !table.contains_key(*part) {
+            findings.push(format!(
+                "ARCHITECTURE.md: `{part}` has no row in the import table: add one"
+            ));
+        }
+    }
+    for (part, may) in table {
+        let named = may.iter().flatten().chain([part]);
+        for missing in named.filter(|name| !parts.contains(name.as_str())) {
+            findings.push(format!(
+                "ARCHITECTURE.md: the row of `{part}` names `{missing}`, which does not exist: take it out"
+            ));
+        }
+    }
+    for source in sources {
+        let Some(Some(may)) = source.part().and_then(|part| table.get(part)) else {
+            continue;
+        };
+        let part = source.part().unwrap_or_default();
+        for Named { line, path } in &source.facts.paths {
+            let [root, other, ..] = path.as_slice() else {
+                continue;
+            };
+            if root == "crate" && other != part && !may.contains(other) {
+                findings.push(format!(
+                    "{}:{line}: `{part}` may not import `{other}` ({}): move the code, pass the value in, \
+                     or change the table in ARCHITECTURE.md and say why in docs/decisions",
+                    source.file,
+                    path.join("::"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Paths that only some parts may name.
+struct Reserved {
+    what: &'static str,
+    /// Prefixes, or with a leading `…::` the last segments, of absolute paths.
+    paths: &'static [&'static str],
+    /// Prefixes out of `paths` that are fine all the same.
+    but: &'static [&'static str],
+    /// Whether a module may name them.
+    allowed: fn(&[String]) -> bool,
+    instead: &'static str,
+}
+
+const RESERVED: &[Reserved] = &[
+    Reserved {
+        what: "I/O and async are absent from the pure parts",
+        paths: &[
+            "tokio",
+            "hyper",
+            "hyper_util",
+            "axum",
+            "socket2",
+            "rustix",
+            "mio",
+            "libc",
+            "std::io",
+            "std::fs",
+            "std::net",
+            "std::os",
+            "std::env",
+            "std::thread",
+            "std::process",
+        ],
+        // Addresses are plain values, and `Write` is how `write!` fills a `Vec`.
+        but: &[
+            "std::io::Write",
+            "std::net::IpAddr",
+            "std::net::Ipv4Addr",
+            "std::net::Ipv6Addr",
+            "std::net::SocketAddr",
+        ],
+        allowed: |module| !is_pure(module),
+        instead: "pass the value in, and do the I/O in the part that calls",
+    },
+    Reserved {
+        what: "HTTP and TLS libraries are named only in downstream, upstream and admin",
+        paths: &[
+            "hyper",
+            "hyper_util",
+            "http",
+            "http_body",
+            "http_body_util",
+            "httparse",
+            "httpdate",
+            "h2",
+            "axum",
+            "tower",
+            "rustls",
+            "tokio_rustls",
+            "aws_lc_rs",
+        ],
+        but: &[],
+        allowed: |module| in_parts(module, &["downstream", "upstream", "admin"]),
+        instead: "use the types of `crate::http` and `crate::handler`",
+    },
+    Reserved {
+        what: "the clock is read only through sys",
+        paths: &["…::Instant::now", "…::SystemTime::now", "rustix::time"],
+        but: &[],
+        allowed: |module| in_parts(module, &["sys"]),
+        instead: "take a `sys::Clock`",
+    },
+    Reserved {
+        what: "the file system is used only through sys",
+        paths: &[
+            "std::fs",
+            "tokio::fs",
+            "rustix::fs",
+            "…::File::open",
+            "…::File::create",
+            "…::OpenOptions::new",
+        ],
+        but: &[],
+        allowed: |module| in_parts(module, &["sys"]),
+        instead: "use what `sys` offers, or add it there",
+    },
+];
+
+fn in_parts(module: &[String], parts: &[&str]) -> bool {
+    module
+        .first()
+        .is_some_and(|part| parts.contains(&part.as_str()))
+}
+
+/// Parts without I/O: their tests need no sockets, and `now` is passed in.
+fn is_pure(module: &[String]) -> bool {
+    in_parts(module, &["ranges", "http", "fill", "evict", "balance"])
+        || matches!(module, [cache, decide, ..] if cache == "cache" && decide.starts_with("decide"))
+}
+
+fn matches_path(pattern: &str, path: &[String]) -> bool {
+    let (pattern, anywhere) = match pattern.strip_prefix("…::") {
+        Some(last) => (last, true),
+        None => (pattern, false),
+    };
+    let pattern: Vec<&str> = pattern.split("::").collect();
+    if anywhere {
+        path.windows(pattern.len()).any(|part| part == pattern)
+    } else {
+        path.len() >= pattern.len() && path[..pattern.len()] == pattern[..]
+    }
+}
+
+/// Libraries, clock and file system named where they may not be.
+pub fn reserved(sources: &[Source]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for source in sources {
+        for rule in RESERVED
+            .iter()
+            .filter(|rule| !(rule.allowed)(&source.module))
+        {
+            for named in source
+                .facts
+                .paths
+                .iter()
+                .filter(|named| breaks(rule, source, &named.path))
+            {
+                findings.push(format!(
+                    "{}:{}: {} (`{}`): {}",
+                    source.file,
+                    named.line,
+                    rule.what,
+                    named.path.join("::"),
+                    rule.instead
+                ));
+            }
+        }
+    }
+    findings
+}
+
+fn breaks(rule: &Reserved, source: &Source, path: &[String]) -> bool {
+    // A calendar is no protocol: telemetry, which may not use `http`, writes dates into the log.
+    let date = path[0] == "httpdate" && in_parts(&source.module, &["http", "telemetry"]);
+    let any = |patterns: &[&str]| patterns.iter().any(|pattern| matches_path(pattern, path));
+    any(rule.paths) && !any(rule.but) && !date
+}
+
+/// Files without a `//!` line, tests that are not run, code that is not there.
+pub fn tidiness(sources: &[Source]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for Source { file, facts, .. } in sources {
+        if !facts.introduced {
+            findings.push(format!(
+                "{file}:1: begin with a `//!` line that says what lives here"
+            ));
+        }
+        for line in &facts.ignored {
+            findings.push(format!(
+                "{file}:{line}: `#[ignore]`: a test runs or it goes"
+            ));
+        }
+        for line in &facts.unfinished {
+            findings.push(format!(
+                "{file}:{line}: unfinished: write it or take it out"
+            ));
+        }
+    }
+    findings
+}
+
+/// Files and functions that are too long, against the list of those that may be, which only shrinks.
+///
+/// The list names `file` or `file function` with its size now.
+pub fn lengths(sources: &[Source], exceptions: &[(&str, usize)]) -> Vec<String> {
+    let mut too_long = BTreeMap::new();
+    for Source { file, facts, .. } in sources {
+        if facts.lines > FILE_LINES_MAX {
+            too_long.insert(file.clone(), (1, facts.lines));
+        }
+        for function in facts
+            .functions
+            .iter()
+            .filter(|f| f.lines > FUNCTION_LINES_MAX)
+        {
+            let name = format!("{file} {}", function.name);
+            too_long.insert(name, (function.line, function.lines));
+        }
+    }
+    let mut findings = Vec::new();
+    for (name, allowed) in exceptions {
+        match too_long.remove(*name) {
+            Some((line, lines)) if lines > *allowed => findings.push(format!(
+                "{name} (line {line}): grew from {allowed} to {lines} lines: split it"
+            )),
+            Some((_, lines)) if lines < *allowed => findings.push(format!(
+                "{name}: shrank from {allowed} to {lines} lines: write {lines} into the list of exceptions"
+            )),
+            Some(_) => {}
+            None => findings.push(format!(
+                "{name}: is no longer too long: take it off the list of exceptions"
+            )),
+        }
+    }
+    for (name, (line, lines)) in too_long {
+        findings.push(format!(
+            "{name} (line {line}): {lines} lines without tests, at most {FILE_LINES_MAX} in a file and \
+             {FUNCTION_LINES_MAX} in a function: split it"
+        ));
+    }
+    findings
+}

@@ -1,0 +1,251 @@
+//! One function per parser of bytes from outside. Each takes any bytes, and panics where what came
+//! out of the parser contradicts what it promises.
+
+use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
+use sluice::http::conditional::{Decision, Validators, evaluate};
+use sluice::http::fields::{Fields, is_field_value};
+use sluice::http::freshness::{Exchanged, initial_age_ms, lifetime};
+use sluice::http::range::{self, ContentRange, Resolved};
+use sluice::http::target::{self, Form};
+use sluice::http::vary::{Codings, NAMES_MAX, Vary};
+use sluice::http::{Method, date};
+
+/// A target: its name, its function, and inputs to begin from.
+pub struct Target {
+    /// As in `fuzz_targets/`.
+    pub name: &'static str,
+    /// What is run on each input.
+    pub run: fn(&[u8]),
+    /// Inputs that reach deep.
+    pub seeds: &'static [&'static [u8]],
+}
+
+/// Every target. The smoke run takes each of them.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "range",
+        run: range,
+        seeds: &[
+            b"bytes=0-499,1000-, -500",
+            b"bytes=0-0,-1,5-9,18446744073709551615-",
+            b"bytes=10-19,0-9,15-30,,7-",
+            b"bytes 0-499/1234",
+            b"bytes 5-9/*",
+            b"bytes */1234",
+        ],
+    },
+    Target {
+        name: "cache_control",
+        run: cache_control,
+        seeds: &[
+            b"public, max-age=60, s-maxage=\"10\", stale-while-revalidate=5, immutable",
+            b"no-cache=\"set-cookie, x-a\", private, no-store, must-understand",
+            b"max-stale, min-fresh=99999999999999, only-if-cached, x=\"a\\\"b, c\"",
+            b"Sun, 06 Nov 1994 08:49:37 GMT",
+            b"3600",
+        ],
+    },
+    Target {
+        name: "vary",
+        run: vary,
+        seeds: &[
+            b"Accept-Encoding, origin,User-Agent",
+            b"gzip;q=1.0, br;q=0.5, *;q=0, identity",
+            b"*",
+            b"a, \"b, c\" ,d",
+        ],
+    },
+    Target {
+        name: "conditional",
+        run: conditional,
+        seeds: &[
+            b"\"a\", W/\"b\", *",
+            b"W/\"a,b\"",
+            b"Sun, 06 Nov 1994 08:49:37 GMT",
+            b"Sunday, 06-Nov-94 08:49:37 GMT",
+            b"Sun Nov  6 08:49:37 1994",
+        ],
+    },
+    Target {
+        name: "target",
+        run: target,
+        seeds: &[
+            b"/a/b/../c/%2e%2E/./d?x=/../y#z",
+            b"http://Example.com:8080/a?b",
+            b"https://[2001:db8::1]:443",
+            b"*",
+            b"user@host:80",
+        ],
+    },
+];
+
+/// Range and Content-Range.
+pub fn range(data: &[u8]) {
+    if let Some(specs) = range::parse(data) {
+        assert!((1..=range::SPECS_MAX).contains(&specs.iter().len()));
+        for length in [0, 1, 10, 1000, u64::MAX] {
+            for gap in [0, range::PART_OVERHEAD] {
+                check_resolved(&specs.resolve(length, gap), length);
+            }
+        }
+        if let Some(known) = specs.without_length() {
+            assert_eq!(specs.first_position(), Some(known.start));
+        }
+    }
+    if let Some(parsed) = ContentRange::parse(data) {
+        let mut text = Vec::new();
+        parsed.render(&mut text);
+        assert_eq!(ContentRange::parse(&text), Some(parsed));
+    }
+}
+
+fn check_resolved(resolved: &Resolved, length: u64) {
+    let Resolved::Satisfiable(parts) = resolved else {
+        return;
+    };
+    assert!(!parts.is_empty());
+    for (i, part) in parts.iter().enumerate() {
+        assert!(part.start < part.end && part.end <= length);
+        let apart = |other: &std::ops::Range<u64>| other.end < part.start || part.end < other.start;
+        assert!(parts[i + 1..].iter().all(apart));
+    }
+}
+
+/// Cache-Control of both sides, Expires, Date and Age.
+pub fn cache_control(data: &[u8]) {
+    let response = ResponseDirectives::parse(data);
+    let request = RequestDirectives::parse(data);
+    let seconds = [
+        response.max_age,
+        response.s_maxage,
+        response.stale_while_revalidate,
+        response.stale_if_error,
+        request.max_age,
+        request.max_stale,
+        request.min_fresh,
+    ];
+    assert!(seconds.iter().flatten().all(|s| *s <= SECONDS_MAX));
+    if let Some(unix_s) = date::parse(data) {
+        assert_eq!(date::parse(&date::format(unix_s)), Some(unix_s));
+    }
+    let Some(fields) = all_of(&["cache-control", "expires", "date", "age"], data) else {
+        return;
+    };
+    assert_eq!(ResponseDirectives::of(&fields), response);
+    let exchanged = Exchanged {
+        request_ms: 0,
+        response_ms: u64::MAX,
+    };
+    let lifetime = lifetime(&fields, &response, Some(u64::MAX), exchanged);
+    assert!(lifetime.is_some_and(|l| l.seconds <= SECONDS_MAX));
+    initial_age_ms(&fields, exchanged);
+}
+
+/// Vary, and the request fields it selects by.
+pub fn vary(data: &[u8]) {
+    let Some(fields) = all_of(&["vary", "accept-encoding", "x"], data) else {
+        return;
+    };
+    if let Ok(vary) = Vary::of(&fields) {
+        assert!(vary.names().len() <= NAMES_MAX && vary.names().is_sorted());
+    }
+    let codings = Codings::of(&fields);
+    let mut sent = Fields::new();
+    sent.append("accept-encoding", codings.value());
+    assert_eq!(Codings::of(&sent), codings);
+    let mut names = Fields::new();
+    names.append("vary", "x, accept-encoding");
+    let vary = Vary::of(&names).expect("two names");
+    let mut key = Vec::new();
+    vary.select(&fields, &mut key);
+    // Two names, each with its length, the field's presence and length, and never more than its value.
+    let framing = 2 * (4 + 1 + 4) + "x".len() + "accept-encoding".len();
+    assert!(key.len() <= framing + data.len() + codings.value().len());
+}
+
+/// The fields of conditional requests.
+pub fn conditional(data: &[u8]) {
+    let conditions = [
+        "if-match",
+        "if-none-match",
+        "if-modified-since",
+        "if-unmodified-since",
+        "if-range",
+    ];
+    let Some(response) = all_of(&["etag", "last-modified", "date"], data) else {
+        return;
+    };
+    let validators = Validators::of(&response);
+    for name in conditions {
+        let mut request = Fields::new();
+        request.append(name, data);
+        let get = evaluate(&Method::Get, &request, &validators);
+        let put = evaluate(&Method::Put, &request, &validators);
+        assert_ne!(put, Decision::NotModified);
+        assert!(
+            put != Decision::Proceed {
+                ignore_range: false
+            }
+        );
+        if name == "if-range" {
+            assert!(matches!(get, Decision::Proceed { .. }));
+        }
+        if name == "if-none-match" && validators.etag.is_some() {
+            assert_eq!(get, Decision::NotModified);
+        }
+    }
+}
+
+/// Request targets and hosts.
+pub fn target(data: &[u8]) {
+    for method in [Method::Get, Method::Options] {
+        let mut once = String::new();
+        let Ok(form) = target::canonical(&method, data, &mut once) else {
+            continue;
+        };
+        assert!(once.starts_with('/') || once == "*");
+        assert!(
+            once.bytes()
+                .all(|b| b.is_ascii_graphic() && b != b'#' && b != b'\\')
+        );
+        let path = once.split('?').next().unwrap_or_default();
+        assert!(
+            !path
+                .split('/')
+                .any(|segment| [".", ".."].contains(&segment))
+        );
+        let mut twice = String::new();
+        assert!(target::canonical(&method, once.as_bytes(), &mut twice).is_ok());
+        assert_eq!(once, twice);
+        if let Form::Absolute { authority, .. } = form {
+            assert!(!authority.is_empty());
+            check_host(authority);
+        }
+    }
+    check_host(data);
+}
+
+fn check_host(data: &[u8]) {
+    let (mut once, mut twice) = (String::new(), String::new());
+    if target::host(data, &mut once).is_ok() {
+        assert!(
+            once.bytes()
+                .all(|b| b.is_ascii_graphic() && !b"/?#@\\".contains(&b))
+        );
+        assert_eq!(once, once.to_ascii_lowercase());
+        assert_eq!(target::host(once.as_bytes(), &mut twice), Ok(()));
+        assert_eq!(once, twice);
+    }
+}
+
+/// Fields that all have this value; `None` where no field can have it.
+fn all_of(names: &[&str], value: &[u8]) -> Option<Fields> {
+    if !is_field_value(value) {
+        return None;
+    }
+    let mut fields = Fields::new();
+    for name in names {
+        fields.append(name, value);
+    }
+    Some(fields)
+}

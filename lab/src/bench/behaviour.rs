@@ -1,0 +1,245 @@
+//! Rows about what reaches the origin and how evenly work spreads.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::Bench;
+use super::sluice::{Sluice, SluiceOptions, worker_connections};
+use super::table::{Row, Unit};
+use crate::client::{Client, ClientOptions};
+use crate::load::{self, LoadPlan};
+use crate::origin::{Origin, OriginOptions, Outcome, Record, Resource};
+use crate::rivals::{Nginx, NginxMode, NginxOptions};
+
+const FILE: u64 = 10 << 20;
+const RATE: u64 = 1 << 20;
+
+/// First bytes of the three ranges of ten bytes: middle, middle, near the end.
+const RANGES: [u64; 3] = [5_000_000, 5_000_100, 10_485_000];
+
+/// What a range may take longer than the fill needs to get there.
+const SLACK: f64 = 0.25;
+
+const CROWD: usize = 1000;
+const CROWD_OBJECT: u64 = 10_000_000;
+/// Slow enough that all of the crowd is there before the fill ends.
+const CROWD_RATE: u64 = 10_000_000;
+
+/// Spreading is left to a hash of the ports, so it is tried several times and the worst counts.
+const SPREADS: usize = 5;
+
+/// The longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(super) fn ranges(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let mut bytes = Row::new(
+        "three ranges of a cold file: origin sends, files",
+        Unit::Factor,
+    );
+    let mut requests = Row::new("three ranges of a cold file: origin requests", Unit::Count);
+    let mut late = Row::new(
+        "three ranges of a cold file: later than the fill",
+        Unit::Seconds,
+    );
+    if bench.nginx {
+        let origin = slow_origin()?;
+        let nginx = Nginx::start(&NginxOptions::new(NginxMode::Cached, Some(origin.addr())))?;
+        let figures = ask_ranges(nginx.addr(), &origin)?;
+        bytes.nginx = Some(figures.files);
+        requests.nginx = Some(figures.requests as f64);
+        late.nginx = Some(figures.latest());
+        late = late.note(&format!("nginx {}", figures.times()));
+    }
+    if bench.options.sluice_binary.is_some() {
+        let origin = slow_origin()?;
+        let sluice = start(bench, origin.addr(), 1)?.context("a binary")?;
+        let figures = ask_ranges(sluice.addr(), &origin)?;
+        bytes.sluice = Some(figures.files);
+        requests.sluice = Some(figures.requests as f64);
+        late.sluice = Some(figures.latest());
+        late = late.note(&format!("Sluice {}", figures.times()));
+    }
+    Ok(vec![
+        bytes.goal_most(1.0),
+        requests.goal_most(1.0),
+        late.goal_most(SLACK),
+    ])
+}
+
+fn slow_origin() -> anyhow::Result<Origin> {
+    let origin = Origin::start(OriginOptions::default())?;
+    let file = Resource::offset(FILE)
+        .rate(RATE)
+        .cache_control("max-age=3600")
+        .vary("Accept-Encoding");
+    origin.serve("/file", file);
+    Ok(origin)
+}
+
+/// What three ranges at once cost.
+struct RangeFigures {
+    files: f64,
+    requests: usize,
+    /// Seconds until each range was whole.
+    seconds: Vec<f64>,
+}
+
+impl RangeFigures {
+    /// By how much the latest range came after the time at which a fill from the start reaches it.
+    fn latest(&self) -> f64 {
+        let late = self.seconds.iter().zip(RANGES).map(|(seconds, first)| {
+            let reached = (first + 10) as f64 / RATE as f64;
+            (seconds - reached).max(0.0)
+        });
+        late.fold(0.0, f64::max)
+    }
+
+    fn times(&self) -> String {
+        let times: Vec<String> = self.seconds.iter().map(|s| format!("{s:.2}")).collect();
+        format!("{} s", times.join(", "))
+    }
+}
+
+fn ask_ranges(server: SocketAddr, origin: &Origin) -> anyhow::Result<RangeFigures> {
+    let seconds = std::thread::scope(|scope| {
+        let clients = RANGES.map(|first| scope.spawn(move || ask_range(server, first)));
+        let times = clients.into_iter().map(|client| {
+            let joined = client.join();
+            joined.map_err(|_| anyhow::anyhow!("a client panicked"))?
+        });
+        times.collect::<anyhow::Result<Vec<f64>>>()
+    })?;
+    let ended = |record: &Record| {
+        let pending = |outcome| outcome == Outcome::Pending;
+        record.requests.iter().all(|seen| !pending(seen.outcome))
+    };
+    anyhow::ensure!(origin.wait_for(ended, PATIENCE), "a fill did not end");
+    Ok(origin.read_record(|record| RangeFigures {
+        files: record.sent_total as f64 / FILE as f64,
+        requests: record.requests.len(),
+        seconds,
+    }))
+}
+
+fn ask_range(server: SocketAddr, first: u64) -> anyhow::Result<f64> {
+    let options = ClientOptions {
+        timeout: PATIENCE,
+        ..ClientOptions::default()
+    };
+    let began = Instant::now();
+    let range = format!("bytes={first}-{}", first + 9);
+    let reply = Client::connect_with(server, &options)?.get("/file", &[("Range", &range)])?;
+    reply
+        .verify_range(first, first + 9, FILE)
+        .map_err(anyhow::Error::msg)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn start(bench: &Bench<'_>, origin: SocketAddr, workers: usize) -> anyhow::Result<Option<Sluice>> {
+    let Some(binary) = &bench.options.sluice_binary else {
+        return Ok(None);
+    };
+    let options = SluiceOptions {
+        binary: binary.clone(),
+        origin,
+        memory: Some("256MiB".to_owned()),
+        workers,
+        core: None,
+    };
+    Sluice::start(&options).map(Some)
+}
+
+pub(super) fn crowd(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let mut row = Row::new(
+        "1,000 clients, one cold 10 MB object: origin requests",
+        Unit::Count,
+    );
+    if bench.nginx {
+        let origin = crowd_origin()?;
+        let nginx = Nginx::start(&NginxOptions::new(NginxMode::Cached, Some(origin.addr())))?;
+        let (requests, note) = ask_crowd(nginx.addr(), &origin)?;
+        row.nginx = Some(requests);
+        row = row.note(&format!("nginx {note}"));
+    }
+    let mut right = None;
+    if bench.options.sluice_binary.is_some() {
+        let origin = crowd_origin()?;
+        let sluice = start(bench, origin.addr(), 2)?.context("a binary")?;
+        let (requests, note) = ask_crowd(sluice.addr(), &origin)?;
+        row.sluice = Some(requests);
+        right = Some(note.starts_with("1000 right"));
+        row = row.note(&format!("Sluice {note}"));
+    }
+    let mut row = row.goal_most(1.0);
+    row.goal.push_str(", every body right");
+    row.met = row.met.and_then(|met| right.map(|right| met && right));
+    Ok(vec![row])
+}
+
+fn crowd_origin() -> anyhow::Result<Origin> {
+    let origin = Origin::start(OriginOptions::default())?;
+    let object = Resource::offset(CROWD_OBJECT)
+        .rate(CROWD_RATE)
+        .cache_control("max-age=3600");
+    origin.serve("/object", object);
+    Ok(origin)
+}
+
+/// Requests at the origin, and how the crowd fared.
+fn ask_crowd(server: SocketAddr, origin: &Origin) -> anyhow::Result<(f64, String)> {
+    let result = load::run(LoadPlan {
+        connections: CROWD,
+        requests: Some(CROWD as u64),
+        verify: true,
+        expect_length: Some(CROWD_OBJECT),
+        timeout_seconds: PATIENCE.as_secs_f64(),
+        sources: 8,
+        ..LoadPlan::new(server, "/object")
+    })?;
+    let note = format!(
+        "{} right, {} wrong in {:.1} s",
+        result.requests,
+        result.errors.total(),
+        result.seconds
+    );
+    Ok((origin.requests().len() as f64, note))
+}
+
+pub(super) fn workers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let origin = Origin::start(OriginOptions::default())?;
+    let mut rows = Vec::new();
+    for connections in [10, 64] {
+        let name = format!("two workers, {connections} connections: busier one's share");
+        let mut row = Row::new(&name, Unit::Factor);
+        if let Some(sluice) = start(bench, origin.addr(), 2)? {
+            let mut shares = Vec::new();
+            for _ in 0..SPREADS {
+                shares.push(spread(&sluice, connections)?);
+            }
+            shares.sort_by(f64::total_cmp);
+            row.sluice = shares.last().copied();
+            let shown: Vec<String> = shares.iter().map(|share| format!("{share:.2}")).collect();
+            row = row.note(&format!("worst of {}", shown.join(" ")));
+        }
+        rows.push(row.goal_most(0.65));
+    }
+    Ok(rows)
+}
+
+/// The busier worker's share of so many new connections.
+fn spread(sluice: &Sluice, connections: usize) -> anyhow::Result<f64> {
+    let before = worker_connections(sluice.admin())?;
+    load::run(LoadPlan {
+        connections,
+        requests: Some(connections as u64 * 20),
+        ..LoadPlan::new(sluice.addr(), "/offset/5120")
+    })?;
+    let after = worker_connections(sluice.admin())?;
+    anyhow::ensure!(before.len() == after.len(), "workers came or went");
+    let counts = after.iter().zip(&before).map(|(now, then)| now - then);
+    let total: u64 = counts.clone().sum();
+    anyhow::ensure!(total > 0, "no worker counts connections");
+    Ok(counts.max().unwrap_or(0) as f64 / total as f64)
+}

@@ -1,0 +1,315 @@
+//! Rows that compare CPU time a request: hits, uncached proxying, short connections.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::sluice::{Sluice, SluiceOptions};
+use super::table::{Row, Unit};
+use super::{Bench, median};
+use crate::client;
+use crate::load::{LoadPlan, LoadResult};
+use crate::origin::{Origin, OriginOptions};
+use crate::process::Process;
+use crate::rivals::{FloorOptions, Nginx, NginxMode, NginxOptions};
+use crate::roles::{self, RoleServer};
+
+const SMALL: u64 = 5 << 10;
+const LARGE: u64 = 1 << 20;
+
+/// Load before the first run that counts.
+const WARM_UP_SECONDS: f64 = 0.5;
+
+/// Source addresses of short connections, so that ports last.
+const SOURCES: u32 = 64;
+
+pub(super) fn hit_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    hits(bench, "memory hit, 5 KB, 64 connections", SMALL, 64, 0.62)
+}
+
+pub(super) fn hit_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    hits(bench, "memory hit, 1 MiB, 16 connections", LARGE, 16, 0.72)
+}
+
+pub(super) fn proxy_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    proxying(bench, "uncached proxying, 5 KB, 64 connections", SMALL, 64)
+}
+
+pub(super) fn proxy_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    proxying(bench, "uncached proxying, 1 MiB, 16 connections", LARGE, 16)
+}
+
+pub(super) fn short_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let contest = Contest {
+        name: "one connection per request, 5 KB hit",
+        body: SMALL,
+        connections: 64,
+        keepalive: false,
+    };
+    contest.of_hits(bench, 0.95)
+}
+
+fn hits(
+    bench: &Bench<'_>,
+    name: &'static str,
+    body: u64,
+    connections: usize,
+    goal: f64,
+) -> anyhow::Result<Vec<Row>> {
+    let contest = Contest {
+        name,
+        body,
+        connections,
+        keepalive: true,
+    };
+    contest.of_hits(bench, goal)
+}
+
+fn proxying(
+    bench: &Bench<'_>,
+    name: &'static str,
+    body: u64,
+    connections: usize,
+) -> anyhow::Result<Vec<Row>> {
+    let contest = Contest {
+        name,
+        body,
+        connections,
+        keepalive: true,
+    };
+    let mut options = FloorOptions::new(body);
+    options.core = Some(bench.options.load_core);
+    let origin = roles::start_floor(&options, bench.folder.path())?;
+    let mut contenders = Vec::new();
+    if bench.nginx {
+        contenders.push(nginx(bench, NginxMode::Proxy, origin.address, true)?);
+    }
+    contenders.extend(sluice(bench, origin.address, None)?);
+    let measured = contest.measure(bench, contenders)?;
+    Ok(contest.rows(&measured, 1.0))
+}
+
+/// What all contenders of a row are asked.
+struct Contest {
+    name: &'static str,
+    body: u64,
+    connections: usize,
+    keepalive: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Nginx,
+    Sluice,
+    Floor,
+}
+
+struct Contender {
+    who: Who,
+    label: &'static str,
+    server: Server,
+}
+
+enum Server {
+    Nginx(Nginx),
+    Sluice(Sluice),
+    Floor(RoleServer),
+}
+
+impl Server {
+    fn address(&self) -> SocketAddr {
+        match self {
+            Server::Nginx(nginx) => nginx.addr(),
+            Server::Sluice(sluice) => sluice.addr(),
+            Server::Floor(floor) => floor.address,
+        }
+    }
+
+    fn process(&self) -> &Process {
+        match self {
+            Server::Nginx(nginx) => nginx.process(),
+            Server::Sluice(sluice) => sluice.process(),
+            Server::Floor(floor) => &floor.process,
+        }
+    }
+}
+
+/// Medians of one contender.
+struct Measured {
+    who: Who,
+    label: &'static str,
+    cpu_us: f64,
+    rate: f64,
+}
+
+impl Contest {
+    fn of_hits(&self, bench: &Bench<'_>, goal: f64) -> anyhow::Result<Vec<Row>> {
+        let origin = Origin::start(OriginOptions::default())?;
+        let mut contenders = Vec::new();
+        if bench.nginx {
+            contenders.push(nginx(bench, NginxMode::Cached, origin.addr(), true)?);
+            contenders.push(nginx(bench, NginxMode::Cached, origin.addr(), false)?);
+        }
+        contenders.extend(sluice(bench, origin.addr(), Some("256MiB"))?);
+        let caches = contenders.len();
+        let mut floor = FloorOptions::new(self.body);
+        floor.close = !self.keepalive;
+        floor.core = Some(bench.options.server_core);
+        contenders.push(Contender {
+            who: Who::Floor,
+            label: "floor",
+            server: Server::Floor(roles::start_floor(&floor, bench.folder.path())?),
+        });
+        let measured = self.measure(bench, contenders)?;
+        let asked = origin.requests().len();
+        anyhow::ensure!(
+            asked == caches,
+            "{caches} caches asked the origin {asked} times: not all answers were hits"
+        );
+        Ok(self.rows(&measured, goal))
+    }
+
+    fn measure(
+        &self,
+        bench: &Bench<'_>,
+        contenders: Vec<Contender>,
+    ) -> anyhow::Result<Vec<Measured>> {
+        for one in &contenders {
+            self.check(one)?;
+            self.load(bench, one, WARM_UP_SECONDS)?;
+        }
+        let mut runs: Vec<Vec<(f64, f64)>> = vec![Vec::new(); contenders.len()];
+        for _ in 0..bench.options.rounds.max(1) {
+            for (one, runs) in contenders.iter().zip(&mut runs) {
+                let before = one.server.process().cpu()?;
+                let result = self.load(bench, one, bench.options.seconds_per_run)?;
+                let used = one.server.process().cpu()?.saturating_sub(before);
+                let cpu_us = micros(used) / result.requests.max(1) as f64;
+                eprintln!(
+                    "  {}: {cpu_us:.2} µs, {:.0} requests/s, {:.0}% of its core, median {:.0} µs",
+                    one.label,
+                    result.rate(),
+                    100.0 * used.as_secs_f64() / result.seconds.max(1e-9),
+                    result.latency.p50_us,
+                );
+                runs.push((cpu_us, result.rate()));
+            }
+        }
+        contenders
+            .iter()
+            .zip(runs)
+            .map(|(one, runs)| {
+                let of = |pick: fn(&(f64, f64)) -> f64| median(runs.iter().map(pick).collect());
+                Ok(Measured {
+                    who: one.who,
+                    label: one.label,
+                    cpu_us: of(|run| run.0).context("at least one run")?,
+                    rate: of(|run| run.1).context("at least one run")?,
+                })
+            })
+            .collect()
+    }
+
+    fn path(&self) -> String {
+        format!("/offset/{}", self.body)
+    }
+
+    /// One answer, every byte of it.
+    fn check(&self, one: &Contender) -> anyhow::Result<()> {
+        let reply = client::get(one.server.address(), &self.path(), &[])
+            .with_context(|| format!("asking {}", one.label))?;
+        reply
+            .verify_whole(self.body)
+            .map_err(|wrong| anyhow::anyhow!("{}: {wrong}", one.label))
+    }
+
+    fn load(&self, bench: &Bench<'_>, one: &Contender, seconds: f64) -> anyhow::Result<LoadResult> {
+        let plan = LoadPlan {
+            connections: self.connections,
+            keepalive: self.keepalive,
+            seconds: Some(seconds),
+            expect_length: Some(self.body),
+            sources: if self.keepalive { 0 } else { SOURCES },
+            core: Some(bench.options.load_core),
+            ..LoadPlan::new(one.server.address(), &self.path())
+        };
+        let result = roles::run_load(&plan, bench.folder.path())?;
+        anyhow::ensure!(
+            result.errors.total() == 0,
+            "{} under load: {:?}",
+            one.label,
+            result.errors
+        );
+        Ok(result)
+    }
+
+    /// CPU time, and throughput for information. nginx's figures are those of its configuration with less CPU time.
+    fn rows(&self, measured: &[Measured], goal: f64) -> Vec<Row> {
+        let best = |who| {
+            measured
+                .iter()
+                .filter(|one| one.who == who)
+                .min_by(|one, other| one.cpu_us.total_cmp(&other.cpu_us))
+        };
+        let (nginx, sluice, floor) = (best(Who::Nginx), best(Who::Sluice), best(Who::Floor));
+        let mut cpu = Row::new(&format!("{}: CPU", self.name), Unit::CpuPerRequest);
+        let mut rate = Row::new(&format!("{}: rate", self.name), Unit::RequestsPerSecond);
+        for (row, figure) in [
+            (&mut cpu, (|one| one.cpu_us) as fn(&Measured) -> f64),
+            (&mut rate, |one| one.rate),
+        ] {
+            row.nginx = nginx.map(figure);
+            row.sluice = sluice.map(figure);
+            row.floor = floor.map(figure);
+        }
+        let label = nginx.map_or("", |nginx| nginx.label);
+        vec![cpu.goal_ratio(goal).note(label), rate]
+    }
+}
+
+fn nginx(
+    bench: &Bench<'_>,
+    mode: NginxMode,
+    origin: SocketAddr,
+    sendfile: bool,
+) -> anyhow::Result<Contender> {
+    let mut options = NginxOptions::new(mode, Some(origin));
+    options.sendfile = sendfile;
+    options.core = Some(bench.options.server_core);
+    Ok(Contender {
+        who: Who::Nginx,
+        label: if sendfile {
+            "nginx, sendfile on"
+        } else {
+            "nginx, sendfile off"
+        },
+        server: Server::Nginx(Nginx::start(&options)?),
+    })
+}
+
+fn sluice(
+    bench: &Bench<'_>,
+    origin: SocketAddr,
+    memory: Option<&str>,
+) -> anyhow::Result<Option<Contender>> {
+    let Some(binary) = &bench.options.sluice_binary else {
+        return Ok(None);
+    };
+    let sluice = Sluice::start(&SluiceOptions {
+        binary: binary.clone(),
+        origin,
+        memory: memory.map(str::to_owned),
+        workers: 1,
+        core: Some(bench.options.server_core),
+    })?;
+    Ok(Some(Contender {
+        who: Who::Sluice,
+        label: "Sluice",
+        server: Server::Sluice(sluice),
+    }))
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1000.0
+}

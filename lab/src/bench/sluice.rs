@@ -1,0 +1,134 @@
+//! Sluice as a process: its configuration for a bench, its start, and what its admin address tells.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::client;
+use crate::process::{Launch, Process, free_port};
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How Sluice is started.
+#[derive(Debug, Clone)]
+pub struct SluiceOptions {
+    /// The program.
+    pub binary: PathBuf,
+    /// The origin.
+    pub origin: SocketAddr,
+    /// Size of the memory tier, as in the configuration; without, nothing is cached.
+    pub memory: Option<String>,
+    /// Worker threads.
+    pub workers: usize,
+    /// The core to run on.
+    pub core: Option<usize>,
+}
+
+/// A running Sluice. Dropping it ends it.
+#[derive(Debug)]
+pub struct Sluice {
+    process: Process,
+    address: SocketAddr,
+    admin: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Sluice {
+    /// Writes a configuration for free ports and starts `sluice serve` with it.
+    pub fn start(options: &SluiceOptions) -> anyhow::Result<Sluice> {
+        let folder = tempfile::Builder::new().prefix("lab-sluice-").tempdir()?;
+        let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let (address, admin) = (local(free_port()?), local(free_port()?));
+        let file = folder.path().join("sluice.toml");
+        std::fs::write(&file, configuration(options, address, admin))?;
+        let mut process = launch(&options.binary, &file, folder.path())
+            .core(options.core)
+            .start()?;
+        process.wait_listening(address, START_TIMEOUT)?;
+        Ok(Sluice {
+            process,
+            address,
+            admin,
+            _folder: folder,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its admin address.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Its process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+fn launch(binary: &Path, file: &Path, folder: &Path) -> Launch {
+    let file = file.display().to_string();
+    Launch::new("sluice", binary, folder).args(["serve", "-c", &file])
+}
+
+fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr) -> String {
+    let mut text = format!(
+        "[server]\nworkers = {}\n\n[limits]\nkeepalive_timeout = \"3600s\"\n\n\
+         [[listener]]\naddress = \"{address}\"\n\n[admin]\naddress = \"{admin}\"\n\n\
+         [upstream.origin]\nservers = [\"http://{}\"]\nkeepalive = 256\nkeepalive_requests = 1000000000\n\
+         keepalive_timeout = \"3600s\"\n\n",
+        options.workers, options.origin
+    );
+    if let Some(memory) = &options.memory {
+        text.push_str(&format!(
+            "[cache.main]\nmemory = \"{memory}\"\nfill = \"whole\"\n\n"
+        ));
+    }
+    text.push_str("[[site]]\n[[site.route]]\nproxy = \"origin\"\n");
+    if options.memory.is_some() {
+        text.push_str("cache = \"main\"\n");
+    }
+    text
+}
+
+/// How many connections each worker has accepted, from `/status`.
+pub fn worker_connections(admin: SocketAddr) -> anyhow::Result<Vec<u64>> {
+    let reply = client::get(admin, "/status", &[]).context("asking for the status")?;
+    anyhow::ensure!(reply.status == 200, "/status answers {}", reply.status);
+    let status: Value = serde_json::from_slice(&reply.body).context("the status is JSON")?;
+    read_workers(&status)
+}
+
+fn read_workers(status: &Value) -> anyhow::Result<Vec<u64>> {
+    let workers = status["workers"].as_array().context("status: workers")?;
+    workers
+        .iter()
+        .map(|worker| {
+            let count = &worker["connections_accepted"];
+            count
+                .as_u64()
+                .context("status: workers[].connections_accepted")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_read_from_the_status() {
+        let status = serde_json::json!({
+            "workers": [{"connections_accepted": 3}, {"connections_accepted": 5}]
+        });
+        assert_eq!(read_workers(&status).expect("numbers"), [3, 5]);
+        assert!(read_workers(&serde_json::json!({})).is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! Rows of the bench's table and how they are printed.
+
+use serde::Serialize;
+
+/// What a row's figures are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Microseconds of CPU time a request.
+    CpuPerRequest,
+    /// Requests a second.
+    RequestsPerSecond,
+    /// Bytes of resident memory.
+    Bytes,
+    /// Resident memory in MB (10^6 bytes).
+    Megabytes,
+    /// Seconds.
+    Seconds,
+    /// A share or factor.
+    Factor,
+    /// A number of something.
+    Count,
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Unit::CpuPerRequest => format!("{value:.2} µs"),
+            Unit::RequestsPerSecond => format!("{value:.0} /s"),
+            Unit::Bytes => format!("{value:.0} B"),
+            Unit::Megabytes => format!("{value:.1} MB"),
+            Unit::Seconds => format!("{value:.3} s"),
+            Unit::Factor => format!("{value:.3}"),
+            Unit::Count => format!("{value:.0}"),
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// What the figures are.
+    pub unit: Option<Unit>,
+    /// nginx's figure, its faster configuration's.
+    pub nginx: Option<f64>,
+    /// Sluice's figure.
+    pub sluice: Option<f64>,
+    /// The floor's figure.
+    pub floor: Option<f64>,
+    /// What is to be reached, in words.
+    pub goal: String,
+    /// Whether it is; `None` where there is no goal or no figure.
+    pub met: Option<bool>,
+    /// What else is worth knowing.
+    pub note: String,
+}
+
+impl Row {
+    /// A row without figures.
+    pub(super) fn new(name: &str, unit: Unit) -> Row {
+        Row {
+            name: name.to_owned(),
+            unit: Some(unit),
+            nginx: None,
+            sluice: None,
+            floor: None,
+            goal: String::new(),
+            met: None,
+            note: String::new(),
+        }
+    }
+
+    /// A row that could not be measured.
+    pub(super) fn failed(name: &str, error: &anyhow::Error) -> Row {
+        Row {
+            unit: None,
+            met: Some(false),
+            note: format!("{error:#}").replace('\n', " "),
+            ..Row::new(name, Unit::Count)
+        }
+    }
+
+    /// The goal that Sluice's figure is at most `most` times nginx's.
+    pub(super) fn goal_ratio(mut self, most: f64) -> Row {
+        self.goal = format!("ratio ≤ {most}");
+        self.met = self.ratio().map(|ratio| ratio <= most);
+        self
+    }
+
+    /// The goal that Sluice's figure is at most `most`.
+    pub(super) fn goal_most(mut self, most: f64) -> Row {
+        let shown = self.unit.map_or_else(String::new, |unit| unit.show(most));
+        self.goal = format!("≤ {shown}");
+        self.met = self.sluice.map(|figure| figure <= most);
+        self
+    }
+
+    /// A remark, after those before.
+    pub(super) fn note(mut self, note: &str) -> Row {
+        if !self.note.is_empty() && !note.is_empty() {
+            self.note.push_str("; ");
+        }
+        self.note.push_str(note);
+        self
+    }
+
+    /// Sluice's figure over nginx's.
+    pub fn ratio(&self) -> Option<f64> {
+        self.over(self.nginx)
+    }
+
+    /// Sluice's figure over the floor's.
+    pub fn floor_ratio(&self) -> Option<f64> {
+        self.over(self.floor)
+    }
+
+    fn over(&self, other: Option<f64>) -> Option<f64> {
+        match (self.sluice, other) {
+            (Some(ours), Some(theirs)) if theirs > 0.0 => Some(ours / theirs),
+            _ => None,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let show = |value: Option<f64>| match (value, self.unit) {
+            (Some(value), Some(unit)) => unit.show(value),
+            _ => "-".to_owned(),
+        };
+        let factor =
+            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        let met = match self.met {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "",
+        };
+        vec![
+            self.name.clone(),
+            show(self.nginx),
+            show(self.sluice),
+            factor(self.ratio()),
+            show(self.floor),
+            factor(self.floor_ratio()),
+            self.goal.clone(),
+            met.to_owned(),
+            self.note.clone(),
+        ]
+    }
+}
+
+const TITLES: [&str; 9] = [
+    "", "nginx", "Sluice", "ratio", "floor", "to floor", "goal", "met", "",
+];
+
+/// The table as Markdown, columns aligned.
+pub fn render(rows: &[Row]) -> String {
+    let mut lines = vec![TITLES.map(str::to_owned).to_vec()];
+    lines.extend(rows.iter().map(Row::cells));
+    let width = |column: usize| {
+        let cells = lines.iter().map(|line| line[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
+    let mut table = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        for (cell, width) in line.iter().zip(&widths) {
+            table.push_str(&format!("| {cell:width$} "));
+        }
+        table.push_str("|\n");
+        if number == 0 {
+            for width in &widths {
+                table.push_str(&format!("|{}", "-".repeat(width + 2)));
+            }
+            table.push_str("|\n");
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_compare_what_they_say() {
+        let mut row = Row::new("hit", Unit::CpuPerRequest);
+        (row.nginx, row.sluice, row.floor) = (Some(10.0), Some(6.0), Some(5.0));
+        assert_eq!(row.clone().goal_ratio(0.62).met, Some(true));
+        assert_eq!(row.clone().goal_ratio(0.59).met, Some(false));
+        assert_eq!(row.clone().goal_most(5.9).met, Some(false));
+        assert_eq!(row.floor_ratio(), Some(1.2));
+        row.nginx = None;
+        assert_eq!(row.goal_ratio(0.62).met, None);
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let mut row = Row::new("hit", Unit::CpuPerRequest);
+        (row.nginx, row.sluice) = (Some(10.0), Some(6.0));
+        let table = render(&[
+            row.goal_ratio(0.62),
+            Row::failed("x", &anyhow::anyhow!("a\nb")),
+        ]);
+        let widths: Vec<usize> = table.lines().map(|line| line.chars().count()).collect();
+        assert_eq!(widths.len(), 4);
+        assert!(widths.iter().all(|width| *width == widths[0]), "{table}");
+        assert!(table.contains("| 6.00 µs | 0.60 "), "{table}");
+    }
+}

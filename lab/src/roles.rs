@@ -1,0 +1,192 @@
+//! Roles that a program of ours plays as a separate process, pinned to its own core: load generator, floor, origin.
+//!
+//! A program that wants to start them calls [`entry`] first thing in its `main`; it is then its own helper program.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::load::{self, LoadPlan, LoadResult};
+use crate::origin::{Origin, OriginOptions, Resource};
+use crate::process::{Launch, Process, pin_to_core};
+use crate::rivals::{Floor, FloorOptions};
+
+const LOAD: &str = "__lab-load";
+const FLOOR: &str = "__lab-floor";
+const ORIGIN: &str = "__lab-origin";
+
+/// Longest options that fit into one argument on Linux, with room to spare.
+const OPTIONS_MAX: usize = 120_000;
+
+/// How long a role is waited for until it says where it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What an origin in a process of its own serves: offset bodies at `/offset/<bytes>`, all in the same manner.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OriginPlan {
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Bytes a second and connection.
+    pub rate: Option<u64>,
+    /// Milliseconds before each head.
+    pub delay_ms: u64,
+    /// Further fields of each answer.
+    pub headers: Vec<(String, String)>,
+    /// The core to run on.
+    pub core: Option<usize>,
+}
+
+impl Default for OriginPlan {
+    fn default() -> Self {
+        OriginPlan {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            rate: None,
+            delay_ms: 0,
+            headers: vec![("Cache-Control".to_owned(), "max-age=3600".to_owned())],
+            core: None,
+        }
+    }
+}
+
+/// A server role in a process of its own. Dropping it ends it.
+#[derive(Debug)]
+pub struct RoleServer {
+    /// Its process.
+    pub process: Process,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// What a server role prints.
+#[derive(Serialize, Deserialize)]
+struct Listening {
+    address: SocketAddr,
+}
+
+/// Plays a role if `args` (the program's own name first) ask for one: reads its options from JSON in `args[2]`, prints
+/// JSON, and says with which code the program ends. Server roles end when their standard input does.
+pub fn entry(args: &[OsString]) -> Option<ExitCode> {
+    let role = args.get(1)?.to_str()?;
+    let options = args.get(2).and_then(|options| options.to_str());
+    let played = match role {
+        LOAD => play_load(options),
+        FLOOR => play_floor(options),
+        ORIGIN => play_origin(options),
+        _ => return None,
+    };
+    match played {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("{error:#}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn play_load(options: Option<&str>) -> anyhow::Result<()> {
+    let plan: LoadPlan = parse(options)?;
+    print(&load::run(plan)?)
+}
+
+fn play_floor(options: Option<&str>) -> anyhow::Result<()> {
+    let floor = Floor::start(parse(options)?)?;
+    serve_until_left(floor.addr())
+}
+
+fn play_origin(options: Option<&str>) -> anyhow::Result<()> {
+    let plan: OriginPlan = parse(options)?;
+    if let Some(core) = plan.core {
+        pin_to_core(core)?;
+    }
+    let origin = Origin::start(OriginOptions {
+        address: plan.address,
+        ..OriginOptions::default()
+    })?;
+    origin.serve_rest(Resource::dynamic(move |seen| {
+        let length = seen.path().strip_prefix("/offset/").map(str::parse);
+        let Some(Ok(length)) = length else {
+            return Resource::status(404);
+        };
+        let mut resource =
+            Resource::offset(length).delay_head(Duration::from_millis(plan.delay_ms));
+        for (name, value) in &plan.headers {
+            resource = resource.header(name, value);
+        }
+        match plan.rate {
+            Some(rate) => resource.rate(rate),
+            None => resource,
+        }
+    }));
+    serve_until_left(origin.addr())
+}
+
+fn parse<T: DeserializeOwned>(options: Option<&str>) -> anyhow::Result<T> {
+    let options = options.context("a role needs its options")?;
+    serde_json::from_str(options).context("a role's options")
+}
+
+fn print(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, value)?;
+    writeln!(out)?;
+    Ok(out.flush()?)
+}
+
+fn serve_until_left(address: SocketAddr) -> anyhow::Result<()> {
+    print(&Listening { address })?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// Makes a load from a process of its own and waits for its result. Output files go to `folder`.
+pub fn run_load(plan: &LoadPlan, folder: &Path) -> anyhow::Result<LoadResult> {
+    let mut process = start(LOAD, plan, plan.core, folder)?;
+    let longest = plan.seconds.unwrap_or(600.0) + 4.0 * plan.timeout_seconds;
+    let line = process.wait_line("{", Duration::from_secs_f64(longest))?;
+    serde_json::from_str(&line).context("the load generator's result")
+}
+
+/// Starts a floor in a process of its own.
+pub fn start_floor(options: &FloorOptions, folder: &Path) -> anyhow::Result<RoleServer> {
+    listening(start(FLOOR, options, options.core, folder)?)
+}
+
+/// Starts an origin in a process of its own.
+pub fn start_origin(plan: &OriginPlan, folder: &Path) -> anyhow::Result<RoleServer> {
+    listening(start(ORIGIN, plan, plan.core, folder)?)
+}
+
+fn listening(mut process: Process) -> anyhow::Result<RoleServer> {
+    let line = process.wait_line("{", START_TIMEOUT)?;
+    let Listening { address } = serde_json::from_str(&line)?;
+    Ok(RoleServer { process, address })
+}
+
+fn start(
+    role: &str,
+    options: &impl Serialize,
+    core: Option<usize>,
+    folder: &Path,
+) -> anyhow::Result<Process> {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let options = serde_json::to_string(options)?;
+    anyhow::ensure!(
+        options.len() <= OPTIONS_MAX,
+        "{} bytes of options are too many for one argument",
+        options.len()
+    );
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{}-{number}", role.trim_start_matches('_'));
+    Launch::new(&name, std::env::current_exe()?, folder)
+        .args([role, &options])
+        .core(core)
+        .start()
+}

@@ -1,0 +1,105 @@
+//! Which steps `test` and `lint` consist of.
+
+use anyhow::{Result, bail};
+
+use crate::steps::{Step, Totals, run};
+use crate::{deny, tools};
+
+/// `cargo xtask test`: the last line printed is the sum over all runs of tests.
+pub fn test(quick: bool, only: Option<&str>) -> Result<()> {
+    let steps = match (quick, only) {
+        (true, _) => quick_steps(),
+        (false, Some(name)) => one_of(all_steps(), name)?,
+        (false, None) => all_steps(),
+    };
+    let mut totals = Totals::default();
+    let done = run(&steps, &mut totals);
+    if let Err(error) = done {
+        bail!("{error:#}\n{totals}");
+    }
+    println!("{totals}");
+    Ok(())
+}
+
+/// `cargo xtask lint`.
+pub fn lint() -> Result<()> {
+    run(
+        &[format(), clippy(), architecture(), dependencies()],
+        &mut Totals::default(),
+    )
+}
+
+fn all_steps() -> Vec<Step> {
+    vec![
+        Step::action("tools", tools::ensure),
+        format(),
+        clippy(),
+        // First alone, for an early answer; it is counted with the rest.
+        architecture().uncounted(),
+        dependencies(),
+        tests(),
+        Step::cargo("doc-tests", "test --workspace --doc"),
+        Step::cargo("fuzz", "test --manifest-path fuzz/Cargo.toml").tests(),
+    ]
+}
+
+fn quick_steps() -> Vec<Step> {
+    vec![
+        format(),
+        clippy(),
+        architecture(),
+        Step::cargo("tests", "test --workspace --lib --bins --no-fail-fast").tests(),
+    ]
+}
+
+fn format() -> Step {
+    Step::cargo("format", "fmt --all --check")
+}
+
+fn clippy() -> Step {
+    Step::cargo(
+        "clippy",
+        "clippy --workspace --all-targets -- --deny warnings",
+    )
+}
+
+fn architecture() -> Step {
+    Step::cargo("architecture", "test --workspace --test architecture").tests()
+}
+
+fn dependencies() -> Step {
+    Step::action("dependencies", deny::check)
+}
+
+/// cargo-nextest where it is installed: it runs the tests of all binaries at once, each in its own process.
+fn tests() -> Step {
+    if tools::succeeds("cargo", &["nextest", "--version"]) {
+        Step::cargo("tests", "nextest run --workspace --no-fail-fast").tests()
+    } else {
+        Step::cargo(
+            "tests",
+            "test --workspace --lib --bins --tests --no-fail-fast",
+        )
+        .tests()
+    }
+}
+
+fn one_of(steps: Vec<Step>, name: &str) -> Result<Vec<Step>> {
+    let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+    let chosen: Vec<_> = steps.into_iter().filter(|step| step.name == name).collect();
+    if chosen.is_empty() {
+        bail!("no step `{name}`: there are {}", names.join(", "));
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_can_be_run_alone() {
+        assert_eq!(one_of(all_steps(), "clippy").map(|s| s.len()).ok(), Some(1));
+        assert!(one_of(all_steps(), "nonsense").is_err());
+    }
+}

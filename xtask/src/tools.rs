@@ -1,0 +1,122 @@
+//! The programs that tests drive Sluice with: found, installed where that is ours to do, or asked for.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// A program and the Debian package that brings it.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("nginx", "nginx-light"),
+    ("curl", "curl"),
+    ("wget", "wget"),
+    ("ffmpeg", "ffmpeg"),
+    ("chromium", "chromium"),
+];
+
+/// Sees to it that every program is there. Root on a Debian machine installs what is missing; elsewhere
+/// it is a failure in CI, and a notice with the command to type otherwise.
+pub fn ensure() -> Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if rustix::process::geteuid().is_root() && find("apt-get").is_some() {
+        return install(&missing);
+    }
+    let advice = format!(
+        "missing, so that tests with them cannot run: apt-get install --no-install-recommends {}",
+        missing.join(" ")
+    );
+    if in_ci() {
+        bail!(advice);
+    }
+    println!("{advice}");
+    Ok(())
+}
+
+/// Whether this is CI, where nothing may be left out.
+pub fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+/// Whether a command can be run and reports success. Its output is not shown.
+pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Runs a command, with its output shown, and fails where it does.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+fn missing() -> Vec<&'static str> {
+    PROGRAMS
+        .iter()
+        .filter(|(program, _)| find(program).is_none())
+        .map(|(_, package)| *package)
+        .collect()
+}
+
+/// A program in PATH, or where servers live, which is not in everyone's.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    println!("installing {}", packages.join(" "));
+    run(apt_get().args(["--quiet", "update"]))?;
+    run(apt_get()
+        .args(["--quiet", "--yes", "--no-install-recommends", "install"])
+        .args(packages))?;
+    let left = missing();
+    if !left.is_empty() {
+        bail!(
+            "installed, but its program is not found: {}",
+            left.join(" ")
+        );
+    }
+    Ok(())
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    // Packaged servers must not start by themselves: tests start their own, on free ports.
+    command.env("RUNLEVEL", "1");
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_by_name() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program-here").is_none());
+    }
+
+    #[test]
+    fn a_command_that_fails_is_an_error() {
+        assert!(run(&mut Command::new("true")).is_ok());
+        assert!(run(&mut Command::new("false")).is_err());
+        assert!(succeeds("true", &[]) && !succeeds("no-such-program-here", &[]));
+    }
+}
