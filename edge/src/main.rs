@@ -8,6 +8,10 @@ use clap::Parser;
 
 use commands::{Cli, Command};
 
+/// Small in idle memory and quick at what workers do: see `docs/decisions/0006`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => commands::serve::run(&args),

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::tools::{run, succeeds};
+use crate::tools::{run, succeeds, target_folder};
 
 /// The one version that is installed where there is none.
 const VERSION: &str = "0.20.2";
@@ -50,11 +50,8 @@ fn own_program() -> Result<PathBuf> {
     Ok(own_root()?.join("bin/cargo-deny"))
 }
 
-/// `tools` in the target folder, beside the profile's folder that this program runs from.
 fn own_root() -> Result<PathBuf> {
-    let this = std::env::current_exe().context("where this program lies")?;
-    let target = this.ancestors().nth(2).unwrap_or(Path::new("target"));
-    Ok(target.join("tools"))
+    Ok(target_folder()?.join("tools"))
 }
 
 fn fetch_advisories(program: &Path) -> bool {

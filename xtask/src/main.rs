@@ -1,5 +1,6 @@
 //! The task runner: `cargo xtask test`, `lint` and `bench`.
 
+mod bench;
 mod deny;
 mod steps;
 mod tasks;
@@ -24,12 +25,20 @@ enum Task {
     },
     /// Formatting, clippy, dependencies, architecture.
     Lint,
+    /// CPU per request, memory and origin traffic of Sluice and nginx, side by side.
+    Bench(bench::BenchArguments),
 }
 
 fn main() -> ExitCode {
+    // The bench starts this program again as its load generator and its origins.
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(played) = sluice_lab::roles::entry(&arguments) {
+        return played;
+    }
     let done = match Task::parse() {
         Task::Test { quick, only } => tasks::test(quick, only.as_deref()),
         Task::Lint => tasks::lint(),
+        Task::Bench(arguments) => bench::bench(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::tools::target_folder;
+
 /// One thing to do, known by its name.
 pub struct Step {
     pub name: &'static str,
@@ -154,6 +156,8 @@ fn cargo(arguments: &[String]) -> Result<(bool, Totals)> {
     let (output, input) = std::io::pipe().context("a pipe")?;
     let mut command = Command::new("cargo");
     command.args(arguments).stdout(input.try_clone()?);
+    // One folder for all workspaces (fuzz/ is one of its own), so that they share what is built.
+    command.env("CARGO_TARGET_DIR", target_folder()?);
     // nextest reports on standard error; elsewhere cargo shows its progress there.
     if arguments.first().is_some_and(|first| first == "nextest") {
         command.stderr(input);

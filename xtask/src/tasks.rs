@@ -39,6 +39,13 @@ fn all_steps() -> Vec<Step> {
         dependencies(),
         tests(),
         Step::cargo("doc-tests", "test --workspace --doc"),
+        // The store's locks under every schedule that shuttle thinks of.
+        Step::cargo(
+            "schedules",
+            "test --package sluice --lib --features shuttle explored",
+        )
+        .tests(),
+        Step::cargo("fuzz-format", "fmt --manifest-path fuzz/Cargo.toml --check"),
         Step::cargo("fuzz", "test --manifest-path fuzz/Cargo.toml").tests(),
     ]
 }

@@ -62,6 +62,16 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Cargo's target folder: that of the profile, which this program runs from, lies in it.
+pub fn target_folder() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("where this program lies")?;
+    let folder = this
+        .ancestors()
+        .nth(2)
+        .context("a program in a target folder")?;
+    Ok(folder.to_owned())
+}
+
 fn missing() -> Vec<&'static str> {
     PROGRAMS
         .iter()

@@ -65,3 +65,6 @@ impl Default for Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

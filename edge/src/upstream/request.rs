@@ -44,11 +44,12 @@ pub(super) fn build(
     refuse_loops(&head.fields)?;
     let text = Text::new(source);
     headers.insert(header::HOST, host(source, &text));
-    copy_fields(head, &text, &mut headers)?;
+    let length = upload.length();
+    copy_fields(head, &text, length.is_none(), &mut headers)?;
     headers.append(header::VIA, via(head.version));
     announce_client(source.peer, &text, &mut headers);
     ask_for(head, &mut headers);
-    frame(&head.method, &upload, &mut headers);
+    frame(&head.method, length, &mut headers);
     let mut request = http::Request::new(upload);
     *request.method_mut() = method(&head.method)?;
     *request.uri_mut() = text.uri()?;
@@ -181,10 +182,19 @@ fn host(source: &Source<'_>, text: &Text) -> HeaderValue {
         .unwrap_or_else(|| source.fallback_host.clone())
 }
 
-fn copy_fields(head: &Head, text: &Text, headers: &mut HeaderMap) -> Result<(), Fault> {
+/// Copies what goes on; Trailer only where the content will be chunked and can have some.
+fn copy_fields(
+    head: &Head,
+    text: &Text,
+    trailers: bool,
+    headers: &mut HeaderMap,
+) -> Result<(), Fault> {
     let ending = Ending::of(&head.fields);
     for (name, value) in head.fields.iter() {
         if ending.covers(name) || hop::is_any(REPLACED, name) || hop::is_forwarding(name) {
+            continue;
+        }
+        if !trailers && name.eq_ignore_ascii_case(b"trailer") {
             continue;
         }
         let (Ok(name), Some(value)) = (
@@ -253,22 +263,18 @@ fn ask_for(head: &Head, headers: &mut HeaderMap) {
 
 /// Declares the content where hyper would not: a length of 0 for methods that are expected to have
 /// content (RFC 9110 8.6), chunked for content of unknown length whatever the method. Everything
-/// else hyper sees from the body. Trailer is only of use with chunked.
-fn frame(method: &Method, upload: &Upload, headers: &mut HeaderMap) {
-    match upload.length() {
+/// else hyper sees from the body.
+fn frame(method: &Method, length: Option<u64>, headers: &mut HeaderMap) {
+    match length {
         Some(0) if matches!(method, Method::Post | Method::Put | Method::Patch) => {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         Some(_) => {}
         None => {
-            headers.insert(
-                header::TRANSFER_ENCODING,
-                HeaderValue::from_static("chunked"),
-            );
-            return;
+            let chunked = HeaderValue::from_static("chunked");
+            headers.insert(header::TRANSFER_ENCODING, chunked);
         }
     }
-    headers.remove(header::TRAILER);
 }
 
 fn method(method: &Method) -> Result<http::Method, Fault> {

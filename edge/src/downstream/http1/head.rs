@@ -107,7 +107,7 @@ fn refusal_of(error: httparse::Error, text: &[u8], line: Option<usize>) -> Refus
     match error {
         httparse::Error::TooManyHeaders => Refusal::with(431, "too-many-headers"),
         httparse::Error::Version => match line.map(|end| &text[..end]) {
-            Some(line) if ends_in_a_version(line) => Refusal::with(505, "http-version"),
+            Some(line) if ends_in_another_version(line) => Refusal::with(505, "http-version"),
             _ => Refusal::bad("bad-request-line"),
         },
         httparse::Error::HeaderName => Refusal::bad("bad-field-name"),
@@ -117,12 +117,14 @@ fn refusal_of(error: httparse::Error, text: &[u8], line: Option<usize>) -> Refus
     }
 }
 
-/// Whether a request line ends in ` HTTP/n.n`.
-fn ends_in_a_version(line: &[u8]) -> bool {
+/// Whether a request line ends in ` HTTP/n.n`, but neither 1.0 nor 1.1.
+fn ends_in_another_version(line: &[u8]) -> bool {
     matches!(
         line.last_chunk::<9>(),
         Some([b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
-            if major.is_ascii_digit() && minor.is_ascii_digit()
+            if major.is_ascii_digit()
+                && minor.is_ascii_digit()
+                && !matches!((major, minor), (b'1', b'0' | b'1'))
     )
 }
 

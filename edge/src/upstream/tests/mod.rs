@@ -1,1 +1,277 @@
-//! x
+//! Exchanges over real sockets with origins written by hand, and what they are written with.
+
+mod bodies;
+mod heads;
+mod limits;
+mod requests;
+mod reuse;
+mod upgrade;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::handler::{Body, BodyStream, Cause, Fault, Frame, Head, Peer};
+use crate::http::Scheme;
+
+/// Runs on a worker's kind of runtime; a test that hangs fails.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+        .expect("a runtime");
+    let limit = Duration::from_secs(30);
+    runtime
+        .block_on(async { tokio::time::timeout(limit, future).await })
+        .expect("the test hangs")
+}
+
+/// An origin: each connection is answered by `script` on a thread of its own; the number counts
+/// the connections from 0.
+struct Origin {
+    address: SocketAddr,
+    seen: Receiver<String>,
+}
+
+impl Origin {
+    fn new(script: impl Fn(usize, &mut Wire) + Send + Sync + 'static) -> Origin {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (tell, seen) = channel();
+        let script = Arc::new(script);
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let (script, tell) = (script.clone(), tell.clone());
+                let Ok(stream) = stream else { return };
+                std::thread::spawn(move || script(number, &mut Wire { stream, tell }));
+            }
+        });
+        Origin { address, seen }
+    }
+
+    /// Answers every request with the same bytes, on one connection after another.
+    fn always(answer: &'static [u8]) -> Origin {
+        Origin::new(move |_, wire| while wire.request().is_some() && wire.send(answer) {})
+    }
+
+    /// Answers the first request with these bytes and closes.
+    fn once(answer: impl Into<Vec<u8>>) -> Origin {
+        let answer = answer.into();
+        Origin::new(move |_, wire| {
+            if wire.request().is_some() {
+                wire.send(&answer);
+            }
+        })
+    }
+
+    /// The next request head that any connection read.
+    fn next_request(&self) -> String {
+        self.seen
+            .recv_timeout(Duration::from_secs(20))
+            .expect("a request")
+    }
+
+    fn server(&self) -> Server {
+        server(self.address)
+    }
+
+    fn upstream(&self) -> Testing {
+        Testing::new(Options::new(vec![self.server()]))
+    }
+}
+
+fn server(address: SocketAddr) -> Server {
+    Server {
+        host: address.ip().to_string(),
+        port: address.port(),
+        weight: 1,
+        backup: false,
+    }
+}
+
+/// A port on which nobody listens.
+fn refusing() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address")
+}
+
+/// The origin's end of a connection.
+struct Wire {
+    stream: TcpStream,
+    tell: Sender<String>,
+}
+
+impl Wire {
+    /// Reads one head and tells the test; `None` when the edge closed. Content is left unread.
+    fn request(&mut self) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            match self.stream.read(&mut byte) {
+                Ok(1) => head.push(byte[0]),
+                _ => return None,
+            }
+        }
+        let head = String::from_utf8(head).expect("a head in ASCII");
+        // Nobody may be listening any more.
+        let _ = self.tell.send(head.clone());
+        Some(head)
+    }
+
+    fn read(&mut self, len: usize) -> Vec<u8> {
+        let mut content = vec![0; len];
+        self.stream.read_exact(&mut content).expect("content");
+        content
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    /// Waits until the edge closes.
+    fn await_close(&mut self) {
+        let mut rest = [0; 4096];
+        while self.stream.read(&mut rest).is_ok_and(|n| n > 0) {}
+    }
+
+    /// Closes so that the edge sees a reset.
+    fn reset(&mut self) {
+        let socket = socket2::SockRef::from(&self.stream);
+        socket
+            .set_linger(Some(Duration::ZERO))
+            .expect("a socket option");
+    }
+}
+
+/// An upstream with what a test wants to see of it.
+struct Testing {
+    upstream: Upstream,
+    counters: Arc<Counters>,
+    shared: Arc<Shared>,
+    clock: Clock,
+}
+
+impl Testing {
+    fn new(options: Options) -> Testing {
+        let (clock, counters) = (Clock::manual(1_000_000), Arc::new(Counters::default()));
+        let shared = Shared::new("origin", &options);
+        Testing {
+            upstream: Upstream::new(options, clock.clone(), counters.clone(), &shared),
+            counters,
+            shared,
+            clock,
+        }
+    }
+
+    fn start(&self, request: Request) -> Pending {
+        match self.upstream.handle(request) {
+            Answer::Later(pending) => pending,
+            Answer::Ready(_) => panic!("an exchange takes time"),
+        }
+    }
+
+    async fn ask(&self, request: Request) -> Result<Response, Cause> {
+        self.start(request).response.await.map_err(|f| f.cause)
+    }
+
+    /// Status and content, or why there is no whole response.
+    async fn fetch(&self, request: Request) -> Result<(u16, Vec<u8>), Cause> {
+        let mut response = self.ask(request).await?;
+        Ok((response.status, content(&mut response.body).await?))
+    }
+
+    fn idle(&self) -> usize {
+        self.upstream.0.pool.idle_connections(0)
+    }
+}
+
+async fn content(body: &mut Body) -> Result<Vec<u8>, Cause> {
+    let mut content = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame.map_err(|fault| fault.cause)? {
+            Frame::Data(bytes) => content.extend_from_slice(&bytes),
+            Frame::Trailers(_) => {}
+        }
+    }
+    Ok(content)
+}
+
+fn request(method: Method, target: &str, fields: &[(&str, &str)]) -> Request {
+    let mut head = Head::new();
+    head.method = method;
+    head.target.push_str(target);
+    head.authority.push_str("example.com");
+    for (name, value) in fields {
+        head.fields.append(name, value);
+    }
+    Request {
+        head,
+        body: Body::Empty,
+        peer: Peer {
+            address: ([192, 0, 2, 7], 4711).into(),
+            local: ([192, 0, 2, 1], 80).into(),
+            scheme: Scheme::Http,
+        },
+        interim: None,
+    }
+}
+
+fn get(target: &str) -> Request {
+    request(Method::Get, target, &[])
+}
+
+fn post(body: Body) -> Request {
+    let mut request = request(Method::Post, "/", &[]);
+    request.body = body;
+    request
+}
+
+/// Content that a test feeds frame by frame; pending while there is none.
+#[derive(Clone, Default)]
+struct Fed(Rc<RefCell<Feed>>);
+
+#[derive(Default)]
+struct Feed {
+    frames: VecDeque<Option<Result<Frame, Fault>>>,
+    polled: usize,
+    waker: Option<std::task::Waker>,
+}
+
+impl Fed {
+    fn feed(&self, frame: Option<Result<Frame, Fault>>) {
+        let mut feed = self.0.borrow_mut();
+        feed.frames.push_back(frame);
+        if let Some(waker) = feed.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn data(&self, bytes: &'static [u8]) {
+        self.feed(Some(Ok(Frame::Data(Bytes::from_static(bytes)))));
+    }
+}
+
+impl BodyStream for Fed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        let mut feed = self.0.borrow_mut();
+        feed.polled += 1;
+        feed.waker = Some(cx.waker().clone());
+        match feed.frames.pop_front() {
+            Some(frame) => Poll::Ready(frame),
+            None => Poll::Pending,
+        }
+    }
+
+    fn length(&self) -> Option<u64> {
+        None
+    }
+}
+
+const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";

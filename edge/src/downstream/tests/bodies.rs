@@ -1,0 +1,335 @@
+//! Bodies both ways: uploads, 100-continue, trailers, interim heads, truncation, upgrades.
+
+use std::cell::{Cell, RefCell};
+
+use super::*;
+use crate::handler::{Cause, Pending};
+use crate::http::Fields;
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
+
+#[test]
+fn uploads_stream_with_back_pressure_and_the_connection_goes_on() {
+    on_worker(async {
+        let bench = Bench::new(echo);
+        let mut client = bench.client();
+        let body = "0123456789".repeat(20_000);
+        client
+            .send(format!(
+                "{POST}Content-Length: {}\r\n\r\n{body}{GET}",
+                body.len()
+            ))
+            .await;
+        client.until("\r\n\r\nPOST / 0123").await;
+        client.until("GET / ").await;
+        let mut chunked = format!("{POST}Transfer-Encoding: chunked\r\n\r\n");
+        for piece in body.as_bytes().chunks(777) {
+            chunked.push_str(&format!(
+                "{:x}\r\n{}\r\n",
+                piece.len(),
+                String::from_utf8_lossy(piece)
+            ));
+        }
+        client.send(chunked + "0\r\nX-Sum: 1\r\n\r\n" + GET).await;
+        assert!(
+            client
+                .until("+X-Sum: 1\r\n")
+                .await
+                .ends_with(&(body + "+X-Sum: 1\r\n"))
+        );
+        client.until("GET / ").await;
+    });
+}
+
+#[test]
+fn an_upload_is_read_only_as_it_is_wanted() {
+    on_worker(async {
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let wait = RefCell::new(Some(wait));
+        let bench = Bench::new(move |request| {
+            let wait = wait.borrow_mut().take();
+            Answer::later(async move {
+                if let Some(wait) = wait {
+                    let _ = wait.await;
+                }
+                echo(request).wait().await
+            })
+        });
+        let mut client = bench.client_with_room(1000);
+        client
+            .send(format!("{POST}Content-Length: 100000\r\n\r\n"))
+            .await;
+        let mut sent = 0;
+        for _ in 0..1000 {
+            let mut write =
+                |cx: &mut Context<'_>| client.socket.poll_write(cx, &[IoSlice::new(b"xx")]);
+            if let Poll::Ready(Ok(n)) = poll_fn(|cx| Poll::Ready(write(cx))).await {
+                sent += n;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(
+            sent < 20_000,
+            "{sent} bytes were taken before any was wanted"
+        );
+        go.send(()).expect("the handler waits");
+        client.send("x".repeat(100_000 - sent)).await;
+        client.until(&"x".repeat(100_000)).await;
+    });
+}
+
+#[test]
+fn continue_is_said_when_the_body_is_wanted_and_only_then() {
+    on_worker(async {
+        let bench = Bench::new(|request| match request.head.path() {
+            "/refused" => ok("no;"),
+            _ => echo(request),
+        });
+        let mut client = bench.client();
+        client
+            .send(format!(
+                "{POST}Expect: 100-Continue\r\nContent-Length: 5\r\n\r\n"
+            ))
+            .await;
+        assert_eq!(
+            client.until("\r\n\r\n").await,
+            "HTTP/1.1 100 Continue\r\n\r\n"
+        );
+        client.send("hello").await;
+        client.until("POST / hello").await;
+        // Sent without waiting: no need to say it.
+        client
+            .send(format!(
+                "{POST}Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello"
+            ))
+            .await;
+        assert!(client.until("\r\n").await.starts_with("HTTP/1.1 200"));
+        client.until("POST / hello").await;
+        // The answer came first: the body is not wanted any more, and may or may not come.
+        client.send("POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
+        let answer = client.rest().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"),
+            "{answer}"
+        );
+    });
+}
+
+#[test]
+fn an_unread_body_is_skipped_if_short_and_ends_the_connection_if_long() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("x;"));
+        let mut client = bench.client();
+        client
+            .send(format!("{POST}Content-Length: 50000\r\n\r\n"))
+            .await;
+        client.until("x;").await;
+        client.send("y".repeat(50_000) + GET).await;
+        client.until("x;").await;
+        client
+            .send(format!("{POST}Content-Length: 1000000\r\n\r\n"))
+            .await;
+        let answer = client.rest().await;
+        assert!(
+            answer.contains("connection: close") && answer.ends_with("x;"),
+            "{answer}"
+        );
+    });
+}
+
+#[test]
+fn interim_heads_go_before_the_final_one_to_http_1_1_only() {
+    on_worker(async {
+        let bench = Bench::new(|mut request| {
+            let interim = request.interim();
+            let (go, wait) = tokio::sync::oneshot::channel::<()>();
+            let queue = interim.clone();
+            tokio::task::spawn_local(async move {
+                let mut fields = Fields::new();
+                fields.append("link", "</a.css>; rel=preload");
+                queue.push(103, fields);
+                tokio::task::yield_now().await;
+                let _ = go.send(());
+            });
+            Answer::Later(Pending {
+                response: Box::pin(async move {
+                    let _ = wait.await;
+                    Ok(Response::text(200, "x;"))
+                }),
+                interim: Some(interim),
+            })
+        });
+        let mut client = bench.client();
+        client.send(GET).await;
+        let early = client.until("\r\n\r\n").await;
+        assert_eq!(
+            early,
+            "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n"
+        );
+        assert!(client.until("x;").await.starts_with("HTTP/1.1 200"));
+        let mut old = bench.client();
+        old.send("GET / HTTP/1.0\r\n\r\n").await;
+        assert!(old.rest().await.starts_with("HTTP/1.1 200"));
+    });
+}
+
+#[test]
+fn trailers_go_to_who_takes_them() {
+    on_worker(async {
+        let bench = Bench::new(|_| {
+            let mut fields = Fields::new();
+            fields.append("x-sum", "9");
+            let mut response = Response::new(200);
+            response.body = frames(vec![data("abc"), Ok(Frame::Trailers(fields))]);
+            Answer::Ready(Ok(response))
+        });
+        let mut client = bench.client();
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n")
+            .await;
+        client.until("3\r\nabc\r\n0\r\nx-sum: 9\r\n\r\n").await;
+        client.send(GET).await;
+        client.until("3\r\nabc\r\n0\r\n\r\n").await;
+    });
+}
+
+#[test]
+fn a_body_that_breaks_off_looks_cut() {
+    on_worker(async {
+        let bench = Bench::new(|request| {
+            let mut response = Response::new(200);
+            response.length = (request.head.path() == "/length").then_some(10);
+            response.body = match request.head.path() {
+                "/short" | "/length" => frames(vec![data("abc")]),
+                "/long" => {
+                    response.length = Some(2);
+                    frames(vec![data("a"), data("bc")])
+                }
+                _ => frames(vec![data("abc"), Err(Cause::BodyCut.into())]),
+            };
+            Answer::Ready(Ok(response))
+        });
+        let get =
+            |path: &str, version: &str| format!("GET {path} HTTP/{version}\r\nHost: a\r\n\r\n");
+        let mut chunked = bench.client();
+        chunked.send(get("/", "1.1")).await;
+        assert!(
+            chunked.rest().await.ends_with("3\r\nabc\r\n"),
+            "no last chunk"
+        );
+        let mut short = bench.client();
+        short.send(get("/length", "1.1")).await;
+        let answer = short.rest().await;
+        assert!(answer.contains("content-length: 10") && answer.ends_with("\r\n\r\nabc"));
+        let mut long = bench.client();
+        long.send(get("/long", "1.1")).await;
+        assert!(
+            long.rest().await.ends_with("\r\n\r\na"),
+            "nothing beyond the length"
+        );
+        let mut old = bench.client();
+        old.send(get("/", "1.0")).await;
+        let reset = loop {
+            match old.read().await {
+                Ok(Some(_)) => {}
+                end => break end,
+            }
+        };
+        assert!(reset.is_err(), "an end would look whole");
+        assert_eq!(bench.counters.responses_cut.get(), 4);
+    });
+}
+
+#[test]
+fn a_fault_gets_its_status_and_names_its_cause() {
+    on_worker(async {
+        let bench = Bench::new(|request| match request.head.path() {
+            "/later" => Answer::later(async { Err(Cause::HeadTimeout.into()) }),
+            _ => Answer::Ready(Err(Cause::NoServer.into())),
+        });
+        let mut client = bench.client();
+        client.send(GET).await;
+        let answer = client.until("503 no-server\n").await;
+        assert!(
+            answer.contains("cache-status: sluice; detail=no-server\r\n"),
+            "{answer}"
+        );
+        client.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(
+            client
+                .until("504 head-timeout\n")
+                .await
+                .starts_with("HTTP/1.1 504 Gateway Timeout")
+        );
+    });
+}
+
+#[test]
+fn a_panic_is_a_500_before_the_head_and_a_cut_after_it() {
+    on_worker(async {
+        let bench = Bench::new(|request| match request.head.path() {
+            "/later" => Answer::later(async { panic!("in a future") }),
+            "/body" => {
+                let calls = Cell::new(0);
+                let mut response = Response::new(200);
+                response.body = Body::stream(Frames(move |_: &mut Context<'_>| {
+                    assert_eq!(calls.replace(1), 0, "in a body");
+                    Poll::Ready(Some(data("abc")))
+                }));
+                Answer::Ready(Ok(response))
+            }
+            _ => panic!("at once"),
+        });
+        let mut client = bench.client();
+        client.send(GET).await;
+        client.until("500 panic\n").await;
+        client.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        client.until("500 panic\n").await;
+        client.send("GET /body HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(client.rest().await.ends_with("3\r\nabc\r\n"));
+        assert_eq!(bench.counters.panics.get(), 3);
+        assert_eq!(bench.counters.requests_now.get(), 0);
+    });
+}
+
+#[test]
+fn an_upgrade_is_a_tunnel_with_half_closes() {
+    on_worker(async {
+        let bench = Bench::new(|request| {
+            let mut response = Response::new(101);
+            response.fields.append("upgrade", "echo");
+            let (near, far) = tokio::io::duplex(64);
+            response.upgrade = (request.head.path() == "/up").then(|| Box::new(near) as _);
+            tokio::task::spawn_local(async move {
+                let (mut read, mut write) = tokio::io::split(far);
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut write, b"bye").await;
+            });
+            Answer::Ready(Ok(response))
+        });
+        let ask = |path| {
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+            )
+        };
+        let mut client = bench.client();
+        client.send(ask("/up") + "early ").await;
+        let head = client.until("\r\n\r\n").await;
+        assert_eq!(
+            head.lines().next(),
+            Some("HTTP/1.1 101 Switching Protocols")
+        );
+        assert!(head.contains("upgrade: echo\r\n") && head.contains("connection: upgrade\r\n"));
+        client.until("early ").await;
+        let long = "z".repeat(5000);
+        client.send(&long).await;
+        client.until(&long).await;
+        client.socket.shutdown_write();
+        assert_eq!(client.rest().await, "bye");
+        let mut nowhere = bench.client();
+        nowhere.send(ask("/")).await;
+        nowhere.until("502 unexpected-status\n").await;
+        nowhere.send("GET /up HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        nowhere.until("502 unexpected-status\n").await;
+    });
+}

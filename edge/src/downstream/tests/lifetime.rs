@@ -1,0 +1,82 @@
+//! Drain, and the swap of what requests are served with.
+
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn a_drain_closes_the_idle_and_lets_the_busy_finish() {
+    on_worker(async {
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let wait = std::cell::RefCell::new(Some(wait));
+        let bench = Bench::new(move |request| match request.head.path() {
+            "/slow" => {
+                let wait = wait.borrow_mut().take().expect("asked once");
+                Answer::later(async move {
+                    let _ = wait.await;
+                    Ok(Response::text(200, "slow;"))
+                })
+            }
+            _ => ok("x;"),
+        });
+        let mut idle = bench.client();
+        idle.send(GET).await;
+        idle.until("x;").await;
+        let mut busy = bench.client();
+        busy.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let mut asking = bench.client();
+        tokio::task::yield_now().await;
+        asking.send(GET).await;
+        let mut drained = std::pin::pin!(bench.worker.drain(Duration::from_secs(30)));
+        let begun = poll_fn(|cx| Poll::Ready(drained.as_mut().poll(cx)));
+        assert!(begun.await.is_pending());
+        assert_eq!(idle.rest().await, "");
+        assert!(
+            asking.rest().await.contains("connection: close\r\n"),
+            "asked in time"
+        );
+        go.send(()).expect("still served");
+        let answer = busy.rest().await;
+        assert!(
+            answer.contains("connection: close\r\n") && answer.ends_with("slow;"),
+            "{answer}"
+        );
+        drop((idle, asking, busy));
+        drained.await;
+        assert_eq!(bench.worker.connections(), 0);
+    });
+}
+
+#[test]
+fn a_drain_cuts_what_is_not_done_in_time() {
+    on_worker(async {
+        let bench = Bench::new(|_| Answer::later(std::future::pending()));
+        let mut client = bench.client();
+        client.send(GET).await;
+        tokio::task::yield_now().await;
+        let worker = bench.worker.clone();
+        let drained = tokio::task::spawn_local(async move {
+            worker.drain(Duration::from_secs(30)).await;
+        });
+        tokio::task::yield_now().await;
+        bench.advance_s(31);
+        drained.await.expect("drained");
+        assert!(client.read().await.is_err(), "reset");
+        assert_eq!(bench.counters.requests_now.get(), 0);
+    });
+}
+
+#[test]
+fn the_next_request_of_a_connection_sees_a_new_handler() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("old;"));
+        let mut client = bench.client();
+        client.send(GET).await;
+        client.until("old;").await;
+        bench
+            .worker
+            .serve(serving(Options::default(), |_| ok("new;")));
+        client.send(GET).await;
+        client.until("new;").await;
+    });
+}

@@ -1,0 +1,158 @@
+//! Limits of size, time and rate.
+
+use super::*;
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
+
+#[test]
+fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("x;"));
+        let mut slow = bench.client();
+        slow.send("GET / HT").await;
+        let mut silent = bench.client();
+        let mut idle = bench.client();
+        idle.send(GET).await;
+        idle.until("x;").await;
+        tokio::task::yield_now().await;
+        bench.advance_s(11);
+        let answer = slow.rest().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"),
+            "{answer}"
+        );
+        assert_eq!(silent.rest().await, "");
+        drop(slow);
+        bench.until(|bench| bench.worker.connections() == 1).await;
+        bench.advance_s(6);
+        assert_eq!(idle.rest().await, "");
+    });
+}
+
+#[test]
+fn a_head_in_drops_is_timed_from_its_first_byte() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("x;"));
+        let mut client = bench.client();
+        for byte in "GET / HTTP".bytes() {
+            client.send([byte]).await;
+            tokio::task::yield_now().await;
+            bench.advance_s(2);
+            // A sweep has seen the time: the clock is looked at ten times a second.
+            tokio::time::sleep(super::super::deadlines::TICK).await;
+        }
+        assert!(client.rest().await.starts_with("HTTP/1.1 408 "));
+    });
+}
+
+#[test]
+fn an_upload_that_stalls_or_trickles_is_408() {
+    on_worker(async {
+        let bench = Bench::new(echo);
+        let mut stalled = bench.client();
+        stalled
+            .send(format!("{POST}Content-Length: 5\r\n\r\nhel"))
+            .await;
+        tokio::task::yield_now().await;
+        bench.advance_s(12);
+        let answer = stalled.rest().await;
+        assert!(answer.contains("408 request-body-timeout\n"), "{answer}");
+        let mut trickle = bench.client();
+        trickle
+            .send(format!("{POST}Content-Length: 500\r\n\r\n"))
+            .await;
+        let mut sent = 0;
+        while bench.worker.connections() > 0 && sent < 20 {
+            trickle.send("x").await;
+            sent += 1;
+            tokio::task::yield_now().await;
+            bench.advance_s(3);
+            tokio::time::sleep(super::super::deadlines::TICK).await;
+            if trickle.got_something() {
+                break;
+            }
+        }
+        assert!(
+            (3..=6).contains(&sent),
+            "cut after the grace of 10 s: {sent}"
+        );
+        assert!(trickle.rest().await.contains("408 request-body-timeout\n"));
+    });
+}
+
+#[test]
+fn bodies_over_the_limit_are_413_declared_or_not() {
+    on_worker(async {
+        let options = Options {
+            body: 10,
+            ..Options::default()
+        };
+        let bench = Bench::with(options, echo);
+        let mut declared = bench.client();
+        declared
+            .send(format!("{POST}Content-Length: 11\r\n\r\n"))
+            .await;
+        assert!(declared.rest().await.starts_with("HTTP/1.1 413 "));
+        let mut chunked = bench.client();
+        chunked
+            .send(format!(
+                "{POST}Transfer-Encoding: chunked\r\n\r\n6\r\nabcdef\r\n6\r\nabcdef\r\n"
+            ))
+            .await;
+        assert!(chunked.rest().await.starts_with("HTTP/1.1 413 "));
+        let mut exact = bench.client();
+        exact
+            .send(format!("{POST}Content-Length: 10\r\n\r\n0123456789"))
+            .await;
+        exact.until("POST / 0123456789").await;
+    });
+}
+
+#[test]
+fn a_reader_that_stops_is_cut() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok(vec![b'x'; 100_000]));
+        let mut client = bench.client_with_room(1000);
+        client.send(GET).await;
+        client.until("\r\n\r\n").await;
+        tokio::task::yield_now().await;
+        bench.advance_s(11);
+        bench.until(|bench| bench.worker.connections() == 0).await;
+        assert!(client.read().await.is_err(), "reset, and nothing kept");
+        assert_eq!(bench.counters.client_timeouts.get(), 1);
+        assert_eq!(bench.counters.responses_cut.get(), 1);
+    });
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_request_with_it() {
+    on_worker(async {
+        let (dropped, gone) = tokio::sync::oneshot::channel::<()>();
+        let dropped = std::cell::RefCell::new(Some(dropped));
+        let bench = Bench::new(move |_| {
+            let dropped = dropped.borrow_mut().take();
+            Answer::later(async move {
+                let _dropped = dropped;
+                std::future::pending().await
+            })
+        });
+        let mut client = bench.client();
+        client.send(GET).await;
+        tokio::task::yield_now().await;
+        drop(client);
+        assert!(gone.await.is_err(), "the future was dropped");
+        assert_eq!(bench.worker.connections(), 0);
+    });
+}
+
+impl Client {
+    /// Whether an answer has come.
+    fn got_something(&mut self) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut buf = [0; 1024];
+        if let Poll::Ready(Ok(n)) = self.socket.poll_read(&mut cx, &mut buf) {
+            self.got.extend_from_slice(&buf[..n]);
+        }
+        !self.got.is_empty()
+    }
+}

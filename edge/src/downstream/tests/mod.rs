@@ -1,0 +1,212 @@
+//! Downstream as a client sees it: a worker with a handler made for the test, and raw bytes.
+
+mod bodies;
+mod framing;
+mod lifetime;
+mod limits;
+#[path = "../../../tests/behaviour/malformed.rs"]
+mod malformed;
+mod sockets;
+
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use super::{Options, Serving, Spread, Worker, WorkerContext};
+use crate::handler::{Answer, Body, BodyStream, Fault, Frame, Handler, Peer, Request, Response};
+use crate::http::Scheme;
+use crate::sys::Clock;
+use crate::sys::net::Socket;
+use crate::telemetry::Counters;
+
+/// A handler that is a function.
+struct Answering<F>(F);
+
+impl<F: Fn(Request) -> Answer> Handler for Answering<F> {
+    fn handle(&self, request: Request) -> Answer {
+        (self.0)(request)
+    }
+}
+
+/// A worker with its clock in hand.
+struct Bench {
+    worker: Rc<Worker>,
+    clock: Clock,
+    counters: Arc<Counters>,
+}
+
+fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Serving {
+    Serving {
+        handler: Rc::new(Answering(answer)),
+        options,
+        log: None,
+    }
+}
+
+impl Bench {
+    fn new(answer: impl Fn(Request) -> Answer + 'static) -> Bench {
+        Bench::with(Options::default(), answer)
+    }
+
+    fn with(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Bench {
+        let clock = Clock::manual(784_111_777);
+        let counters = Arc::new(Counters::default());
+        let context = WorkerContext {
+            clock: clock.clone(),
+            counters: counters.clone(),
+            spread: Spread::new(1),
+            index: 0,
+        };
+        Bench {
+            worker: Worker::new(context, serving(options, answer)),
+            clock,
+            counters,
+        }
+    }
+
+    /// A client over memory.
+    fn client(&self) -> Client {
+        self.client_with_room(1 << 20)
+    }
+
+    /// A client before whom at most `room` bytes lie unread.
+    fn client_with_room(&self, room: usize) -> Client {
+        let (near, far) = Socket::pair(room);
+        let address = ([127, 0, 0, 1], 1).into();
+        let peer = Peer {
+            address,
+            local: address,
+            scheme: Scheme::Http,
+        };
+        self.worker.connect(near, peer);
+        Client {
+            socket: far,
+            got: Vec::new(),
+        }
+    }
+
+    /// Waits for what the next ticks bring.
+    async fn until(&self, reached: impl Fn(&Bench) -> bool) {
+        for _ in 0..50 {
+            if reached(self) {
+                return;
+            }
+            tokio::time::sleep(super::deadlines::TICK).await;
+        }
+        panic!("it did not come to that");
+    }
+
+    fn advance_s(&self, seconds: u64) {
+        self.clock.advance_us(seconds * 1_000_000);
+    }
+}
+
+/// The other end of a connection.
+struct Client {
+    socket: Socket,
+    got: Vec<u8>,
+}
+
+impl Client {
+    async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let mut rest = bytes.as_ref();
+        while !rest.is_empty() {
+            let sent = poll_fn(|cx| self.socket.poll_write(cx, &[IoSlice::new(rest)])).await;
+            match sent {
+                Ok(n) => rest = &rest[n..],
+                // The other end has closed; what it said first is still to be read.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads once; `None` at the end, an error after a reset.
+    async fn read(&mut self) -> std::io::Result<Option<usize>> {
+        let mut buf = [0; 4096];
+        let n = poll_fn(|cx| self.socket.poll_read(cx, &mut buf)).await?;
+        self.got.extend_from_slice(&buf[..n]);
+        Ok((n > 0).then_some(n))
+    }
+
+    /// What comes up to and with these bytes, which must come.
+    async fn until(&mut self, end: &str) -> String {
+        loop {
+            if let Some(at) = memchr::memmem::find(&self.got, end.as_bytes()) {
+                let taken: Vec<u8> = self.got.drain(..at + end.len()).collect();
+                return String::from_utf8_lossy(&taken).into_owned();
+            }
+            let more = self.read().await;
+            assert!(
+                matches!(more, Ok(Some(_))),
+                "{end:?} did not come, but {:?}",
+                String::from_utf8_lossy(&self.got)
+            );
+        }
+    }
+
+    /// Everything until the connection is closed.
+    async fn rest(&mut self) -> String {
+        while let Some(_more) = self.read().await.expect("closed without a reset") {}
+        String::from_utf8_lossy(&std::mem::take(&mut self.got)).into_owned()
+    }
+}
+
+/// A stream from a function.
+struct Frames<F>(F);
+
+impl<F> BodyStream for Frames<F>
+where
+    F: FnMut(&mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>>,
+{
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        (self.0)(cx)
+    }
+
+    fn length(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A body of these frames.
+fn frames(frames: Vec<Result<Frame, Fault>>) -> Body {
+    let mut frames = frames.into_iter();
+    Body::stream(Frames(move |_: &mut Context<'_>| {
+        Poll::Ready(frames.next())
+    }))
+}
+
+fn data(text: &'static str) -> Result<Frame, Fault> {
+    Ok(Frame::Data(Bytes::from_static(text.as_bytes())))
+}
+
+fn ok(body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(200);
+    response.body = Body::Bytes(body.into());
+    Answer::Ready(Ok(response))
+}
+
+/// Answers with method, target and body, once the body has been read.
+fn echo(mut request: Request) -> Answer {
+    Answer::later(async move {
+        let mut text = format!("{} {} ", request.head.method.as_str(), request.head.target);
+        while let Some(frame) = request.body.frame().await {
+            match frame? {
+                Frame::Data(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
+                Frame::Trailers(fields) => text.push_str(&format!("+{fields:?}")),
+            }
+        }
+        Ok(Response::text(200, text))
+    })
+}
+
+fn on_worker<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::LocalRuntime::new()
+        .expect("a runtime")
+        .block_on(test)
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";

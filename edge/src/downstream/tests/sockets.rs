@@ -1,0 +1,152 @@
+//! Over loopback: accepting, handing over, the limit of connections, and the queue at the end.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::*;
+use crate::sys::net::Listener;
+
+fn bind(address: SocketAddr) -> Listener {
+    Listener::bind(address, 128, false).expect("bind")
+}
+
+fn any() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+fn context(spread: &Arc<Spread>, index: usize) -> WorkerContext {
+    WorkerContext {
+        clock: Clock::system(),
+        counters: Arc::new(Counters::default()),
+        spread: spread.clone(),
+        index,
+    }
+}
+
+/// Asks once on a connection that stays open.
+fn ask(stream: &mut TcpStream) -> String {
+    stream.write_all(GET.as_bytes()).expect("write");
+    let mut got = Vec::new();
+    let mut buf = [0; 1024];
+    while !got.ends_with(b";") {
+        let n = stream.read(&mut buf).expect("an answer");
+        assert!(n > 0, "closed after {:?}", String::from_utf8_lossy(&got));
+        got.extend_from_slice(&buf[..n]);
+    }
+    String::from_utf8_lossy(&got).into_owned()
+}
+
+#[test]
+fn few_connections_spread_over_the_workers() {
+    let spread = Spread::new(2);
+    let (ready, address) = mpsc::channel();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let worker = |index: usize, listener: Option<Listener>| {
+        let (spread, ready, mut stopped) = (spread.clone(), ready.clone(), stopped.clone());
+        std::thread::spawn(move || {
+            on_worker(async move {
+                let name = ["zero;", "one;"][index];
+                let options = serving(Options::default(), move |_| ok(name));
+                let worker = Worker::new(context(&spread, index), options);
+                if let Some(listener) = listener {
+                    let listening = worker.clone();
+                    tokio::task::spawn_local(async move {
+                        listening.listen(listener, Scheme::Http).await;
+                    });
+                }
+                ready.send(()).expect("the test waits");
+                stopped.wait_for(|stop| *stop).await.expect("told");
+                worker.drain(Duration::from_secs(5)).await;
+            });
+        })
+    };
+    // One of the two accepts everything, as the kernel may have it.
+    let listener = bind(any());
+    let target = listener.local();
+    let threads = [worker(0, Some(listener)), worker(1, None)];
+    address.recv().expect("a worker");
+    address.recv().expect("a worker");
+    let mut streams: Vec<TcpStream> = Vec::new();
+    for (connections, busier_max) in [(10, 6), (64, 41)] {
+        while streams.len() < connections {
+            streams.push(TcpStream::connect(target).expect("connect"));
+            ask(streams.last_mut().expect("just pushed"));
+        }
+        let zero = streams
+            .iter_mut()
+            .filter_map(|s| ask(s).ends_with("zero;").then_some(()))
+            .count();
+        let busier = zero.max(connections - zero);
+        assert!(busier <= busier_max, "{busier} of {connections}");
+        assert_eq!(spread.open(), connections);
+    }
+    drop(streams);
+    stop.send(true).expect("workers wait");
+    for thread in threads {
+        thread.join().expect("a worker's end");
+    }
+    assert_eq!(spread.open(), 0);
+}
+
+#[test]
+fn the_limit_of_connections_holds_and_idle_ones_make_room() {
+    on_worker(async {
+        let spread = Spread::new(1);
+        let options = Options {
+            connections: 4,
+            ..Options::default()
+        };
+        let worker = Worker::new(context(&spread, 0), serving(options, |_| ok("x;")));
+        let listener = bind(any());
+        let target = listener.local();
+        let listening = worker.clone();
+        tokio::task::spawn_local(async move { listening.listen(listener, Scheme::Http).await });
+        tokio::task::spawn_blocking(move || {
+            let mut streams = Vec::new();
+            for _ in 0..12 {
+                let mut stream = TcpStream::connect(target).expect("connect");
+                ask(&mut stream);
+                streams.push(stream);
+            }
+        })
+        .await
+        .expect("all were answered");
+        assert!(worker.counters.connections_refused.get() >= 8);
+        worker.drain(Duration::from_secs(5)).await;
+    });
+}
+
+#[test]
+fn who_waits_in_the_queue_when_it_ends_is_served() {
+    on_worker(async {
+        let spread = Spread::new(1);
+        let worker = Worker::new(
+            context(&spread, 0),
+            serving(Options::default(), |_| ok("x;")),
+        );
+        let listener = bind(any());
+        let mut waiting: Vec<_> = (0..20)
+            .map(|_| TcpStream::connect(listener.local()).expect("connect"))
+            .collect();
+        for stream in &mut waiting {
+            stream.write_all(GET.as_bytes()).expect("write");
+        }
+        let listening = worker.clone();
+        let accepting =
+            tokio::task::spawn_local(async move { listening.listen(listener, Scheme::Http).await });
+        worker.drain(Duration::from_secs(5)).await;
+        accepting.await.expect("the listener's end");
+        for mut stream in waiting {
+            let mut answer = String::new();
+            stream
+                .read_to_string(&mut answer)
+                .expect("an answer and an end");
+            assert!(
+                answer.contains("connection: close\r\n") && answer.ends_with("x;"),
+                "{answer}"
+            );
+        }
+    });
+}

@@ -1,0 +1,268 @@
+//! Timeouts, caps, the queue, and servers that cannot be reached.
+
+use super::*;
+
+fn silent() -> Origin {
+    Origin::new(|_, wire| {
+        wire.request();
+        wire.await_close();
+    })
+}
+
+#[test]
+fn a_silent_origin_times_out() {
+    let origin = silent();
+    let mut options = Options::new(vec![origin.server()]);
+    options.read_timeout = Duration::from_millis(20);
+    let testing = Testing::new(options);
+    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::HeadTimeout));
+    assert_eq!(testing.counters.upstream_busy_now.get(), 0);
+}
+
+#[test]
+fn a_body_that_stalls_times_out() {
+    let origin = Origin::new(|_, wire| {
+        wire.request();
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        wire.await_close();
+    });
+    let mut options = Options::new(vec![origin.server()]);
+    options.read_timeout = Duration::from_millis(20);
+    let testing = Testing::new(options);
+    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::BodyTimeout));
+}
+
+#[test]
+fn a_slow_client_is_not_the_origins_delay() {
+    let origin = Origin::new(|_, wire| {
+        wire.request();
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        wire.request();
+        wire.send(b"world");
+        wire.await_close();
+    });
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.read_timeout = Duration::from_millis(600);
+        let testing = Testing::new(options);
+        let fed = Fed::default();
+        let mut response = testing
+            .ask(post(Body::stream(fed.clone())))
+            .await
+            .expect("a response");
+        assert!(matches!(response.body.frame().await, Some(Ok(_))));
+        // For longer than the timeout nobody asks for more.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        fed.data(b"\r\n\r\n");
+        fed.feed(None);
+        let rest = content(&mut response.body).await;
+        assert_eq!(rest.as_deref(), Ok(&b"world"[..]));
+    });
+}
+
+#[test]
+fn a_client_that_uploads_slowly_is_not_the_origins_delay() {
+    let origin = Origin::new(|_, wire| {
+        wire.request();
+        wire.read(b"4\r\nslow\r\n0\r\n\r\n".len());
+        wire.send(HELLO);
+    });
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.read_timeout = Duration::from_millis(500);
+        let testing = Testing::new(options);
+        let fed = Fed::default();
+        let feeding = async {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            fed.data(b"slow");
+            fed.feed(None);
+        };
+        let asked = testing.fetch(post(Body::stream(fed.clone())));
+        let (got, ()) = tokio::join!(asked, feeding);
+        assert_eq!(got, Ok((200, b"hello".to_vec())));
+    });
+}
+
+#[test]
+fn a_refused_connection_goes_on_to_the_next_server() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let options = Options::new(vec![server(refusing()), origin.server()]);
+        let testing = Testing::new(options);
+        for _ in 0..6 {
+            assert!(testing.fetch(get("/")).await.is_ok());
+        }
+        let status = testing.shared.status();
+        // Once it failed it is left alone while there is another.
+        assert_eq!((status[0].failures, status[1].requests), (1, 6));
+        assert_eq!(testing.counters.upstream_retries.get(), 1);
+        testing.clock.advance_us(6_000_000);
+        for _ in 0..2 {
+            assert!(testing.fetch(get("/")).await.is_ok());
+        }
+        assert_eq!(testing.shared.status()[0].failures, 2);
+    });
+}
+
+#[test]
+fn tries_are_limited_and_the_last_reason_is_told() {
+    run(async {
+        let mut options = Options::new((0..4).map(|_| server(refusing())).collect());
+        options.retries = 2;
+        let testing = Testing::new(options);
+        assert_eq!(testing.fetch(get("/")).await, Err(Cause::ConnectFailed));
+        assert_eq!(testing.counters.upstream_failures.get(), 3);
+        assert_eq!(testing.counters.upstream_busy_now.get(), 0);
+        let one = Testing::new(Options::new(vec![server(refusing())]));
+        for _ in 0..2 {
+            assert_eq!(one.fetch(get("/")).await, Err(Cause::ConnectFailed));
+        }
+        let none = Testing::new(Options::new(Vec::new()));
+        assert_eq!(none.fetch(get("/")).await, Err(Cause::NoServer));
+    });
+}
+
+#[test]
+fn a_name_without_address_has_its_own_reason() {
+    let unknown = Server {
+        host: "no-such-name.invalid".into(),
+        ..server(refusing())
+    };
+    let testing = Testing::new(Options::new(vec![unknown]));
+    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::Unresolved));
+}
+
+#[test]
+fn backups_are_asked_last() {
+    let (main, spare) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let mut backup = spare.server();
+        backup.backup = true;
+        let testing = Testing::new(Options::new(vec![backup.clone(), main.server()]));
+        for _ in 0..3 {
+            assert!(testing.fetch(get("/")).await.is_ok());
+        }
+        assert_eq!(testing.shared.status()[0].requests, 0);
+        let testing = Testing::new(Options::new(vec![server(refusing()), backup]));
+        assert!(testing.fetch(get("/")).await.is_ok());
+        assert_eq!(testing.shared.status()[1].requests, 1);
+    });
+}
+
+/// Polls `future` once more after everything that is ready has happened.
+async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending()))
+        .await
+}
+
+#[test]
+fn a_full_server_makes_wait_in_turn_and_the_queue_is_bounded() {
+    let (answer, answers) = channel::<()>();
+    let answers = std::sync::Mutex::new(answers);
+    let origin = Origin::new(move |_, wire| {
+        while wire.request().is_some() {
+            if answers.lock().is_ok_and(|a| a.recv().is_err()) || !wire.send(HELLO) {
+                return;
+            }
+        }
+    });
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        (options.connections, options.queue) = (1, 2);
+        let testing = Testing::new(options);
+        let start = || testing.start(get("/")).response;
+        let (mut first, mut second, mut third) = (start(), start(), start());
+        assert!(is_waiting(&mut first).await);
+        assert!(is_waiting(&mut second).await);
+        assert!(is_waiting(&mut third).await);
+        assert_eq!(testing.fetch(get("/")).await, Err(Cause::ServersBusy));
+        drop(second);
+        let mut fourth = start();
+        assert!(is_waiting(&mut fourth).await);
+        for waiting in [first, third, fourth] {
+            answer.send(()).expect("the origin listens");
+            assert_eq!(waiting.await.expect("a response").status, 200);
+        }
+        let status = testing.shared.status().remove(0);
+        assert_eq!((status.connects, status.requests), (1, 3));
+        assert_eq!((status.idle, status.busy), (1, 0));
+    });
+}
+
+#[test]
+fn a_place_that_is_given_up_goes_to_the_next_in_the_queue() {
+    let origin = Origin::new(|number, wire| {
+        wire.request();
+        match number {
+            0 => wire.await_close(),
+            _ => assert!(wire.send(HELLO)),
+        }
+    });
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.connections = 1;
+        let testing = Testing::new(options);
+        let mut first = testing.start(get("/")).response;
+        assert!(is_waiting(&mut first).await);
+        let mut granted_and_dropped = testing.start(get("/")).response;
+        assert!(is_waiting(&mut granted_and_dropped).await);
+        let mut last = testing.start(get("/")).response;
+        assert!(is_waiting(&mut last).await);
+        drop(first);
+        drop(granted_and_dropped);
+        assert_eq!(last.await.expect("a response").status, 200);
+    });
+}
+
+#[test]
+fn waiting_in_the_queue_has_an_end() {
+    let origin = silent();
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.connections = 1;
+        options.connect_timeout = Duration::from_millis(200);
+        let testing = Testing::new(options);
+        let mut first = testing.start(get("/")).response;
+        assert!(is_waiting(&mut first).await);
+        assert_eq!(testing.fetch(get("/")).await, Err(Cause::ServersBusy));
+    });
+}
+
+#[test]
+fn a_panic_in_the_clients_body_leaks_no_place() {
+    struct Panics;
+    impl BodyStream for Panics {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+            panic!("as a test");
+        }
+        fn length(&self) -> Option<u64> {
+            None
+        }
+    }
+    let origin = Origin::always(HELLO);
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.connections = 1;
+        let testing = Testing::new(options);
+        let asked = testing.start(post(Body::stream(Panics))).response;
+        let task = tokio::task::spawn_local(asked);
+        assert!(task.await.is_err_and(|e| e.is_panic()));
+        assert_eq!(testing.fetch(get("/")).await, Ok((200, b"hello".to_vec())));
+        assert_eq!(testing.counters.upstream_busy_now.get(), 0);
+    });
+}
+
+#[test]
+fn requests_are_spread_over_servers_by_weight() {
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let mut heavy = b.server();
+        heavy.weight = 3;
+        let testing = Testing::new(Options::new(vec![a.server(), heavy]));
+        for _ in 0..8 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        let status = testing.shared.status();
+        assert_eq!((status[0].requests, status[1].requests), (2, 6));
+    });
+}

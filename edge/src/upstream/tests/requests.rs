@@ -1,0 +1,134 @@
+//! What the origin is asked.
+
+use super::*;
+
+/// The head the origin got for a request.
+fn sent(testing: &Testing, origin: &Origin, request: Request) -> String {
+    run(testing.fetch(request)).expect("a response");
+    origin.next_request()
+}
+
+#[test]
+fn a_request_is_built_anew() {
+    let origin = Origin::always(HELLO);
+    let fields = [
+        ("Host", "ignored.example"),
+        ("User-Agent", "curl/8"),
+        ("Accept", "*/*"),
+        (
+            "Connection",
+            "keep-alive, X-Hop, Host, Cookie, X-Forwarded-For",
+        ),
+        ("Keep-Alive", "timeout=5"),
+        ("X-Hop", "1"),
+        ("Cookie", "a=b"),
+        ("Proxy-Connection", "keep-alive"),
+        ("Proxy-Authorization", "Basic eDp5"),
+        ("TE", "gzip"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "AAMAAABk"),
+        ("Expect", "100-continue"),
+        ("Transfer-Encoding", "chunked"),
+        ("Content-Length", "7"),
+        ("Trailer", "X"),
+        ("X-Forwarded-For", "203.0.113.66"),
+        ("X_Forwarded_Proto", "https"),
+        ("Forwarded", "for=203.0.113.66"),
+        ("X-Real-IP", "203.0.113.66"),
+        ("Via", "1.0 before"),
+    ];
+    let asked = request(Method::Get, "/a?b=c", &fields);
+    assert_eq!(
+        sent(&origin.upstream(), &origin, asked),
+        "GET /a?b=c HTTP/1.1\r\n\
+         host: example.com\r\n\
+         user-agent: curl/8\r\n\
+         accept: */*\r\n\
+         cookie: a=b\r\n\
+         via: 1.0 before\r\n\
+         via: 1.1 sluice\r\n\
+         x-forwarded-for: 192.0.2.7\r\n\
+         x-forwarded-proto: http\r\n\
+         x-forwarded-host: example.com\r\n\
+         forwarded: for=192.0.2.7;host=\"example.com\";proto=http\r\n\r\n"
+    );
+}
+
+#[test]
+fn clients_of_every_kind_are_announced() {
+    let origin = Origin::always(HELLO);
+    let testing = origin.upstream();
+    let mut asked = get("/");
+    asked.peer.address = "[2001:db8::7]:1".parse().expect("an address");
+    asked.peer.scheme = Scheme::Https;
+    asked.head.version = Version::Http10;
+    asked.head.authority.clear();
+    let head = sent(&testing, &origin, asked);
+    assert!(head.contains(&format!("\r\nhost: {}\r\n", origin.address)));
+    assert!(head.contains("\r\nx-forwarded-for: 2001:db8::7\r\n"));
+    assert!(head.contains("\r\nforwarded: for=\"[2001:db8::7]\";proto=https\r\n"));
+    assert!(head.contains("\r\nvia: 1.0 sluice\r\n"));
+    assert!(!head.contains("x-forwarded-host"));
+    let mut mapped = get("/");
+    mapped.peer.address = "[::ffff:192.0.2.9]:1".parse().expect("an address");
+    let head = sent(&origin.upstream(), &origin, mapped);
+    assert!(head.contains("\r\nx-forwarded-for: 192.0.2.9\r\n"));
+}
+
+#[test]
+fn the_host_may_be_configured() {
+    let origin = Origin::always(HELLO);
+    let mut options = Options::new(vec![origin.server()]);
+    options.host = Some("inner.example:8080".into());
+    let head = sent(&Testing::new(options), &origin, get("/"));
+    assert!(head.contains("\r\nhost: inner.example:8080\r\n"));
+    assert!(head.contains("\r\nx-forwarded-host: example.com\r\n"));
+}
+
+#[test]
+fn targets_go_as_they_are_save_what_no_uri_may_hold() {
+    let origin = Origin::always(HELLO);
+    let table = [
+        ("/", "/"),
+        ("/a%2Fb//c;d?e=f&g[]={h}|^", "/a%2Fb//c;d?e=f&g[]={h}|^"),
+        ("/a{b}|^\"", "/a{b}|^\""),
+        ("/<a>`?b=\"c\"&<d>", "/%3Ca%3E%60?b=%22c%22&%3Cd%3E"),
+        ("/??", "/??"),
+    ];
+    for (target, line) in table {
+        let head = sent(&origin.upstream(), &origin, get(target));
+        assert!(
+            head.starts_with(&format!("GET {line} HTTP/1.1\r\n")),
+            "{head}"
+        );
+    }
+    let asked = request(Method::Options, "*", &[]);
+    let head = sent(&origin.upstream(), &origin, asked);
+    assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n"), "{head}");
+    let asked = request(Method::Other("PROPFIND".into()), "/", &[]);
+    let head = sent(&origin.upstream(), &origin, asked);
+    assert!(head.starts_with("PROPFIND / HTTP/1.1\r\n"), "{head}");
+}
+
+#[test]
+fn a_request_in_circles_is_stopped_before_it_reaches_a_server() {
+    let origin = Origin::always(HELLO);
+    let testing = origin.upstream();
+    let seven = ["1.1 sluice"; 7].join(", ");
+    let eight = ["1.1 sluice"; 8].join(", ");
+    let other = ["1.1 varnish"; 20].join(", ");
+    let with = |via: &str| request(Method::Get, "/", &[("Via", via)]);
+    run(async {
+        assert_eq!(testing.fetch(with(&eight)).await, Err(Cause::Loop));
+        assert_eq!(testing.shared.status()[0].connects, 0);
+        assert!(testing.fetch(with(&seven)).await.is_ok());
+        assert!(testing.fetch(with(&other)).await.is_ok());
+    });
+}
+
+#[test]
+fn connect_is_not_for_an_edge() {
+    let testing = Testing::new(Options::new(Vec::new()));
+    let answer = testing.upstream.handle(request(Method::Connect, "/", &[]));
+    assert!(matches!(answer, Answer::Ready(Ok(response)) if response.status == 501));
+}

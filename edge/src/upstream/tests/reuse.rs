@@ -1,0 +1,249 @@
+//! Keeping connections, and what happens when the origin did not.
+
+use super::*;
+
+#[test]
+fn connections_are_reused_last_in_first_out() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let testing = origin.upstream();
+        for _ in 0..5 {
+            let got = testing.fetch(get("/")).await;
+            assert_eq!(got, Ok((200, b"hello".to_vec())));
+        }
+        let status = testing.shared.status().remove(0);
+        assert_eq!((status.connects, status.requests), (1, 5));
+        assert_eq!((status.idle, status.busy), (1, 0));
+        assert_eq!(testing.counters.upstream_reuses.get(), 4);
+        let (a, b) = tokio::join!(testing.fetch(get("/")), testing.fetch(get("/")));
+        assert!(a.is_ok() && b.is_ok());
+        assert_eq!(testing.shared.status()[0].idle, 2);
+    });
+}
+
+#[test]
+fn a_connection_is_closed_after_its_last_request() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.keepalive_requests = 2;
+        let testing = Testing::new(options);
+        for _ in 0..4 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        assert_eq!(testing.shared.status()[0].connects, 2);
+    });
+    let closing = |head: String| head.contains("connection: close");
+    let heads: Vec<bool> = (0..4).map(|_| closing(origin.next_request())).collect();
+    assert_eq!(heads, [false, true, false, true]);
+}
+
+#[test]
+fn without_keepalive_each_request_has_its_own_connection() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.keepalive = 0;
+        let testing = Testing::new(options);
+        for _ in 0..3 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        assert_eq!(testing.shared.status()[0].connects, 3);
+        assert!(origin.next_request().contains("connection: close"));
+    });
+}
+
+#[test]
+fn no_more_idle_connections_are_kept_than_allowed() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.keepalive = 2;
+        let testing = Testing::new(options);
+        let fetch = || testing.fetch(get("/"));
+        let _ = tokio::join!(fetch(), fetch(), fetch(), fetch());
+        assert_eq!(testing.idle(), 2);
+        assert_eq!(testing.counters.upstream_idle_now.get(), 2);
+    });
+}
+
+#[test]
+fn idle_connections_expire() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        testing.clock.advance_us(59_000_000);
+        testing.fetch(get("/")).await.expect("a response");
+        assert_eq!(testing.shared.status()[0].connects, 1);
+        testing.clock.advance_us(61_000_000);
+        testing.fetch(get("/")).await.expect("a response");
+        assert_eq!(testing.shared.status()[0].connects, 2);
+        assert_eq!(testing.idle(), 1);
+    });
+}
+
+#[test]
+fn idle_connections_are_swept_without_being_asked_for() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.keepalive_timeout = Duration::from_millis(20);
+        let testing = Testing::new(options);
+        testing.fetch(get("/")).await.expect("a response");
+        testing.clock.advance_us(21_000);
+        while testing.idle() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(testing.counters.upstream_idle_now.get(), 0);
+    });
+}
+
+#[test]
+fn an_idle_connection_leaves_the_pool_when_the_origin_closes_it() {
+    let origin = Origin::once(HELLO);
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        while testing.idle() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(testing.shared.status()[0].idle, 0);
+    });
+}
+
+#[test]
+fn an_origin_of_http_1_0_is_not_trusted_with_keepalive() {
+    let answer = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello";
+    let origin = Origin::always(answer);
+    run(async {
+        let testing = origin.upstream();
+        for _ in 0..2 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        assert_eq!(testing.shared.status()[0].connects, 2);
+    });
+}
+
+/// Answers the first request of each connection; of the first connection only, closes on the
+/// second one without a word.
+fn closing_on_reuse() -> Origin {
+    Origin::new(|number, wire| {
+        wire.request();
+        wire.send(HELLO);
+        if wire.request().is_some() && number > 0 {
+            wire.send(HELLO);
+        }
+    })
+}
+
+#[test]
+fn a_request_that_met_a_closed_connection_is_repeated_only_if_that_is_safe() {
+    let get_it = || get("/");
+    let put_it = || {
+        let mut put = request(Method::Put, "/", &[]);
+        put.body = Body::Bytes(Bytes::from_static(b"x"));
+        put
+    };
+    let table: [(fn() -> Request, bool); 3] = [
+        (get_it, true),
+        (|| post(Body::Empty), false),
+        (put_it, false),
+    ];
+    for (asked, repeated) in table {
+        let origin = closing_on_reuse();
+        run(async {
+            let testing = origin.upstream();
+            testing.fetch(get("/")).await.expect("a response");
+            let got = testing.fetch(asked()).await;
+            match repeated {
+                true => assert_eq!(got, Ok((200, b"hello".to_vec()))),
+                false => assert_eq!(got, Err(Cause::StaleConnection)),
+            }
+            assert_eq!(testing.counters.upstream_retries.get(), u64::from(repeated));
+            assert_eq!(testing.counters.upstream_busy_now.get(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_request_is_repeated_once_and_not_for_ever() {
+    let origin = Origin::new(|number, wire| {
+        wire.request();
+        if number == 0 {
+            wire.send(HELLO);
+            wire.request();
+        }
+    });
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        let got = testing.fetch(get("/")).await;
+        assert_eq!(got, Err(Cause::ClosedBeforeHead));
+        assert_eq!(testing.shared.status()[0].connects, 2);
+    });
+}
+
+#[test]
+fn a_request_is_not_repeated_once_a_byte_of_the_response_came() {
+    let origin = Origin::new(|_, wire| {
+        wire.request();
+        wire.send(HELLO);
+        wire.request();
+        wire.send(b"HTTP/1.1 200");
+    });
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        let got = testing.fetch(get("/")).await;
+        assert_eq!(got, Err(Cause::ClosedBeforeHead));
+        assert_eq!(testing.counters.upstream_retries.get(), 0);
+    });
+}
+
+#[test]
+fn a_post_does_not_go_over_a_connection_that_is_known_to_be_closed() {
+    let (tell, closed) = channel();
+    let origin = Origin::new(move |number, wire| {
+        wire.request();
+        wire.send(HELLO);
+        if number == 0 {
+            wire.stream
+                .shutdown(Shutdown::Both)
+                .expect("an open socket");
+            tell.send(()).expect("the test listens");
+        }
+    });
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        // Blocks the runtime, which therefore does not learn of the close.
+        closed.recv().expect("the origin closes");
+        let got = testing
+            .fetch(post(Body::Bytes(Bytes::from_static(b"x"))))
+            .await;
+        assert_eq!(got, Ok((200, b"hello".to_vec())));
+    });
+}
+
+#[test]
+fn a_worker_that_ends_leaves_no_gauge_behind() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        let mut response = testing.ask(get("/")).await.expect("a response");
+        let (counters, shared) = (testing.counters.clone(), testing.shared.clone());
+        drop(testing);
+        assert_eq!(
+            content(&mut response.body).await.as_deref(),
+            Ok(&b"hello"[..])
+        );
+        drop(response);
+        while counters.upstream_idle_now.get() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(counters.upstream_busy_now.get(), 0);
+        assert_eq!(shared.status()[0].busy + shared.status()[0].idle, 0);
+    });
+}

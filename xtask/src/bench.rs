@@ -1,0 +1,68 @@
+//! `cargo xtask bench`: builds the release program and measures it beside nginx.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use sluice_lab::bench::{BenchOptions, first_edge, names};
+
+use crate::tools;
+
+/// What to measure, and how thoroughly.
+#[derive(Args)]
+pub struct BenchArguments {
+    /// Only rows whose name contains this.
+    filter: Option<String>,
+    /// Runs of each server; their median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: u8,
+    /// Length of each run under load.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    seconds: u16,
+}
+
+/// Prints the table. Fails where a row could not be measured or misses its goal.
+pub fn bench(arguments: BenchArguments) -> Result<()> {
+    if cfg!(debug_assertions) {
+        return Err(released());
+    }
+    println!("rows: {}", names().collect::<Vec<_>>().join(", "));
+    let options = BenchOptions {
+        sluice_binary: Some(tools::target_folder()?.join("release/sluice")),
+        rounds: arguments.rounds.into(),
+        seconds_per_run: arguments.seconds.into(),
+        only: arguments.filter,
+        ..BenchOptions::default()
+    };
+    let rows = first_edge(&options)?;
+    let missed: Vec<_> = rows
+        .iter()
+        .filter(|row| row.met == Some(false))
+        .map(|row| row.name.as_str())
+        .collect();
+    if !missed.is_empty() {
+        bail!("short of the goal, or not measured: {}", missed.join(", "));
+    }
+    Ok(())
+}
+
+/// Builds `sluice` and this program optimized, since a slow load generator measures itself, and becomes
+/// the latter. Returns only if that fails.
+fn released() -> anyhow::Error {
+    let built = tools::run(Command::new("cargo").args(["build", "--release"]).args([
+        "--package",
+        "sluice",
+        "--package",
+        "xtask",
+    ]));
+    let target = match built.and_then(|()| tools::target_folder()) {
+        Ok(target) => target,
+        Err(error) => return error,
+    };
+    let program = target.join("release/xtask");
+    let error = Command::new(&program)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    anyhow::Error::new(error).context(program.display().to_string())
+}
