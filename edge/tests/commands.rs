@@ -1,7 +1,8 @@
-//! The real program: what `check`, `serve`, `reload` and `status` say when there is nothing to run or to ask.
+//! The real program: what its commands say, with an edge that runs and without.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 fn sluice(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sluice"))
@@ -107,4 +108,141 @@ fn where_no_edge_runs_it_is_said_so() {
             "{said}"
         );
     }
+}
+
+/// A running `sluice serve`, killed when a test ends early.
+struct Edge {
+    process: Child,
+    admin: String,
+}
+
+impl Edge {
+    fn serve(folder: &Path) -> Edge {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .current_dir(folder)
+            .args(["serve", "-c", "sluice.toml"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let out = process.stdout.take().expect("its output is piped");
+        let mut lines = BufReader::new(out)
+            .lines()
+            .map(|line| line.expect("lines of text"));
+        let listening = lines.next().expect("a line for the listener");
+        assert!(
+            listening.starts_with("listening on http://127.0.0.1:"),
+            "{listening}"
+        );
+        let admin = lines.next().expect("a line for the admin address");
+        let admin = admin
+            .strip_prefix("admin on http://")
+            .expect("its address")
+            .to_owned();
+        Edge { process, admin }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).expect("our own child");
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        // It may have ended already, as it should.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const SERVED: &str = "
+[server]
+workers = 1
+[[listener]]
+address = \"127.0.0.1:0\"
+[admin]
+address = \"127.0.0.1:0\"
+[cache.main]
+memory = \"16MiB\"
+[upstream.origin]
+servers = [\"http://10.0.0.1:9000\"]
+[[site]]
+[[site.route]]
+proxy = \"origin\"
+cache = \"main\"
+";
+
+#[test]
+fn a_running_edge_reloads_tells_its_status_and_ends() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write(folder.path(), SERVED);
+    let mut edge = Edge::serve(folder.path());
+    let ask = |command: &[&str]| {
+        let output = sluice(
+            folder.path(),
+            &[command, &["--admin", &edge.admin]].concat(),
+        );
+        (
+            output.status.success(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let status = || -> serde_json::Value {
+        let (done, json, said) = ask(&["status", "--json"]);
+        assert!(done, "{said}");
+        serde_json::from_str(&json).expect("JSON")
+    };
+
+    write(
+        folder.path(),
+        &SERVED.replace("cache = \"main\"", "cache = \"mian\""),
+    );
+    let (done, _, said) = ask(&["reload"]);
+    assert!(
+        !done && said.contains("help: did you mean `main`?"),
+        "{said}"
+    );
+    assert_eq!(status()["reload"]["generation"], 1);
+
+    write(
+        folder.path(),
+        &SERVED.replace("cache = \"main\"", "path = \"/a/*\"\ncache = \"main\""),
+    );
+    let (done, said, _) = ask(&["reload"]);
+    assert!(done && said.contains("sites changed"), "{said}");
+    assert_eq!(status()["reload"]["generation"], 2);
+
+    let (done, said, _) = ask(&["status"]);
+    assert!(
+        done && said.contains("cache main: 0 objects") && said.contains("10.0.0.1:9000"),
+        "{said}"
+    );
+    let (done, said, _) = ask(&["status", "--url", "http://a/b"]);
+    assert!(done && said == "no cache has anything of it\n", "{said}");
+
+    edge.signal(rustix::process::Signal::TERM);
+    let ended = edge.process.wait().expect("our own child");
+    assert!(ended.success(), "{ended}");
+}
+
+#[test]
+fn the_demo_shows_what_it_promises() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let output = sluice(
+        folder.path(),
+        &[&["demo", "--try", "--rate", "20MiB"], &free[..]].concat(),
+    );
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(
+        said.contains("bytes 10000000-10000009") && said.contains("sluice; hit"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("the origin got 1 request and sent 10 MiB.\n"),
+        "{said}"
+    );
 }

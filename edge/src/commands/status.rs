@@ -58,7 +58,13 @@ fn number(value: &Value, key: &str) -> u64 {
 
 /// Text that a server or a client chose, harmless on a terminal.
 fn text(value: &Value) -> String {
-    value.as_str().unwrap_or("-").escape_debug().to_string()
+    harmless(value.as_str().unwrap_or("-"))
+}
+
+fn harmless(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
@@ -80,88 +86,85 @@ fn show_status(status: &Value) -> String {
     );
     show_counters(&status["counters"], &mut out);
     for (name, cache) in entries(&status["caches"]) {
-        line(&mut out, "", &show_cache(name, cache));
+        let _ = writeln!(out, "{}", show_cache(name, cache));
     }
     for (name, upstream) in entries(&status["upstreams"]) {
         for server in items(&upstream["servers"]) {
-            line(&mut out, "", &show_server(name, server));
+            let _ = writeln!(out, "{}", show_server(name, server));
         }
     }
     if let Some(error) = status["reload"]["last_error"].as_str() {
         out += "the last reload changed nothing:\n";
-        error
-            .lines()
-            .for_each(|l| _ = writeln!(out, "  {}", l.escape_debug()));
+        for line in error.lines() {
+            let _ = writeln!(out, "  {}", harmless(line));
+        }
     }
     out
 }
 
-fn line(out: &mut String, name: &str, rest: &str) {
-    // Writing to a String can't fail.
-    let _ = writeln!(out, "{name:12}{rest}");
-}
-
+/// One line for each group of counters: its name, then number and meaning of each.
 fn show_counters(counters: &Value, out: &mut String) {
-    let c = |key: &str| number(counters, key);
-    line(
-        out,
-        "connections",
-        &format!(
-            "{} open, {} accepted, {} refused",
-            c("connections_now"),
-            c("connections_accepted"),
-            c("connections_refused")
+    const GROUPS: &[(&str, &[(&str, &str)])] = &[
+        (
+            "connections",
+            &[
+                ("connections_now", "open"),
+                ("connections_accepted", "accepted"),
+                ("connections_refused", "refused"),
+            ],
         ),
-    );
-    line(
-        out,
-        "requests",
-        &format!(
-            "{} ({} being answered), {} refused",
-            c("requests"),
-            c("requests_now"),
-            c("requests_refused")
+        (
+            "requests",
+            &[
+                ("requests", "in all"),
+                ("requests_now", "being answered"),
+                ("requests_refused", "refused"),
+            ],
         ),
-    );
-    line(
-        out,
-        "responses",
-        &format!(
-            "{} 2xx, {} 3xx, {} 4xx, {} 5xx, {} cut short",
-            c("responses_2xx"),
-            c("responses_3xx"),
-            c("responses_4xx"),
-            c("responses_5xx"),
-            c("responses_cut")
+        (
+            "responses",
+            &[
+                ("responses_2xx", "2xx"),
+                ("responses_3xx", "3xx"),
+                ("responses_4xx", "4xx"),
+                ("responses_5xx", "5xx"),
+                ("responses_cut", "cut short"),
+            ],
         ),
-    );
-    line(
-        out,
-        "cache",
-        &format!(
-            "{} hits, {} misses, {} rode another's fetch, {} passed by",
-            c("cache_hits"),
-            c("cache_misses"),
-            c("cache_collapsed"),
-            c("cache_passes")
+        (
+            "cache",
+            &[
+                ("cache_hits", "hits"),
+                ("cache_misses", "misses"),
+                ("cache_collapsed", "rode another's fetch"),
+                ("cache_passes", "passed by"),
+            ],
         ),
-    );
-    line(
-        out,
-        "bytes",
-        &format!(
-            "{} to clients, {} from origins",
-            show_size(c("client_bytes_out")),
-            show_size(c("upstream_bytes_in"))
+        (
+            "bytes",
+            &[
+                ("client_bytes_out", "to clients"),
+                ("upstream_bytes_in", "from origins"),
+            ],
         ),
-    );
+    ];
+    for (group, members) in GROUPS {
+        let shown: Vec<String> = members
+            .iter()
+            .map(|(key, meaning)| match *group {
+                "bytes" => format!("{} {meaning}", show_size(number(counters, key))),
+                _ => format!("{} {meaning}", number(counters, key)),
+            })
+            .collect();
+        let _ = writeln!(out, "{group:12}{}", shown.join(", "));
+    }
 }
 
 fn show_cache(name: &str, cache: &Value) -> String {
     let (bytes, limit) = (number(cache, "bytes"), number(cache, "limit"));
     format!(
         "cache {}: {} objects, {} of {} ({}%), {} pinned, {} fetches in progress, {} evicted",
-        name.escape_debug(),
+        harmless(name),
         number(cache, "objects"),
         show_size(bytes),
         show_size(limit),
@@ -175,7 +178,7 @@ fn show_cache(name: &str, cache: &Value) -> String {
 fn show_server(upstream: &str, server: &Value) -> String {
     format!(
         "upstream {}: {} {} requests, {} failed, {} connections busy, {} idle",
-        upstream.escape_debug(),
+        harmless(upstream),
         text(&server["address"]),
         number(server, "requests"),
         number(server, "failures"),
@@ -288,7 +291,7 @@ mod tests {
         assert_eq!(
             show_url(&json!([{ "cache": "video", "objects": [object] }])),
             format!(
-                "in cache video\n  status 200, 640 B, fresh for 1m 1s, etag \\\"a\\u{{1b}}[2J\\\"\n  \
+                "in cache video\n  status 200, 640 B, fresh for 1m 1s, etag \"a?[2J\"\n  \
                  stored     0-319, 325-325 (321 B)\n  in flight  320-399\n  [{}+{}{}]\n",
                 "#".repeat(32),
                 "~".repeat(7),

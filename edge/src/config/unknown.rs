@@ -69,20 +69,20 @@ fn unknown_word(message: &str) -> Option<(&'static str, &str, Vec<&str>)> {
 
 fn unknown(kind: &str, word: &str, known: &[&str]) -> Problem {
     let problem = Problem::error(format!("unknown {kind} `{word}`"));
-    if let Some(nearest) = did_you_mean(word, known.iter().copied()) {
-        return problem.help(format!("did you mean `{nearest}`?"));
-    }
-    let known = known
+    let listed = known
         .iter()
         .map(|k| format!("`{k}`"))
         .collect::<Vec<_>>()
         .join(", ");
     if PLANNED.contains(&word) {
         return problem.label("this version does not have it").help(format!(
-            "it is planned for a later version; this one knows {known}"
+            "it is planned for a later version; this one knows {listed}"
         ));
     }
-    problem.help(format!("known here: {known}"))
+    if let Some(nearest) = did_you_mean(word, known.iter().copied()) {
+        return problem.help(format!("did you mean `{nearest}`?"));
+    }
+    problem.help(format!("known here: {listed}"))
 }
 
 /// The candidate that most resembles `word`, if one does.
@@ -93,7 +93,11 @@ pub fn did_you_mean<'a>(
     if word.len() > COMPARED_MAX {
         return None;
     }
-    let far = (word.len() / 3).max(1);
+    let far = match word.len() {
+        0..=3 => 1,
+        4..=6 => 2, // Two letters swapped count as two.
+        n => n / 3,
+    };
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= COMPARED_MAX)
@@ -133,6 +137,7 @@ mod tests {
     #[test]
     fn only_near_words_are_proposed() {
         assert_eq!(did_you_mean("memry", ["memory", "object"]), Some("memory"));
+        assert_eq!(did_you_mean("mian", ["spare", "main"]), Some("main"));
         assert_eq!(did_you_mean("volume", ["cache", "site"]), None);
         assert_eq!(did_you_mean(&"x".repeat(100_000), ["memory"]), None);
     }

@@ -230,7 +230,11 @@ fn is_plain(b: u8) -> bool {
 fn escape(out: &mut Vec<u8>, value: &[u8], other: fn(&mut Vec<u8>, u8)) {
     let logged = &value[..value.len().min(FIELD_MAX)];
     // Without early exit the compiler tests many bytes at once; nearly all values are plain.
-    if logged.iter().fold(0, |other, &b| other | u8::from(!is_plain(b))) == 0 {
+    if logged
+        .iter()
+        .fold(0, |other, &b| other | u8::from(!is_plain(b)))
+        == 0
+    {
         out.extend_from_slice(logged);
     } else {
         for &b in logged {
