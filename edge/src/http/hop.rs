@@ -146,7 +146,8 @@ fn named_by_connection(fields: &Fields) -> SmallVec<[Box<[u8]>; 2]> {
         .collect()
 }
 
-fn is_end_to_end(name: &[u8]) -> bool {
+/// Whether a field of this name is for all recipients, so that Connection must not name it.
+pub fn is_end_to_end(name: &[u8]) -> bool {
     let begins = |prefix: &&str| {
         name.get(..prefix.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))

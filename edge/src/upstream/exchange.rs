@@ -33,7 +33,7 @@ impl Asking {
     /// to the same server, if that is safe (`may_repeat`).
     pub(super) async fn run(self) -> Result<Response, Fault> {
         // Built before a server is reached, so that a request which cannot be sent takes no place.
-        let mut message = self.message(Default::default())?;
+        let mut message = self.message()?;
         let mut link = self.reach().await?;
         let server = link.seat.server;
         self.record.server.set(link.peer());
@@ -42,16 +42,13 @@ impl Asking {
             self.upstream.count_request(&link);
             let sent_us = self.upstream.clock.monotonic_us();
             match link.send(message, self.limits()).await {
-                Ok(response) => {
-                    let received = self.receive(link, response, sent_us).await;
-                    return received.inspect_err(|_| self.upstream.count_failure(server));
-                }
+                Ok(response) => return self.receive(link, response, sent_us).await,
                 Err(failure) if may_retry && self.may_repeat(&failure) => {
                     may_retry = false;
                     self.upstream.counters.upstream_retries.add(1);
                     message = match failure.unsent {
                         Some(unsent) => unsent,
-                        None => self.message(Default::default())?,
+                        None => self.message()?,
                     };
                     link = self.open(link.abandon()).await?;
                 }
@@ -67,14 +64,14 @@ impl Asking {
         &self.upstream.limits
     }
 
-    fn message(&self, headers: http::HeaderMap) -> Result<http::Request<Upload>, Fault> {
+    fn message(&self) -> Result<http::Request<Upload>, Fault> {
         let source = Source {
             head: &self.head,
             peer: &self.peer,
             host: self.upstream.host.as_ref(),
             fallback_host: &self.upstream.fallback_host,
         };
-        let mut message = request::build(&source, self.upload.clone(), headers)?;
+        let mut message = request::build(&source, self.upload.clone(), self.upstream.spare_map())?;
         if let Some(interim) = self.interim.clone() {
             hyper::ext::on_informational(&mut message, move |head| {
                 let status = head.status().as_u16();
@@ -169,32 +166,22 @@ impl Asking {
     async fn receive(
         &self,
         mut link: Box<Link>,
-        response: http::Response<Incoming>,
+        received: http::Response<Incoming>,
         sent_us: u64,
     ) -> Result<Response, Fault> {
-        let (mut parts, incoming) = response.into_parts();
-        let status = parts.status.as_u16();
-        self.note_head(status, sent_us);
-        let version = response::version(parts.version);
-        // An origin of HTTP/1.0 may have meant anything by Keep-Alive.
-        link.reusable &= parts.version == http::Version::HTTP_11;
-        if status == 101 && !self.head.upgrade {
-            return Err(Cause::UnexpectedStatus.into());
-        }
-        let content = response::content(&self.head.method, status, &parts.headers)?;
-        let mut response = Response::new(status);
-        response.exchange = Some(self.record.clone());
-        response.fields = response::fields(&parts.headers, version)?;
-        if status == 101 {
-            for protocol in parts.headers.get_all(http::header::UPGRADE) {
-                response.fields.append("upgrade", protocol);
-            }
-            let tunnel = link.into_tunnel(self.limits()).await?;
-            response.upgrade = Some(Box::new(tunnel));
+        let server = link.seat.server;
+        let failed = |_: &Fault| self.upstream.count_failure(server);
+        let (mut parts, incoming) = received.into_parts();
+        self.note_head(parts.status.as_u16(), sent_us);
+        let (mut response, content) = self.head(&parts).inspect_err(failed)?;
+        if response.status == 101 {
+            let tunnel = link.into_tunnel(self.limits()).await;
+            response.upgrade = Some(Box::new(tunnel.inspect_err(failed)?));
             return Ok(response);
         }
-        parts.headers.clear();
-        link.spare = parts.headers;
+        // An origin of HTTP/1.0 may have meant anything by Keep-Alive.
+        link.reusable &= parts.version == http::Version::HTTP_11;
+        self.upstream.keep_map(std::mem::take(&mut parts.headers));
         let mut download = Download {
             upstream: self.upstream.clone(),
             link: Some(link),
@@ -216,6 +203,24 @@ impl Asking {
             Content::Open => response.body = Body::stream(download),
         }
         Ok(response)
+    }
+
+    /// The response without its content, and how that is delimited.
+    fn head(&self, parts: &http::response::Parts) -> Result<(Response, Content), Fault> {
+        let status = parts.status.as_u16();
+        if status == 101 && !self.head.upgrade {
+            return Err(Cause::UnexpectedStatus.into());
+        }
+        let content = response::content(&self.head.method, status, &parts.headers)?;
+        let mut response = Response::new(status);
+        response.exchange = Some(self.record.clone());
+        response.fields = response::fields(&parts.headers, response::version(parts.version))?;
+        if status == 101 {
+            for protocol in parts.headers.get_all(http::header::UPGRADE) {
+                response.fields.append("upgrade", protocol);
+            }
+        }
+        Ok((response, content))
     }
 
     fn note_head(&self, status: Status, sent_us: u64) {

@@ -3,46 +3,10 @@
 use smallvec::SmallVec;
 
 use crate::http::Fields;
+use crate::http::hop::{HOP_BY_HOP, is_end_to_end, is_in};
 
-/// Fields that belong to one connection and never go on.
-const CONNECTION_FIELDS: &[&str] = &[
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-    "http2-settings",
-];
-
-/// Fields that a sender cannot take away by naming them in Connection: they say whose message it
-/// is, how long it is and how it may be cached, so losing them on the way would let a client
-/// change what a request means behind our back.
-const KEPT_FIELDS: &[&str] = &[
-    "host",
-    "authorization",
-    "cookie",
-    "set-cookie",
-    "cache-control",
-    "pragma",
-    "expires",
-    "vary",
-    "age",
-    "content-length",
-    "content-type",
-    "content-encoding",
-    "content-range",
-    "range",
-    "if-range",
-    "if-match",
-    "if-none-match",
-    "if-modified-since",
-    "if-unmodified-since",
-    "via",
-    "forwarded",
-];
+/// More connection options than this are not looked at; real ones have up to three.
+const OPTIONS_MAX: usize = 64;
 
 /// The fields of one message that end here.
 pub(super) struct Ending<'a> {
@@ -52,11 +16,12 @@ pub(super) struct Ending<'a> {
 impl<'a> Ending<'a> {
     /// Reads the Connection fields.
     pub(super) fn new(connection: impl Iterator<Item = &'a [u8]>) -> Ending<'a> {
-        let mut named = SmallVec::new();
-        for value in connection {
-            let members = value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
-            named.extend(members.filter(|name| !name.is_empty() && !is_kept(name)));
-        }
+        let named = connection
+            .flat_map(|value| value.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+            .take(OPTIONS_MAX)
+            .filter(|name| !is_in(&["", "close", "keep-alive"], name) && !is_end_to_end(name))
+            .collect();
         Ending { named }
     }
 
@@ -67,31 +32,15 @@ impl<'a> Ending<'a> {
 
     /// Whether a field of this name ends here.
     pub(super) fn covers(&self, name: &[u8]) -> bool {
-        is_any(CONNECTION_FIELDS, name) || self.named.iter().any(|n| n.eq_ignore_ascii_case(name))
+        is_in(HOP_BY_HOP, name) || self.named.iter().any(|n| n.eq_ignore_ascii_case(name))
     }
 }
 
-fn is_kept(name: &[u8]) -> bool {
-    is_any(KEPT_FIELDS, name) || is_forwarding(name)
-}
-
 /// Whether a field may stand in trailers: nothing that frames or routes a message, says how to read
-/// it, who sent it or how to cache it (RFC 9110 6.5.1).
+/// it, who sent it or how to cache it (RFC 9110 6.5.1); digests and validators may.
 pub(super) fn may_trail(name: &[u8]) -> bool {
-    const OTHERS: &[&str] = &[
-        "trailer",
-        "expect",
-        "max-forwards",
-        "location",
-        "retry-after",
-    ];
-    !is_any(CONNECTION_FIELDS, name) && !is_kept(name) && !is_any(OTHERS, name)
-}
-
-/// Whether a name is in a list.
-pub(super) fn is_any(list: &[&str], name: &[u8]) -> bool {
-    list.iter()
-        .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    const MADE_FOR_IT: &[&str] = &["content-digest", "content-md5", "etag"];
+    is_in(MADE_FOR_IT, name) || !(is_in(HOP_BY_HOP, name) || is_end_to_end(name))
 }
 
 /// Forwarded, X-Forwarded-* and X-Real-IP, also with `_` for `-`: an origin that maps names to
@@ -115,7 +64,7 @@ mod tests {
         let mut fields = Fields::new();
         fields.append("Connection", "close, X-Mine, Host ,Cookie,,x-forwarded-for");
         let ending = Ending::of(&fields);
-        for name in ["x-mine", "CLOSE", "Keep-Alive", "transfer-encoding", "TE"] {
+        for name in ["x-mine", "Keep-Alive", "transfer-encoding", "TE"] {
             assert!(ending.covers(name.as_bytes()), "{name}");
         }
         for name in ["host", "cookie", "x-forwarded-for", "accept"] {

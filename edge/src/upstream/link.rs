@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::header::{CONNECTION, HeaderValue};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
@@ -43,8 +42,6 @@ pub(super) struct Link {
     pub(super) uses: u64,
     /// When it became idle, on the upstream's clock.
     pub(super) idle_since_us: u64,
-    /// An empty map to build the next request in.
-    pub(super) spare: HeaderMap,
     /// Its place among the server's connections. The last field: the socket closes first.
     pub(super) seat: Seat,
 }
@@ -95,7 +92,6 @@ impl Link {
             reusable: true,
             uses: 0,
             idle_since_us: 0,
-            spare: HeaderMap::new(),
             seat,
         }))
     }

@@ -27,11 +27,12 @@ mod upload;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HeaderValue;
+use http::header::{HeaderMap, HeaderValue};
 
 pub use self::shared::{ServerStatus, Shared};
 
@@ -49,6 +50,10 @@ use crate::telemetry::Counters;
 /// Largest read at once; what big bodies arrive in. A connection keeps such a buffer for as long
 /// as its origin sends that fast.
 const READ_BUFFER: usize = 128 << 10;
+
+/// Emptied maps kept for the next requests, and the largest that is worth keeping.
+const SPARE_MAPS_MAX: usize = 16;
+const SPARE_MAP_FIELDS_MAX: usize = 64;
 
 /// `[upstream.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,6 +145,7 @@ struct Inner {
     pool: Rc<Pool>,
     host: Option<HeaderValue>,
     fallback_host: HeaderValue,
+    spare_maps: RefCell<Vec<HeaderMap>>,
 }
 
 /// `Options` as the parts need them.
@@ -205,6 +211,7 @@ impl Upstream {
                 .as_deref()
                 .and_then(value)
                 .unwrap_or(HeaderValue::from_static("")),
+            spare_maps: RefCell::default(),
             options,
             limits,
             clock,
@@ -240,6 +247,19 @@ impl Handler for Upstream {
 }
 
 impl Inner {
+    /// An empty map, with memory from an earlier exchange where there is some.
+    fn spare_map(&self) -> HeaderMap {
+        self.spare_maps.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn keep_map(&self, mut map: HeaderMap) {
+        let mut spare = self.spare_maps.borrow_mut();
+        if spare.len() < SPARE_MAPS_MAX && map.capacity() <= SPARE_MAP_FIELDS_MAX {
+            map.clear();
+            spare.push(map);
+        }
+    }
+
     fn count_request(&self, link: &Link) {
         self.counters.upstream_requests.add(1);
         self.numbers[link.seat.server].requests.add(1);

@@ -48,6 +48,10 @@ struct Place {
     open: Cell<usize>,
     avoided_until_us: Cell<u64>,
     /// The longest idle first.
+    #[expect(
+        clippy::vec_box,
+        reason = "a connection goes from pool to exchange and back as a pointer"
+    )]
     idle: RefCell<Vec<Box<Link>>>,
 }
 

@@ -10,6 +10,7 @@ use http::uri::PathAndQuery;
 use super::hop::{self, Ending};
 use super::upload::Upload;
 use crate::handler::{Cause, Fault, Head, Peer};
+use crate::http::hop::is_in;
 use crate::http::{Fields, Method, Version};
 
 /// The name under which we stand in Via.
@@ -191,7 +192,7 @@ fn copy_fields(
 ) -> Result<(), Fault> {
     let ending = Ending::of(&head.fields);
     for (name, value) in head.fields.iter() {
-        if ending.covers(name) || hop::is_any(REPLACED, name) || hop::is_forwarding(name) {
+        if ending.covers(name) || is_in(REPLACED, name) || hop::is_forwarding(name) {
             continue;
         }
         if !trailers && name.eq_ignore_ascii_case(b"trailer") {
