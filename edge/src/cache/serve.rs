@@ -75,7 +75,7 @@ pub(super) fn respond(
             } => ignore_range |= ignore,
         }
     }
-    let length = head.length.or_else(|| reader.object().extent().2);
+    let length = head.length.or_else(|| reader.object().length());
     match wanted(request, length.filter(|_| !ignore_range)) {
         Wanted::All => whole(request, reader, head, length, status, now_ms),
         Wanted::Nothing(length) => {

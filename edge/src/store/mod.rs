@@ -5,6 +5,7 @@ mod landing;
 mod ledger;
 mod object;
 mod page;
+mod reader;
 mod sync;
 mod table;
 
@@ -22,8 +23,9 @@ use smallvec::SmallVec;
 pub use head::{Head, Selected};
 pub use landing::Landing;
 pub use ledger::{Charge, Ledger};
-pub use object::{Abandoned, Failure, Object, Phase, Reader, WINDOW};
+pub use object::{Abandoned, Extent, Failure, Object, Phase, WINDOW};
 pub use page::PAGE;
+pub use reader::Reader;
 pub use table::{Locked, Place, VARIANTS_MAX, VaryNames};
 
 use crate::evict;

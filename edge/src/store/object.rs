@@ -47,6 +47,16 @@ pub struct Object {
     _overhead: Charge,
 }
 
+/// Which bytes of an object are where.
+pub struct Extent {
+    /// Ranges stored.
+    pub stored: Ranges,
+    /// For each flight, the next byte it brings and where it ends, if that is known.
+    pub flying: Vec<(u64, Option<u64>)>,
+    /// Complete length, once known.
+    pub length: Option<u64>,
+}
+
 /// What an object is, for those who look it up.
 #[derive(Clone)]
 pub enum Phase {
@@ -74,8 +84,8 @@ pub(super) struct State {
     /// By index; pages that hold no byte are not listed.
     pages: Vec<Slot>,
     pub(super) flights: SmallVec<[Claim; 1]>,
-    riders: Slab<Rider>,
-    failure: Option<Failure>,
+    pub(super) riders: Slab<Rider>,
+    pub(super) failure: Option<Failure>,
     /// The store has no room: bytes that every rider has passed are dropped.
     windowed: bool,
     /// The flight that waits for riders to move on.
@@ -105,15 +115,15 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    fn brings(&self, at: u64) -> bool {
+    pub(super) fn brings(&self, at: u64) -> bool {
         at >= self.at && self.end.is_none_or(|end| at < end)
     }
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
-struct Rider {
-    at: u64,
-    waker: Option<Waker>,
+pub(super) struct Rider {
+    pub(super) at: u64,
+    pub(super) waker: Option<Waker>,
 }
 
 /// Wakers to call once the lock is free.
@@ -148,7 +158,7 @@ impl Object {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
@@ -183,6 +193,11 @@ impl Object {
         !self.lock().flights.is_empty()
     }
 
+    /// The complete length, once known.
+    pub fn length(&self) -> Option<u64> {
+        self.lock().length
+    }
+
     /// Whether every byte is there.
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()
@@ -197,11 +212,14 @@ impl Object {
         state.present.covers(&(range.start..end))
     }
 
-    /// Ranges stored, ranges on their way, and the length, for inspection.
-    pub fn extent(&self) -> (Ranges, Vec<(u64, Option<u64>)>, Option<u64>) {
+    /// Which bytes are where.
+    pub fn extent(&self) -> Extent {
         let state = self.lock();
-        let flying = state.flights.iter().map(|c| (c.at, c.end)).collect();
-        (state.present.clone(), flying, state.length)
+        Extent {
+            stored: state.present.clone(),
+            flying: state.flights.iter().map(|c| (c.at, c.end)).collect(),
+            length: state.length,
+        }
     }
 
     /// Bytes `start..end` in one piece, when they lie in one page that is full: the common hit.
@@ -219,24 +237,6 @@ impl Object {
                 (to <= bytes.len()).then(|| bytes.slice(from..to))
             }
             PageState::Filling(_) => None,
-        }
-    }
-
-    /// A reader from `start` to the end; `Reader::limit` narrows it once the head is known.
-    pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
-        let mut state = self.lock();
-        let rider = (!state.is_complete()).then(|| {
-            state.riders.insert(Rider {
-                at: start,
-                waker: None,
-            })
-        });
-        drop(state);
-        Reader {
-            object: self.clone(),
-            at: start,
-            end: u64::MAX,
-            rider,
         }
     }
 
@@ -428,7 +428,7 @@ impl State {
     }
 
     /// The published bytes from `at` on, up to `end` and the end of the page.
-    fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
+    pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
         let index = at / PAGE;
         let base = index * PAGE;
         let there = self.present.contiguous_from(at).min(end).min(base + PAGE);
@@ -444,86 +444,9 @@ impl State {
     }
 }
 
-/// Reads an object from one place on, waiting for what is on its way.
-pub struct Reader {
-    object: Arc<Object>,
-    at: u64,
-    end: u64,
-    rider: Option<usize>,
-}
-
-impl Reader {
-    /// The object that is read.
-    pub fn object(&self) -> &Arc<Object> {
-        &self.object
-    }
-
-    /// Reads `start..end` from here on, and nothing else.
-    pub fn limit(&mut self, start: u64, end: u64) {
-        self.at = start;
-        self.end = end;
-        if let Some(rider) = self.rider {
-            let mut state = self.object.lock();
-            state.riders[rider].at = start;
-            self.object.moved(state);
-        }
-    }
-
-    /// Bytes still to come, when known.
-    pub fn remaining(&self) -> Option<u64> {
-        let end = match self.end {
-            u64::MAX => self.object.lock().length?,
-            end => end,
-        };
-        Some(end.saturating_sub(self.at))
-    }
-
-    /// Whether the next byte is there, on its way, or past the end: whether to begin at all.
-    pub fn is_served(&self) -> bool {
-        let state = self.object.lock();
-        state.length.is_some_and(|length| self.at >= length)
-            || state.present.contains(self.at)
-            || state.flights.iter().any(|claim| claim.brings(self.at))
-    }
-
-    /// The head, or what became of it; pending while the flight has none.
-    pub fn poll_phase(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
-        let mut state = self.object.lock();
-        match &state.phase {
-            Phase::Awaiting => {
-                self.rider = Some(state.wait(self.rider, self.at, cx));
-                Poll::Pending
-            }
-            phase => Poll::Ready(phase.clone()),
-        }
-    }
-
-    /// The next bytes, at most to the end of a page; `None` at the end of what is read.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let mut state = self.object.lock();
-        let end = state.length.map_or(self.end, |length| length.min(self.end));
-        if self.at >= end {
-            return Poll::Ready(None);
-        }
-        if let Some(bytes) = state.slice(self.at, end) {
-            self.at += bytes.len() as u64;
-            if let Some(rider) = self.rider {
-                state.riders[rider].at = self.at;
-                self.object.moved(state);
-            }
-            return Poll::Ready(Some(Ok(bytes)));
-        }
-        if state.flights.iter().any(|claim| claim.brings(self.at)) {
-            self.rider = Some(state.wait(self.rider, self.at, cx));
-            return Poll::Pending;
-        }
-        let failure = state.failure.clone();
-        Poll::Ready(Some(Err(failure.unwrap_or_else(|| Arc::new(Abandoned)))))
-    }
-}
-
 impl State {
-    fn wait(&mut self, rider: Option<usize>, at: u64, cx: &Context<'_>) -> usize {
+    /// Registers a rider at `at`, or moves the one it has.
+    pub(super) fn wait(&mut self, rider: Option<usize>, at: u64, cx: &Context<'_>) -> usize {
         let waker = Some(cx.waker().clone());
         match rider {
             Some(key) => {
@@ -537,7 +460,7 @@ impl State {
 
 impl Object {
     /// A rider moved or left: a flight that waited for that goes on.
-    fn moved(&self, mut state: MutexGuard<'_, State>) {
+    pub(super) fn moved(&self, mut state: MutexGuard<'_, State>) {
         if !state.windowed {
             return;
         }
@@ -546,16 +469,6 @@ impl Object {
         drop(state);
         if let Some(waker) = stalled {
             waker.wake();
-        }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        if let Some(rider) = self.rider {
-            let mut state = self.object.lock();
-            state.riders.remove(rider);
-            self.object.moved(state);
         }
     }
 }

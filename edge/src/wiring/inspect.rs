@@ -10,7 +10,7 @@ use crate::admin::{
 use crate::http::key::KeyHash;
 use crate::http::target;
 use crate::http::{Method, Scheme};
-use crate::store::{Object, Phase, Store};
+use crate::store::{Extent, Object, Phase, Store};
 use crate::upstream::Shared;
 
 impl Inspect for Edge {
@@ -121,7 +121,11 @@ fn upstream_state(shared: &Shared) -> UpstreamState {
 }
 
 fn object_state(object: &Object, now_ms: u64) -> ObjectState {
-    let (stored, flying, length) = object.extent();
+    let Extent {
+        stored,
+        flying,
+        length,
+    } = object.extent();
     let mut state = ObjectState {
         length,
         stored_bytes: stored.total(),
