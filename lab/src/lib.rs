@@ -11,3 +11,5 @@ pub mod origin;
 pub mod process;
 pub mod rivals;
 pub mod roles;
+
+pub use roles::entry;

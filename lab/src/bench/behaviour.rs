@@ -156,13 +156,6 @@ pub(super) fn crowd(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         "1,000 clients, one cold 10 MB object: origin requests",
         Unit::Count,
     );
-    if bench.nginx {
-        let origin = crowd_origin()?;
-        let nginx = Nginx::start(&NginxOptions::new(NginxMode::Cached, Some(origin.addr())))?;
-        let (requests, note) = ask_crowd(nginx.addr(), &origin)?;
-        row.nginx = Some(requests);
-        row = row.note(&format!("nginx {note}"));
-    }
     let mut right = None;
     if bench.options.sluice_binary.is_some() {
         let origin = crowd_origin()?;

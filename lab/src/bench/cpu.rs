@@ -22,7 +22,7 @@ const LARGE: u64 = 1 << 20;
 const WARM_UP_SECONDS: f64 = 0.5;
 
 /// Source addresses of short connections, so that ports last.
-const SOURCES: u32 = 64;
+const SOURCES: u32 = 1000;
 
 pub(super) fn hit_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     hits(bench, "memory hit, 5 KB, 64 connections", SMALL, 64, 0.62)

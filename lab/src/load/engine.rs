@@ -1,7 +1,7 @@
 //! The load generator's loop.
 
-use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use hdrhistogram::Histogram;
@@ -15,6 +15,10 @@ use crate::process::pin_to_core;
 
 /// Bytes read at once from one connection.
 const BUFFER: usize = 1 << 20;
+
+/// Ports that connections from chosen source addresses come from. Servers listen on other addresses, so all are free.
+const FIRST_PORT: u16 = 1024;
+const PORTS: u32 = 64_000;
 
 /// Longest wait for events, so that time limits are looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -76,7 +80,7 @@ impl Engine {
             begun: 0,
             began: now,
             last: now,
-            next_source: 0,
+            next_source: first_source(),
             errors: Errors::default(),
             errors_in_row: 0,
             done: 0,
@@ -206,13 +210,18 @@ impl Engine {
         self.slots[slot].send(&self.requests[path])
     }
 
-    fn source(&mut self) -> Option<Ipv4Addr> {
+    /// The next connection's address and port. Letting the kernel search for a free port costs many times a connect
+    /// once thousands of connections wait in TIME_WAIT, so ports are counted up here.
+    fn source(&mut self) -> Option<SocketAddr> {
         if self.plan.sources == 0 || self.plan.target.is_ipv6() {
             return None;
         }
-        let number = self.next_source % self.plan.sources.min(1 << 16);
+        let number = self.next_source;
         self.next_source = self.next_source.wrapping_add(1);
-        Some(Ipv4Addr::from(0x7f01_0001 + number))
+        let sources = self.plan.sources.min(1 << 16);
+        let address = Ipv4Addr::from(0x7f01_0001 + number % sources);
+        let port = FIRST_PORT + (number / sources % PORTS) as u16;
+        Some(SocketAddr::from((address, port)))
     }
 
     fn event(&mut self, slot: usize, flags: epoll::EventFlags, buffer: &mut [u8]) {
@@ -312,6 +321,12 @@ impl Engine {
             per_connection: (good().min().unwrap_or(0), good().max().unwrap_or(0)),
         }
     }
+}
+
+/// Loads that follow each other begin at different ports, so that they don't meet each other's old connections.
+fn first_source() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.subsec_nanos())
 }
 
 fn request(plan: &LoadPlan, path: &str) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! One of the load generator's connections: its socket and how far its answer is.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -94,7 +94,7 @@ impl Slot {
     pub(super) fn connect(
         &mut self,
         target: &SocketAddr,
-        source: Option<Ipv4Addr>,
+        source: Option<SocketAddr>,
     ) -> Result<bool, Failure> {
         let family = match target {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -104,7 +104,8 @@ impl Slot {
         let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
             .map_err(|_| Failure::Connect)?;
         if let Some(source) = source {
-            let source = SocketAddr::new(IpAddr::V4(source), 0);
+            // A port that an earlier connection left in TIME_WAIT is good enough.
+            sockopt::set_socket_reuseaddr(&socket, true).map_err(|_| Failure::Connect)?;
             net::bind(&socket, &source).map_err(|_| Failure::Connect)?;
         }
         // Requests are one write each; a refusal costs only time.

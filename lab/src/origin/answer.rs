@@ -1,10 +1,12 @@
 //! Decides the answer to a request: representation, conditions, ranges, fields. No I/O.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 
+use super::date::{http_date, version_date};
 use super::fault::{BrokenHead, Fault};
+use super::range::parse_ranges;
 use super::record::Seen;
 use super::resource::{Content, Framing, Modified, Resource, Tag};
 
@@ -376,80 +378,6 @@ fn frame(answer: &mut Answer, resource: &Resource, faults: &[Fault], close: bool
     }
 }
 
-/// One range of a Range field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    From(u64, Option<u64>),
-    Suffix(u64),
-}
-
-impl Asked {
-    fn resolve(self, length: u64) -> Option<(u64, u64)> {
-        match self {
-            Asked::From(first, last) if first < length => {
-                Some((first, last.unwrap_or(u64::MAX).min(length - 1)))
-            }
-            Asked::Suffix(count) if count > 0 && length > 0 => {
-                Some((length.saturating_sub(count), length - 1))
-            }
-            _ => None,
-        }
-    }
-}
-
-fn parse_ranges(value: &str) -> Option<Vec<Asked>> {
-    let list = value.trim().strip_prefix("bytes=")?;
-    let parsed: Option<Vec<Asked>> = list
-        .split(',')
-        .map(|item| {
-            let (first, last) = item.trim().split_once('-')?;
-            match (first, last) {
-                ("", count) => Some(Asked::Suffix(count.parse().ok()?)),
-                (first, "") => Some(Asked::From(first.parse().ok()?, None)),
-                (first, last) => {
-                    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-                    (first <= last).then_some(Asked::From(first, Some(last)))
-                }
-            }
-        })
-        .collect();
-    parsed.filter(|list| !list.is_empty())
-}
-
-/// A date in January 2026 for each version, and its fields' common form (RFC 9110, 5.6.7).
-fn version_date(version: u32) -> String {
-    const FIRST_OF_2026: u64 = 1_767_225_600;
-    let days = u64::from(version % 31);
-    http_date(UNIX_EPOCH + Duration::from_secs(FIRST_OF_2026 + days * 86_400))
-}
-
-/// IMF-fixdate (RFC 9110, 5.6.7).
-pub(crate) fn http_date(time: SystemTime) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of year 0, so that leap days end a year.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12;
-    let year = era * 400 + year_of_era + u64::from(month < 2);
-    format!(
-        "{}, {day:02} {} {year} {:02}:{:02}:{:02} GMT",
-        DAYS[(days % 7) as usize],
-        MONTHS[month as usize],
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
-}
-
 fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -470,28 +398,5 @@ fn reason(status: u16) -> &'static str {
         500 => "Internal Server Error",
         503 => "Service Unavailable",
         _ => "Status",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        let at = |seconds| http_date(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(at(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");
-        assert_eq!(version_date(0), "Thu, 01 Jan 2026 00:00:00 GMT");
-    }
-
-    #[test]
-    fn ranges_of_all_forms_are_read() {
-        let all = parse_ranges("bytes=0-9, 5-, -3").expect("three ranges");
-        let resolved: Vec<_> = all.iter().map(|range| range.resolve(20)).collect();
-        assert_eq!(resolved, [Some((0, 9)), Some((5, 19)), Some((17, 19))]);
-        assert_eq!(parse_ranges("bytes=9-5"), None);
-        assert_eq!(parse_ranges("lines=0-5"), None);
-        assert_eq!(Asked::From(20, None).resolve(20), None);
     }
 }

@@ -13,10 +13,12 @@
 
 mod answer;
 mod broken;
+mod date;
 mod exchange;
 mod fault;
 mod gate;
 mod listen;
+mod range;
 mod record;
 mod resource;
 mod wire;

@@ -29,6 +29,8 @@ pub struct FloorOptions {
     pub headers: Vec<(String, String)>,
     /// Whether it closes after each answer (and says so).
     pub close: bool,
+    /// SO_SNDBUF of its connections; without, the kernel lets it grow.
+    pub send_buffer: Option<usize>,
     /// The core to run on.
     pub core: Option<usize>,
 }
@@ -46,10 +48,15 @@ impl FloorOptions {
                 field("ETag", "\"floor\""),
             ],
             close: false,
+            send_buffer: Some(SEND_BUFFER),
             core: None,
         }
     }
 }
+
+/// A large answer costs half the CPU time when its unread bytes stay in the cache: 150 µs instead of 280 for 1 MiB on 16
+/// connections. A buffer that the kernel lets grow to megabytes, or TCP_NOTSENT_LOWAT, does not bring that.
+const SEND_BUFFER: usize = 128 << 10;
 
 /// A running floor. Dropping it ends it.
 #[derive(Debug)]
@@ -122,6 +129,7 @@ struct Server {
     listener: TcpListener,
     response: Vec<u8>,
     close: bool,
+    send_buffer: Option<usize>,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
 }
@@ -147,6 +155,7 @@ impl Server {
             listener,
             response,
             close: options.close,
+            send_buffer: options.send_buffer,
             connections: Vec::new(),
             free: Vec::new(),
         })
@@ -175,7 +184,11 @@ impl Server {
     fn accept(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(socket) = net::accept_with(&self.listener, flags) {
+            // Where the kernel refuses these, the floor is only a little higher.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
+            if let Some(size) = self.send_buffer {
+                let _ = sockopt::set_socket_send_buffer_size(&socket, size);
+            }
             let index = self.free.pop().unwrap_or_else(|| {
                 self.connections.push(None);
                 self.connections.len() - 1

@@ -203,17 +203,20 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
     let mut text = "      proxy_pass http://origin;
       proxy_http_version 1.1;
       proxy_set_header Connection \"\";
-      proxy_buffers 32 32k;
-      proxy_busy_buffers_size 256k;
-      proxy_buffer_size 32k;
 "
     .to_owned();
     match options.mode {
         NginxMode::Cached => {
             text.push_str("      proxy_cache lab;\n      proxy_cache_valid 200 24h;\n")
         }
-        // Else what a client does not take at once goes to a file.
-        _ => text.push_str("      proxy_max_temp_file_size 0;\n"),
+        // Larger buffers than the default are faster here; without the 0, what a client does not take at once goes to a file.
+        _ => text.push_str(
+            "      proxy_buffers 32 32k;
+      proxy_busy_buffers_size 256k;
+      proxy_buffer_size 32k;
+      proxy_max_temp_file_size 0;
+",
+        ),
     }
     Ok(text)
 }

@@ -1,15 +1,19 @@
 //! Servers as child processes: start, wait until they listen, pin, measure CPU time and memory, end.
 
+mod proc;
+
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+use proc::{PARENT, cpu_of, field, memory_of, stat_fields};
 
 /// How long a child is waited for after it was asked to end.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
@@ -279,64 +283,6 @@ impl Drop for Process {
     }
 }
 
-/// Places in /proc/PID/stat, counted from the field after the name (proc_pid_stat(5): less 3).
-const PARENT: usize = 1;
-const USER_TIME: usize = 11;
-const SYSTEM_TIME: usize = 12;
-const CHILDREN_USER_TIME: usize = 13;
-const CHILDREN_SYSTEM_TIME: usize = 14;
-
-fn stat_fields(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and parentheses; the last one ends it.
-    let (_, fields) = stat.rsplit_once(')')?;
-    Some(fields.to_owned())
-}
-
-fn field(stat: &str, place: usize) -> Option<u64> {
-    stat.split_ascii_whitespace().nth(place)?.parse().ok()
-}
-
-/// The scheduler counts each thread's time in nanoseconds, `stat` the whole process in ticks, threads that have ended
-/// included. The greater one is the better one.
-fn cpu_of(pid: u32) -> Option<Duration> {
-    let stat = stat_fields(pid)?;
-    let tick =
-        Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
-    let ticks = |place| field(&stat, place).and_then(|ticks| u32::try_from(ticks).ok());
-    let own = tick * (ticks(USER_TIME)? + ticks(SYSTEM_TIME)?);
-    let children = tick * (ticks(CHILDREN_USER_TIME)? + ticks(CHILDREN_SYSTEM_TIME)?);
-    Some(threads_cpu(pid).unwrap_or_default().max(own) + children)
-}
-
-fn threads_cpu(pid: u32) -> Option<Duration> {
-    let mut nanoseconds = 0;
-    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        let path: PathBuf = thread.ok()?.path().join("schedstat");
-        nanoseconds += read_number(&path)?;
-    }
-    Some(Duration::from_nanos(nanoseconds))
-}
-
-fn read_number(path: &Path) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok()
-}
-
-fn memory_of(pid: u32) -> Option<Memory> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let bytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kilobytes << 10)
-    };
-    Some(Memory {
-        rss: bytes("Rss:")?,
-        pss: bytes("Pss:")?,
-        anonymous: bytes("Anonymous:")?,
-    })
-}
-
 /// A port on loopback that nobody listens on, below those that the kernel hands out to clients.
 pub fn free_port() -> anyhow::Result<u16> {
     use std::sync::atomic::{AtomicU16, Ordering};
@@ -356,6 +302,8 @@ pub fn free_port() -> anyhow::Result<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn shell(folder: &Path, script: &str) -> Process {

@@ -1,0 +1,65 @@
+//! What /proc tells of a process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Memory;
+
+/// Places in /proc/PID/stat, counted from the field after the name (proc_pid_stat(5): less 3).
+pub(super) const PARENT: usize = 1;
+const USER_TIME: usize = 11;
+const SYSTEM_TIME: usize = 12;
+const CHILDREN_USER_TIME: usize = 13;
+const CHILDREN_SYSTEM_TIME: usize = 14;
+
+pub(super) fn stat_fields(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and parentheses; the last one ends it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.to_owned())
+}
+
+pub(super) fn field(stat: &str, place: usize) -> Option<u64> {
+    stat.split_ascii_whitespace().nth(place)?.parse().ok()
+}
+
+/// The scheduler counts each thread's time in nanoseconds, `stat` the whole process in ticks, threads that have ended
+/// included. The greater one is the better one.
+pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
+    let stat = stat_fields(pid)?;
+    let tick =
+        Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+    let ticks = |place| field(&stat, place).and_then(|ticks| u32::try_from(ticks).ok());
+    let own = tick * (ticks(USER_TIME)? + ticks(SYSTEM_TIME)?);
+    let children = tick * (ticks(CHILDREN_USER_TIME)? + ticks(CHILDREN_SYSTEM_TIME)?);
+    Some(threads_cpu(pid).unwrap_or_default().max(own) + children)
+}
+
+fn threads_cpu(pid: u32) -> Option<Duration> {
+    let mut nanoseconds = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let path: PathBuf = thread.ok()?.path().join("schedstat");
+        nanoseconds += read_number(&path)?;
+    }
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+pub(super) fn memory_of(pid: u32) -> Option<Memory> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let bytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kilobytes << 10)
+    };
+    Some(Memory {
+        rss: bytes("Rss:")?,
+        pss: bytes("Pss:")?,
+        anonymous: bytes("Anonymous:")?,
+    })
+}
