@@ -225,7 +225,6 @@ impl Cache {
         let handover = decide::may_take(&request.head.fields).then(Handover::default);
         let reader = object.reader(0);
         flight::launch(self.clone(), landing, request, handover.clone());
-        self.0.counters.cache_misses.add(1);
         Ride {
             reader,
             status: CacheStatus::fwd(fwd),
@@ -240,9 +239,6 @@ impl Cache {
                 if decide::selects(key_of(request), &head, &request.head.fields)
                     && ride.reader.is_served() =>
             {
-                if ride.status.collapsed {
-                    self.0.counters.cache_collapsed.add(1);
-                }
                 ride.status.fwd_status = Some(head.status);
                 ride.status.stored = true;
                 let asked = self.asked(&request.head, self.0.clock.unix_ms());
@@ -270,7 +266,6 @@ impl Cache {
         head: &Arc<Head>,
         now_ms: u64,
     ) -> Response {
-        self.0.counters.cache_hits.add(1);
         serve::hit(&self.asked(&request.head, now_ms), object, head)
     }
 
@@ -284,7 +279,6 @@ impl Cache {
 
     /// Sends the request to the origin as it is; nothing is stored.
     fn pass(&self, request: Request, status: CacheStatus) -> Answer {
-        self.0.counters.cache_passes.add(1);
         let invalidates = (!request.head.method.is_safe()).then(|| key_of(&request));
         let store = self.0.store.clone();
         let finish = move |result: Result<Response, Fault>| {
