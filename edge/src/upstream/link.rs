@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use tokio::net::TcpStream;
@@ -98,7 +98,7 @@ impl Link {
 
     /// The server's address.
     pub(super) fn peer(&self) -> Option<std::net::SocketAddr> {
-        self.wire.peer()
+        self.wire.peer
     }
 
     /// Drives the connection; ready when it is closed.
@@ -149,8 +149,11 @@ impl Link {
         self.uses += 1;
         if limits.is_last(self.uses) {
             self.reusable = false;
-            let close = HeaderValue::from_static("close");
-            message.headers_mut().append(CONNECTION, close);
+            // Not beside `upgrade`: an upgraded connection ends when its tunnel does.
+            if !message.headers().contains_key(UPGRADE) {
+                let close = HeaderValue::from_static("close");
+                message.headers_mut().append(CONNECTION, close);
+            }
         }
         let upload = message.body().clone();
         let read_before = self.wire.read.get();
@@ -163,9 +166,11 @@ impl Link {
             let closed = self.poll(cx).is_ready();
             let mut unheard = Context::from_waker(Waker::noop());
             if let Poll::Ready(sent) = sending.as_mut().poll(&mut unheard) {
-                return Poll::Ready(sent.map_err(|mut e| Failure {
-                    unsent: e.take_message(),
-                    fault: self.fault(&e.into_error(), &upload, reused, read_before),
+                return Poll::Ready(sent.map_err(|mut e| {
+                    let unsent = e.take_message();
+                    let mut fault = self.fault(&e.into_error(), &upload, reused, read_before);
+                    fault.retryable &= unsent.is_some();
+                    Failure { fault, unsent }
                 }));
             }
             let late = if closed {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::downstream::Refusal;
 use crate::downstream::worker::{Serving, Worker};
-use crate::handler::{Answer, Body, Peer, Request};
+use crate::handler::{Answer, Body, Cause, Peer, Request};
 use crate::http::{Method, Version};
 use crate::sys::net::Socket;
 
@@ -74,7 +74,7 @@ impl Connection {
                 Some(exchange) => ready!(exchange.poll(cx, &mut self.wire, &mut budget)),
                 None => ready!(self.next_request(cx, &mut budget)),
             };
-            if let Some(exchange) = self.exchange.take() {
+            if let Some(mut exchange) = self.exchange.take() {
                 exchange.finish(&self.wire);
             }
             if next == Next::Close {
@@ -202,12 +202,15 @@ impl Connection {
             interim: None,
         };
         let handler = &account.serving.handler;
-        let answer = guarded(&self.wire, || handler.handle(request))
-            .unwrap_or_else(|fault| Answer::Ready(Err(fault)));
-        let exchange = Exchange::new(account, upload, owes_continue, answer, &self.wire);
+        let mut answer = Answer::Ready(Err(Cause::Panic.into()));
+        // Its panic has been counted; the answer above stands then.
+        let _ = guarded(&self.wire, || answer = handler.handle(request));
+        let mut exchange = Exchange::new(account, upload, owes_continue, &self.wire);
+        exchange.answer(answer, &self.wire);
         self.run(cx, exchange, budget)
     }
 
+    #[inline]
     fn account(&self, serving: Rc<Serving>, parsed: &Parsed) -> Account {
         let head = &parsed.head;
         let asked = Asked {
@@ -267,11 +270,13 @@ impl Connection {
             .is_some()
             .then(|| Note::of_refused(worker, self.wire.peer, self.wire.input()));
         let account = Account::new(worker, serving, asked, note);
-        let exchange = Exchange::refusing(account, refusal, &self.wire);
+        let mut exchange = Exchange::new(account, None, false, &self.wire);
+        exchange.refuse(refusal, &self.wire);
         self.run(cx, exchange, budget)
     }
 
     /// As far as it goes now; the rest is kept for later.
+    #[inline]
     fn run(
         &mut self,
         cx: &mut Context<'_>,

@@ -68,15 +68,15 @@ enum Progress {
 }
 
 impl Exchange {
-    /// Answers a request.
+    /// Of a request to which the answer is still to be given.
+    #[inline]
     pub fn new(
         account: Account,
         upload: Option<Upload>,
         owes_continue: bool,
-        answer: Answer,
         wire: &Wire,
     ) -> Exchange {
-        let mut exchange = Exchange {
+        Exchange {
             account,
             upload,
             owes_continue,
@@ -86,19 +86,22 @@ impl Exchange {
             reply_pace: Pace::default(),
             upload_waits: false,
             reply_waits: false,
-        };
-        match answer {
-            Answer::Ready(result) => exchange.answer(result, wire),
-            Answer::Later(pending) => exchange.stage = Stage::Awaiting(pending),
         }
-        exchange
     }
 
-    /// Refuses a request.
-    pub fn refusing(mut account: Account, refusal: Refusal, wire: &Wire) -> Exchange {
-        account.reason = Some(refusal.reason);
-        let answer = Answer::Ready(Ok(refusal.response()));
-        Exchange::new(account, None, false, answer, wire)
+    /// Answers it.
+    #[inline]
+    pub fn answer(&mut self, answer: Answer, wire: &Wire) {
+        match answer {
+            Answer::Ready(result) => self.respond(result, wire),
+            Answer::Later(pending) => self.stage = Stage::Awaiting(pending),
+        }
+    }
+
+    /// Refuses it.
+    pub fn refuse(&mut self, refusal: Refusal, wire: &Wire) {
+        self.account.reason = Some(refusal.reason);
+        self.send(&mut refusal.response(), wire);
     }
 
     /// Goes on until something has to be waited for.
@@ -200,7 +203,7 @@ impl Exchange {
             return Progress::Wait;
         };
         if let Some(fault) = fault {
-            self.answer(Err(fault), wire);
+            self.respond(Err(fault), wire);
             return Progress::Again;
         }
         if let (Some(interim), true) = (&pending.interim, self.out.is_empty())
@@ -213,11 +216,11 @@ impl Exchange {
         match guarded(wire, || pending.response.as_mut().poll(cx)) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(result)) => {
-                self.answer(result, wire);
+                self.respond(result, wire);
                 return Progress::Again;
             }
             Err(fault) => {
-                self.answer(Err(fault), wire);
+                self.respond(Err(fault), wire);
                 return Progress::Again;
             }
         }
@@ -258,12 +261,31 @@ impl Exchange {
         Progress::Then(Next::Close)
     }
 
-    /// From the handler's answer to a head in the outbox and content behind it.
-    fn answer(&mut self, result: Result<Response, Fault>, wire: &Wire) {
-        let mut response = match result {
-            Ok(response) => self.check(response),
-            Err(fault) => self.fault_response(fault),
-        };
+    #[inline]
+    fn respond(&mut self, mut result: Result<Response, Fault>, wire: &Wire) {
+        match &mut result {
+            Ok(response) if self.is_final(response) => self.send(response, wire),
+            Ok(_) => self.fail(Cause::UnexpectedStatus.into(), wire),
+            Err(fault) => self.fail(*fault, wire),
+        }
+    }
+
+    /// A 1xx is no final response, but for a 101 that was asked for and leads somewhere.
+    #[inline]
+    fn is_final(&self, response: &Response) -> bool {
+        match response.status {
+            101 => self.account.upgrade && response.upgrade.is_some(),
+            status => (200..=999).contains(&status),
+        }
+    }
+
+    fn fail(&mut self, fault: Fault, wire: &Wire) {
+        self.account.reason = Some(fault.cause.word());
+        self.send(&mut refusal::response_of(fault), wire);
+    }
+
+    /// From a response to a head in the outbox and content behind it.
+    fn send(&mut self, response: &mut Response, wire: &Wire) {
         self.decide_persistence(wire);
         let persistence = match (response.status, self.account.keep) {
             (101, _) => Persistence::Upgrade,
@@ -277,7 +299,7 @@ impl Exchange {
             }
         };
         let asked = self.account.asked;
-        let delivery = render::delivery(&response, asked);
+        let delivery = render::delivery(response, asked);
         if delivery == render::Delivery::UntilClose {
             self.account.keep = false;
         }
@@ -285,32 +307,18 @@ impl Exchange {
             render::Delivery::UntilClose => Persistence::Close,
             _ => persistence,
         };
-        self.account.answered(&mut response);
+        self.account.answered(response);
         wire.worker.with_date(|date| {
             self.out.text(|t| {
-                render::head(t, &response, delivery, persistence, asked.version, date);
+                render::head(t, response, delivery, persistence, asked.version, date);
             });
         });
         self.stage = match response.upgrade.take() {
             Some(duplex) if response.status == 101 => {
                 Stage::Tunnelling(Box::new(Tunnel::new(duplex)))
             }
-            _ => Stage::Replying(Reply::new(response.body, delivery)),
+            _ => Stage::Replying(Reply::new(std::mem::take(&mut response.body), delivery)),
         };
-    }
-
-    /// A 1xx is no final response, but for a 101 that was asked for and leads somewhere.
-    fn check(&mut self, response: Response) -> Response {
-        match response.status {
-            101 if self.account.upgrade && response.upgrade.is_some() => response,
-            200..=999 => response,
-            _ => self.fault_response(Cause::UnexpectedStatus.into()),
-        }
-    }
-
-    fn fault_response(&mut self, fault: Fault) -> Response {
-        self.account.reason = Some(fault.cause.word());
-        refusal::response_of(fault)
     }
 
     /// Whether the next request can be found behind this one.
@@ -437,6 +445,7 @@ impl Exchange {
         wire: &mut Wire,
         budget: &mut Budget,
     ) -> Poll<Next> {
+        wire.release();
         let deadlines = &wire.worker.deadlines;
         let now = deadlines.now();
         let written = budget.take_written();
@@ -505,8 +514,9 @@ impl Exchange {
     }
 
     /// Gives back what was borrowed.
-    pub fn finish(self, wire: &Wire) {
-        wire.worker.pool.put_outbox(self.out);
+    #[inline]
+    pub fn finish(&mut self, wire: &Wire) {
+        wire.worker.pool.put_outbox(std::mem::take(&mut self.out));
     }
 }
 

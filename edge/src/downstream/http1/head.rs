@@ -3,6 +3,7 @@
 //! Every byte of a head is accounted for: the request line and each field line must be exactly
 //! what httparse reported, joined by the separators that RFC 9112 allows and by nothing else.
 
+use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 use httparse::{Header, Status};
@@ -71,20 +72,18 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
         Some(b'\r' | b'\n') => return Err(Refusal::bad("empty-line-before-request")),
         Some(_) => {}
     }
-    let line = request_line_length(text, limits)?;
     let mut lines: Lines<'_> = [const { MaybeUninit::uninit() }; LINES_MAX];
     let mut request = httparse::Request::new(&mut []);
     let length = match request.parse_with_uninit_headers(text, &mut lines) {
         Ok(Status::Complete(length)) => length,
-        Ok(Status::Partial) if text.len() > line.unwrap_or(0) + 2 + limits.headers => {
-            return Err(Refusal::with(431, "headers-too-large"));
-        }
-        Ok(Status::Partial) => return Ok(None),
-        Err(error) => return Err(refusal_of(error, text, line)),
+        Ok(Status::Partial) => return check_partial(text, limits).map(|()| None),
+        Err(error) => return Err(refusal_of(error, text, limits)),
     };
-    if length > line.unwrap_or(0) + 2 + limits.headers {
-        return Err(Refusal::with(431, "headers-too-large"));
-    }
+    let line = request.method.unwrap_or_default().len()
+        + request.path.unwrap_or_default().len()
+        + " HTTP/1.1".len()
+        + 1;
+    check_sizes(line, length, limits)?;
     check_separators(&text[..length], &request)?;
     let mut parsed = interpret(&request, scheme, limits)?;
     parsed.length = skipped + length;
@@ -94,22 +93,35 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
     Ok(Some(parsed))
 }
 
-/// Where the request line's CRLF stands, when it has come; 414 when it is too far.
-fn request_line_length(text: &[u8], limits: &Limits) -> Result<Option<usize>, Refusal> {
-    let end = memchr::memchr(b'\n', text);
-    if end.unwrap_or(text.len()) > limits.request_line + 1 {
+/// A request line of `line` bytes, in a head of at least `length` bytes.
+fn check_sizes(line: usize, length: usize, limits: &Limits) -> Result<(), Refusal> {
+    if line > limits.request_line {
         return Err(Refusal::with(414, "request-line-too-long"));
     }
-    Ok(end.map(|lf| lf.saturating_sub(1)))
+    if length > line + 2 + limits.headers {
+        return Err(Refusal::with(431, "headers-too-large"));
+    }
+    Ok(())
 }
 
-fn refusal_of(error: httparse::Error, text: &[u8], line: Option<usize>) -> Refusal {
+/// Whether a head that is not complete can still become a correct one.
+fn check_partial(text: &[u8], limits: &Limits) -> Result<(), Refusal> {
+    let line = memchr::memchr(b'\n', text).map_or(text.len(), |lf| lf.saturating_sub(1));
+    check_sizes(line, text.len(), limits)
+}
+
+fn refusal_of(error: httparse::Error, text: &[u8], limits: &Limits) -> Refusal {
+    if let Err(refusal) = check_partial(text, limits)
+        && refusal.status == 414
+    {
+        return refusal;
+    }
+    let line = memchr::memchr(b'\r', text).map(|cr| &text[..cr]);
     match error {
         httparse::Error::TooManyHeaders => Refusal::with(431, "too-many-headers"),
-        httparse::Error::Version => match line.map(|end| &text[..end]) {
-            Some(line) if ends_in_another_version(line) => Refusal::with(505, "http-version"),
-            _ => Refusal::bad("bad-request-line"),
-        },
+        httparse::Error::Version if line.is_some_and(ends_in_another_version) => {
+            Refusal::with(505, "http-version")
+        }
         httparse::Error::HeaderName => Refusal::bad("bad-field-name"),
         httparse::Error::HeaderValue => Refusal::bad("bad-field-value"),
         httparse::Error::NewLine => Refusal::bad("bare-cr"),
@@ -337,6 +349,26 @@ fn expects_continue(steering: &Steering<'_>, version: Version) -> Result<bool, R
     }
 }
 
+thread_local! {
+    /// The last Host that was checked on this worker, as received and in its canonical form:
+    /// requests come in runs for the same one.
+    static LAST_HOST: RefCell<(Vec<u8>, String)> = const { RefCell::new((Vec::new(), String::new())) };
+}
+
+#[inline]
+fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
+    LAST_HOST.with_borrow_mut(|(raw, canonical)| {
+        if raw != host {
+            raw.clear();
+            canonical.clear();
+            target::host(host, canonical).map_err(|e| Refusal::bad(e.word()))?;
+            raw.extend_from_slice(host);
+        }
+        out.push_str(canonical);
+        Ok(())
+    })
+}
+
 /// Target and authority in their canonical form (RFC 9112 3.2, 3.3).
 fn locate(
     head: &mut Head,
@@ -347,7 +379,7 @@ fn locate(
     match (steering.hosts, steering.host) {
         (0, _) if head.version == Version::Http10 => {}
         (1, Some(host)) if !host.is_empty() || head.version == Version::Http10 => {
-            target::host(host, &mut head.authority).map_err(|e| Refusal::bad(e.word()))?;
+            check_host(host, &mut head.authority)?;
         }
         (0, _) => return Err(Refusal::bad("no-host")),
         (1, _) => return Err(Refusal::bad("empty-host")),
@@ -409,4 +441,64 @@ fn is_barred_from_trailers(name: &str) -> bool {
     ]
     .iter()
     .any(|barred| name.eq_ignore_ascii_case(barred))
+}
+
+/// For the fuzzer: what is accepted must mean one thing only. A head is complete at its first empty
+/// line and nowhere else, and every byte of it is a request line or a field line.
+pub fn exercise(input: &[u8]) {
+    let limits = Limits {
+        request_line: 8 << 10,
+        headers: 32 << 10,
+        body: 0,
+    };
+    let Ok(Some(parsed)) = parse(input, &limits, Scheme::Http) else {
+        return;
+    };
+    let head = &input[..parsed.length];
+    let text = head.strip_prefix(b"\r\n").unwrap_or(head);
+    assert_eq!(
+        memchr::memmem::find(text, b"\r\n\r\n"),
+        Some(text.len() - 4)
+    );
+    assert_eq!(
+        memchr::memchr_iter(b'\n', text).count(),
+        parsed.head.fields.len() + 2,
+        "a line that is no field"
+    );
+    assert!(!text.contains(&0));
+    assert!(parsed.head.target.starts_with('/') || parsed.head.target == "*");
+    let framed = ["content-length", "transfer-encoding"]
+        .map(|name| parsed.head.fields.get_all(name).count());
+    assert!(framed[0] + framed[1] <= 1, "framed twice");
+    // What follows the head changes nothing about it, and neither does its absence.
+    let alone = parse(head, &limits, Scheme::Http);
+    assert!(matches!(alone, Ok(Some(again)) if again.length == parsed.length));
+    for cut in [parsed.length / 2, parsed.length - 1] {
+        let partial = parse(&input[..cut], &limits, Scheme::Http);
+        assert!(matches!(partial, Ok(None)), "complete before its end");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_means_one_thing(
+            pieces in proptest::collection::vec(
+                prop_oneof![
+                    Just("GET / HTTP/1.1\r\n"), Just("Host: a\r\n"), Just("\r\n"), Just("\n"),
+                    Just("\r"), Just(" "), Just("X: y\r\n"), Just("X: y\n"), Just("Content-Length: 1\r\n"),
+                    Just("Transfer-Encoding: chunked\r\n"), Just("\t"), Just("GET /"), Just("\0"),
+                ],
+                0..12,
+            )
+        ) {
+            exercise(pieces.concat().as_bytes());
+            exercise(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", pieces.concat()).as_bytes());
+        }
+    }
 }

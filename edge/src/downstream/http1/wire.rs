@@ -49,18 +49,17 @@ impl Wire {
         self.input.as_ref().map_or(&[], |input| input.bytes())
     }
 
-    /// `n` bytes of the input were used; an empty buffer goes back to the pool.
+    /// `n` bytes of the input were used.
     #[inline]
     pub fn used(&mut self, n: usize) {
         if let Some(input) = &mut self.input {
             input.used(n);
         }
-        self.release();
     }
 
-    /// Gives the buffer back if nothing is in it.
+    /// Gives the buffer back if nothing is in it: before waiting for anything.
     #[inline]
-    fn release(&mut self) {
+    pub fn release(&mut self) {
         if self.input.as_ref().is_some_and(|input| input.is_empty())
             && let Some(input) = self.input.take()
         {

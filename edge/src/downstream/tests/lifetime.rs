@@ -80,3 +80,9 @@ fn the_next_request_of_a_connection_sees_a_new_handler() {
         client.until("new;").await;
     });
 }
+
+#[test]
+fn an_idle_connection_is_small() {
+    let connection = size_of::<super::super::http1::Connection>();
+    assert!(connection <= 256, "{connection} bytes");
+}

@@ -56,5 +56,12 @@ fn an_origin_may_decline_to_upgrade() {
             assert_eq!(got, Ok((200, b"hello".to_vec())));
         }
         assert_eq!(testing.shared.status()[0].connects, 1);
+        let mut options = Options::new(vec![origin.server()]);
+        options.keepalive = 0;
+        let got = Testing::new(options).fetch(upgrading()).await;
+        assert!(got.is_ok());
     });
+    for _ in 0..3 {
+        assert!(!origin.next_request().contains("close"));
+    }
 }
