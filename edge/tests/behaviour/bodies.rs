@@ -1,0 +1,221 @@
+//! Request bodies: with a length or chunked, asked for or not, answered early or late.
+
+use std::thread;
+
+use sluice_lab::offset::offset_bytes;
+use sluice_lab::origin::{Framing, Gate, Resource};
+
+use crate::harness::{SOON, Setup, assert_says, fresh, serving, wait_asked};
+
+/// A chunked body in pieces of `size`, with trailers.
+fn chunked(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    for piece in body.chunks(size) {
+        out.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        out.extend_from_slice(piece);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(format!("0\r\n{trailers}\r\n").as_bytes());
+    out
+}
+
+// "request bodies with length … (proxied, never cached)"
+#[test]
+fn a_body_with_a_length_arrives_whole_and_is_not_cached() {
+    let origin = serving("/x", fresh(10));
+    let edge = Setup::cached(&origin).start();
+    let body = offset_bytes(0, 1_500_000);
+    for method in ["PUT", "POST", "GET"] {
+        origin.reset_record();
+        for _ in 0..2 {
+            let reply = edge.ask(method, "/x", &[], &body);
+            reply.verify_whole(10).expect("an answer");
+        }
+        let seen = origin.requests();
+        assert_eq!(seen.len(), 2, "{method}: neither was answered from memory");
+        for one in seen {
+            assert!(one.body_complete && one.body_is_offset, "{method}");
+            assert_eq!(one.header("content-length"), Some("1500000"));
+            assert_eq!(one.header("transfer-encoding"), None);
+        }
+    }
+    assert_says(&edge.ask("GET", "/x", &[], b"x"), "detail=request-body");
+}
+
+// "or chunked"; trailers go on.
+#[test]
+fn a_chunked_body_arrives_whole_with_its_trailers() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::cached(&origin).start();
+    let body = offset_bytes(0, 300_000);
+    let head =
+        "POST /x HTTP/1.1\r\nHost: a\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let trailers = "X-Sum: 42\r\n";
+    let mut client = edge.client();
+    for size in [300_000, 10_000, 977] {
+        let request = [head.as_bytes(), &chunked(&body, size, trailers)].concat();
+        client.send_raw(&request).expect("sent");
+        assert_eq!(client.read_response().expect("a reply").status, 200);
+    }
+    for seen in origin.requests() {
+        assert!(seen.body_complete && seen.body_is_offset);
+        assert_eq!(seen.body_length, 300_000);
+        assert_eq!(seen.header("transfer-encoding"), Some("chunked"));
+        assert_eq!(seen.header("content-length"), None);
+    }
+    let received = String::from_utf8_lossy(&origin.connections()[0].received).to_lowercase();
+    assert!(received.contains("trailer: x-sum\r\n"), "announced");
+}
+
+// Trailers of a request, in what the origin got.
+#[test]
+fn trailers_of_a_request_go_on() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    let head =
+        "POST /x HTTP/1.1\r\nHost: a\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut client = edge.client();
+    let request = [head.as_bytes(), &chunked(b"hello", 5, "X-Sum: 42\r\n")].concat();
+    client.send_raw(&request).expect("sent");
+    client.read_response().expect("a reply");
+    let received = String::from_utf8_lossy(&origin.connections()[0].received).to_lowercase();
+    assert!(received.ends_with("0\r\nx-sum: 42\r\n\r\n"), "{received}");
+}
+
+// "Expect: 100-continue": the client is told to go on once somebody wants the body.
+#[test]
+fn a_client_that_asks_first_is_told_to_continue() {
+    let origin = serving("/echo", Resource::echo());
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    for framing in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        let head =
+            format!("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n{framing}\r\n\r\n");
+        client.send_raw(head.as_bytes()).expect("sent");
+        assert_eq!(client.read_head().expect("a head").status, 100);
+        let body = match framing.starts_with('C') {
+            true => b"hello".to_vec(),
+            false => chunked(b"hello", 2, ""),
+        };
+        client.send_raw(&body).expect("sent");
+        assert_eq!(client.read_response().expect("a reply").text(), "hello");
+    }
+    let asked = origin.requests();
+    assert!(asked.iter().all(|seen| seen.header("expect").is_none()));
+}
+
+// "Expect: 100-continue": who does not wait is not told, who is refused does not send.
+#[test]
+fn continue_is_not_said_in_vain() {
+    let origin = serving("/echo", Resource::echo());
+    let edge = Setup::uncached(&origin).limits("body = 100").start();
+    let mut client = edge.client();
+    let eager =
+        "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello";
+    client.send_raw(eager.as_bytes()).expect("sent");
+    let reply = client.read_response().expect("a reply");
+    assert_eq!((reply.interim.len(), reply.text().as_str()), (0, "hello"));
+    let refused = edge.ask_raw(
+        b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 101\r\n\r\n",
+    );
+    assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
+}
+
+// An origin that answers before it has read the body: the answer arrives, and nothing hangs.
+#[test]
+fn an_early_answer_arrives() {
+    let origin = serving(
+        "/x",
+        Resource::bytes("no room").with_status(507).answer_early(),
+    );
+    let edge = Setup::uncached(&origin).limits("body = 0").start();
+    let mut client = edge.client();
+    let head = "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n";
+    client.send_raw(head.as_bytes()).expect("sent");
+    let mut sender = client.stream().try_clone().expect("another handle");
+    let uploading = thread::spawn(move || {
+        use std::io::Write;
+        let piece = vec![b'x'; 64 << 10];
+        // Until the edge has had enough.
+        while sender.write_all(&piece).is_ok() {}
+    });
+    let reply = client.read_response().expect("a reply");
+    assert_eq!((reply.status, reply.text().as_str()), (507, "no room"));
+    assert_eq!(reply.header("connection"), Some("close"));
+    drop(client);
+    uploading.join().expect("the upload ended");
+}
+
+// A client that leaves in mid-upload: the origin gets nothing that looks whole.
+#[test]
+fn an_upload_that_breaks_off_does_not_look_whole() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    for head in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
+        let mut client = edge.client();
+        let request = format!("POST /x HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n5\r\nhel");
+        client.send_raw(request.as_bytes()).expect("sent");
+        client.finish_sending().expect("half closed");
+        let closing = client.read_to_end().expect("an end");
+        let answer = String::from_utf8_lossy(&closing).into_owned();
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 400 "),
+            "{answer}"
+        );
+    }
+    let over = |record: &sluice_lab::origin::Record| record.open_connections() == 0;
+    assert!(
+        origin.wait_for(over, SOON),
+        "the origin is not left waiting"
+    );
+    assert!(origin.requests().iter().all(|seen| !seen.body_complete));
+}
+
+// "bodies of any length stream both ways": what is sent comes back before more is sent.
+#[test]
+fn bodies_stream_both_ways_at_once() {
+    let origin = serving("/echo", Resource::echo());
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    let head = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.send_raw(head.as_bytes()).expect("sent");
+    client.send_raw(b"3\r\none\r\n").expect("sent");
+    assert_eq!(client.read_head().expect("a head").status, 200);
+    assert_eq!(client.read_some(8).expect("a chunk"), b"3\r\none\r\n");
+    client.send_raw(b"5\r\nthree\r\n").expect("sent");
+    assert_eq!(client.read_some(10).expect("a chunk"), b"5\r\nthree\r\n");
+    client.send_raw(b"0\r\n\r\n").expect("sent");
+    assert_eq!(client.read_some(5).expect("the end"), b"0\r\n\r\n");
+}
+
+// Trailers of a response reach who takes them, and only those.
+#[test]
+fn trailers_of_a_response_go_on() {
+    let resource = Resource::offset(100)
+        .framing(Framing::Chunked(30))
+        .trailer("X-Sum", "42");
+    let origin = serving("/x", resource);
+    let edge = Setup::uncached(&origin).start();
+    let takes = [("TE", "trailers"), ("Connection", "TE")];
+    let mut client = edge.client();
+    let reply = client.get("/x", &takes).expect("a reply");
+    reply.verify_whole(100).expect("the body");
+    assert_eq!(reply.trailers, [("x-sum".to_owned(), "42".to_owned())]);
+    let reply = edge.get("/x", &[]);
+    reply.verify_whole(100).expect("the body");
+    assert!(reply.trailers.is_empty());
+}
+
+// A client that leaves while the origin works: the edge lets go of the origin.
+#[test]
+fn who_leaves_is_not_worked_for() {
+    let gate = Gate::closed();
+    let origin = serving("/x", Resource::status(200).gate_head(&gate));
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    client.send("POST", "/x", &[], b"hello").expect("sent");
+    wait_asked(&origin, "/x", 1);
+    drop(client);
+    let left = |record: &sluice_lab::origin::Record| record.open_connections() == 0;
+    assert!(origin.wait_for(left, SOON));
+}

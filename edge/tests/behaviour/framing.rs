@@ -1,0 +1,126 @@
+//! Framing is strict: what two readers could read differently is refused, and reaches no origin.
+
+use sluice_lab::client::Closing;
+use sluice_lab::origin::{Origin, Resource};
+
+use crate::harness::{Edge, SOON, Setup, origin};
+use crate::malformed;
+
+/// An origin that answers everything, so that whatever reaches it shows.
+fn anything() -> Origin {
+    let origin = origin();
+    origin.serve_rest(Resource::bytes("reached").cache_control("max-age=3600"));
+    origin
+}
+
+/// Sends what is malformed, with a correct request behind it; checks the answer and the end.
+fn refuse(edge: &Edge, name: &str, request: &[u8], status: u16) {
+    let mut client = edge.client();
+    client.send_raw(request).expect("sent");
+    // The edge may have closed already.
+    let _ = client.send_raw(b"\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
+    let reply = client
+        .read_response()
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(reply.status, status, "{name}");
+    assert_eq!(reply.header("connection"), Some("close"), "{name}");
+    assert!(!reply.truncated(), "{name}");
+    let closing = client.wait_closed(SOON).expect("a socket");
+    assert_eq!(closing, Closing::Fin, "{name}: one answer, then the end");
+}
+
+/// Nothing that looks whole has reached the origin.
+fn assert_untouched(origin: &Origin, name: &str) {
+    origin.read_record(|record| {
+        for connection in &record.connections {
+            assert!(!connection.malformed, "{name}: {connection:?}");
+        }
+        for seen in &record.requests {
+            assert!(!seen.body_complete, "{name}: {seen:?}");
+            assert_ne!(seen.target, "/smuggled", "{name}");
+        }
+    });
+}
+
+// "a table of at least 100 malformed requests with their statuses and proof that none reaches an
+// origin in another form"
+#[test]
+fn malformed_requests_get_their_status_and_go_nowhere() {
+    let table = malformed::all();
+    assert!(table.len() >= 100);
+    let origin = anything();
+    for edge in [
+        Setup::cached(&origin).start(),
+        Setup::uncached(&origin).start(),
+    ] {
+        for (name, request, status) in &table {
+            refuse(&edge, name, request, *status);
+            assert_untouched(&origin, name);
+        }
+        let refused = edge.counter("requests_refused") + edge.counter("responses_4xx");
+        assert!(refused >= table.len() as u64, "{refused} were counted");
+    }
+}
+
+// The same, byte by byte: a head that comes in pieces is judged as one that comes at once.
+#[test]
+fn malformed_requests_are_refused_in_pieces_too() {
+    let origin = anything();
+    let edge = Setup::uncached(&origin).start();
+    let short = |request: &[u8]| request.len() < 200;
+    for (name, request, status) in malformed::all()
+        .iter()
+        .filter(|(_, request, _)| short(request))
+    {
+        let mut client = edge.client();
+        for byte in request {
+            // It may be refused before it has come to its end.
+            if client.send_raw(&[*byte]).is_err() {
+                break;
+            }
+        }
+        let _ = client.finish_sending();
+        match client.read_response() {
+            Ok(reply) => assert_eq!(reply.status, *status, "{name}"),
+            // Cut off, some of these are merely unfinished; and then there is nothing to answer.
+            Err(error) => assert!(error.to_string().starts_with("closed"), "{name}: {error}"),
+        }
+        assert_untouched(&origin, name);
+    }
+}
+
+// "nothing ambiguous ever reaches an origin": bodies that hide a request from one of two readers.
+#[test]
+fn hidden_requests_stay_hidden() {
+    let origin = anything();
+    let edge = Setup::cached(&origin).start();
+    let hidden = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+    let lines = [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: xchunked\r\nContent-Length: 4",
+        "Transfer-Encoding : chunked\r\nContent-Length: 4",
+        "Transfer-Encoding:\tchunked\r\nContent-Length: 4",
+        "Transfer-Encoding: chunked\r\n\tfolded: x\r\nContent-Length: 4",
+        "X: y\nTransfer-Encoding: chunked\r\nContent-Length: 4",
+        "X: y\rTransfer-Encoding: chunked\r\nContent-Length: 4",
+        "Content-Length: 4\r\nContent-Length: 40",
+        "Content-Length: 4, 40",
+        "Content-Length: +4",
+        "Content_Length: 4\r\nTransfer-Encoding: chunked\r\nContent-Length: 40",
+        "Connection: Content-Length\r\nContent-Length: 4\r\nContent-Length: 4",
+    ];
+    for line in lines {
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n0\r\n\r\n{hidden}");
+        let answer = edge.ask_raw(request.as_bytes());
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{line:?}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 501 "),
+            "{line:?}: {answer}"
+        );
+        assert_untouched(&origin, line);
+    }
+    assert!(origin.requests().is_empty());
+}

@@ -1,0 +1,177 @@
+//! How long something is fresh: what the response says, else the configuration's word for its status.
+
+use std::time::{Duration, Instant};
+
+use sluice_lab::origin::{Modified, Resource, Tag};
+
+use crate::harness::{
+    Setup, assert_hit, assert_says, cache_status, eventually, origin, serving, ttl,
+};
+
+const FAR: &str = "Thu, 01 Jan 2037 00:00:00 GMT";
+
+// "Freshness by max-age, s-maxage, Expires, Age", in the order of RFC 9111 4.2.1.
+#[test]
+fn lifetimes_are_what_the_response_says() {
+    let origin = origin();
+    let edge = Setup::cached(&origin)
+        .cache("valid = { 200 = \"5s\" }")
+        .start();
+    let year = 365 * 24 * 3600;
+    let cases = [
+        (Resource::offset(9).cache_control("max-age=100"), 90..=100),
+        (
+            Resource::offset(9).cache_control("max-age=5, s-maxage=100"),
+            90..=100,
+        ),
+        (
+            Resource::offset(9)
+                .cache_control("s-maxage=100")
+                .header("Expires", FAR),
+            90..=100,
+        ),
+        (
+            Resource::offset(9)
+                .cache_control("max-age=100")
+                .header("Expires", FAR),
+            90..=100,
+        ),
+        (
+            Resource::offset(9).header("Expires", FAR),
+            5 * year..=12 * year,
+        ),
+        (
+            Resource::offset(9)
+                .cache_control("max-age=100")
+                .header("Age", "60"),
+            30..=40,
+        ),
+        (
+            Resource::offset(9)
+                .cache_control("public")
+                .header("Age", "1"),
+            1..=4,
+        ),
+        (Resource::offset(9), 3..=5),
+    ];
+    for (n, (resource, expected)) in cases.into_iter().enumerate() {
+        let path = format!("/{n}");
+        origin.serve(&path, resource);
+        edge.get(&path, &[]);
+        let hit = edge.get(&path, &[]);
+        assert_hit(&hit);
+        assert!(expected.contains(&ttl(&hit)), "{n}: {}", cache_status(&hit));
+    }
+}
+
+// "Age": it is counted on from what the origin said.
+#[test]
+fn age_is_counted_on() {
+    let origin = serving(
+        "/x",
+        Resource::offset(9)
+            .cache_control("max-age=100")
+            .header("Age", "60"),
+    );
+    let edge = Setup::cached(&origin).start();
+    for _ in 0..2 {
+        let reply = edge.get("/x", &[]);
+        let age: u64 = reply
+            .header("age")
+            .and_then(|age| age.parse().ok())
+            .expect("an age");
+        assert!((60..70).contains(&age), "{age}");
+        assert_eq!(reply.header_all("age").len(), 1);
+    }
+}
+
+// What is stale on arrival is not stored.
+#[test]
+fn what_is_stale_already_is_not_stored() {
+    let origin = origin();
+    let edge = Setup::cached(&origin)
+        .cache("valid = { 200 = \"1h\" }")
+        .start();
+    let stale = [
+        Resource::offset(9)
+            .cache_control("max-age=60")
+            .header("Age", "61"),
+        Resource::offset(9).header("Expires", "Thu, 01 Jan 2015 00:00:00 GMT"),
+        Resource::offset(9).header("Expires", "0"),
+        Resource::offset(9).cache_control("s-maxage=0, max-age=100"),
+    ];
+    for (n, resource) in stale.into_iter().enumerate() {
+        let path = format!("/{n}");
+        origin.serve(&path, resource);
+        for _ in 0..2 {
+            assert_says(&edge.get(&path, &[]), "detail=expired");
+        }
+    }
+}
+
+// When its time is over it is fetched anew, and the new version is served whole.
+#[test]
+fn what_has_become_stale_is_fetched_anew() {
+    let origin = serving("/x", Resource::offset(1000).cache_control("max-age=1"));
+    let edge = Setup::cached(&origin).start();
+    let began = Instant::now();
+    edge.get("/x", &[])
+        .verify_version(0, 0)
+        .expect("the old one");
+    origin.set_version("/x", 1);
+    let mut status = String::new();
+    eventually("the new version", || {
+        let reply = edge.get("/x", &[]);
+        status = cache_status(&reply).to_owned();
+        let version = u32::from(origin.requests().len() > 1);
+        reply.verify_version(version, 0).expect("one version");
+        version == 1
+    });
+    assert!(
+        began.elapsed() > Duration::from_millis(900),
+        "it was fresh for a second"
+    );
+    assert!(status.starts_with("sluice; fwd=stale"), "{status}");
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// "`valid` per status where the response does not say"
+#[test]
+fn statuses_have_lifetimes_of_their_own() {
+    let origin = origin();
+    let edge = Setup::cached(&origin)
+        .cache("valid = { 200 = \"1h\", 404 = \"1m\", 301 = \"2m\" }")
+        .start();
+    for (status, expected) in [(404, 50..=60), (301, 110..=120)] {
+        let path = format!("/{status}");
+        origin.serve(&path, Resource::status(status));
+        assert_eq!(edge.get(&path, &[]).status, status);
+        let hit = edge.get(&path, &[]);
+        assert_hit(&hit);
+        assert_eq!(
+            (hit.status, hit.text()),
+            (status, format!("status {status}\n"))
+        );
+        assert!(expected.contains(&ttl(&hit)), "{}", cache_status(&hit));
+    }
+    origin.serve("/500", Resource::status(500));
+    for _ in 0..2 {
+        assert_says(&edge.get("/500", &[]), "detail=no-lifetime");
+    }
+}
+
+// A response that says nothing of freshness and has no validator either.
+#[test]
+fn a_bare_response_is_stored_as_configured() {
+    let bare = Resource::offset(50).tag(Tag::None).modified(Modified::None);
+    let origin = serving("/x", bare);
+    let edge = Setup::cached(&origin)
+        .cache("valid = { 200 = \"1h\" }")
+        .start();
+    edge.get("/x", &[]).verify_whole(50).expect("the body");
+    let hit = edge.get("/x", &[]);
+    hit.verify_whole(50).expect("the body");
+    assert_hit(&hit);
+    let unconfigured = Setup::cached(&origin).start();
+    assert_says(&unconfigured.get("/x", &[]), "detail=no-lifetime");
+}

@@ -1,0 +1,356 @@
+//! The program in front of a test origin, for as long as one test lasts.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use sluice_lab::client::{self, Client, ClientOptions, Reply};
+use sluice_lab::origin::{Origin, OriginOptions, Resource};
+use sluice_lab::process::{Launch, Process};
+use tempfile::TempDir;
+
+/// More than anything here takes, on a machine that does much else.
+pub const SOON: Duration = Duration::from_secs(15);
+
+/// An origin on a free port.
+pub fn origin() -> Origin {
+    Origin::start(OriginOptions::default()).expect("a free port on loopback")
+}
+
+/// An origin that serves one thing.
+pub fn serving(path: &str, resource: Resource) -> Origin {
+    let origin = origin();
+    origin.serve(path, resource);
+    origin
+}
+
+/// An offset body that a cache may keep.
+pub fn fresh(length: u64) -> Resource {
+    Resource::offset(length).cache_control("max-age=3600")
+}
+
+/// Looks until it holds; fails the test when it does not come true.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The Cache-Status of a reply.
+pub fn cache_status(reply: &Reply) -> &str {
+    reply.header("cache-status").unwrap_or("")
+}
+
+/// Asserts that a reply came out of the cache.
+pub fn assert_hit(reply: &Reply) {
+    let status = cache_status(reply);
+    assert!(status.starts_with("sluice; hit"), "{status:?}");
+}
+
+/// Asserts that Cache-Status has this word among its parameters.
+pub fn assert_says(reply: &Reply, word: &str) {
+    let status = cache_status(reply);
+    let found = status.split("; ").any(|parameter| parameter == word);
+    assert!(found, "{word:?} is not in {status:?}");
+}
+
+/// Seconds of freshness that a hit has left.
+pub fn ttl(reply: &Reply) -> i64 {
+    let ttl = cache_status(reply)
+        .split("; ")
+        .find_map(|parameter| parameter.strip_prefix("ttl="));
+    ttl.and_then(|ttl| ttl.parse().ok()).expect("a ttl")
+}
+
+/// Waits until this many requests for `path` have reached the origin.
+pub fn wait_asked(origin: &Origin, path: &str, times: usize) {
+    let asked = origin.wait_for(|record| record.count(path) >= times, SOON);
+    assert!(asked, "{path} was not asked {times} times");
+}
+
+/// What the program is to run with: lines for each table of its configuration.
+#[derive(Clone)]
+pub struct Setup {
+    servers: Vec<String>,
+    workers: usize,
+    cached: bool,
+    limits: String,
+    cache: String,
+    upstream: String,
+    log: String,
+}
+
+impl Setup {
+    /// A cache in front of the origin; what lies under `/pass/` goes by it.
+    pub fn cached(origin: &Origin) -> Setup {
+        Setup {
+            servers: vec![origin.url("")],
+            workers: 2,
+            cached: true,
+            limits: String::new(),
+            cache: String::new(),
+            upstream: String::new(),
+            log: String::new(),
+        }
+    }
+
+    /// A proxy without a cache.
+    pub fn uncached(origin: &Origin) -> Setup {
+        Setup {
+            cached: false,
+            ..Setup::cached(origin)
+        }
+    }
+
+    /// So many workers in place of two.
+    pub fn workers(mut self, workers: usize) -> Setup {
+        self.workers = workers;
+        self
+    }
+
+    /// A further origin server.
+    pub fn also(mut self, origin: &Origin) -> Setup {
+        self.servers.push(origin.url(""));
+        self
+    }
+
+    /// A line for `[limits]`.
+    pub fn limits(mut self, line: &str) -> Setup {
+        self.limits += &format!("{line}\n");
+        self
+    }
+
+    /// A line for the cache.
+    pub fn cache(mut self, line: &str) -> Setup {
+        self.cache += &format!("{line}\n");
+        self
+    }
+
+    /// A line for the upstream.
+    pub fn upstream(mut self, line: &str) -> Setup {
+        self.upstream += &format!("{line}\n");
+        self
+    }
+
+    /// An access log in this format.
+    pub fn logged(mut self, format: &str) -> Setup {
+        self.log += &format!("access = \"access.log\"\nformat = \"{format}\"\nflush = \"10ms\"\n");
+        self
+    }
+
+    /// The configuration file.
+    pub fn text(&self) -> String {
+        let Setup {
+            servers,
+            workers,
+            cached,
+            limits,
+            cache,
+            upstream,
+            log,
+        } = self;
+        let (cache, route) = match cached {
+            false => (String::new(), "proxy = \"origin\"\n".to_owned()),
+            true => (
+                format!("[cache.main]\n{cache}"),
+                "path = \"/pass/*\"\nproxy = \"origin\"\n[[site.route]]\nproxy = \"origin\"\ncache = \"main\"\n"
+                    .to_owned(),
+            ),
+        };
+        format!(
+            "[server]\nworkers = {workers}\n[limits]\n{limits}[log]\n{log}\
+             [[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+             [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}"
+        )
+    }
+
+    /// Runs the program.
+    pub fn start(&self) -> Edge {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let config = folder.path().join("sluice.toml");
+        let text = self.text().replace(
+            "\"access.log\"",
+            &format!("{:?}", folder.path().join("access.log")),
+        );
+        fs::write(&config, text).expect("a temporary folder can be written");
+        let mut process = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder.path())
+            .args(["serve", "-c"])
+            .args([config.to_str().expect("a path in UTF-8")])
+            .start()
+            .expect("the program starts");
+        let http = address(&mut process, "listening on http://");
+        let admin = address(&mut process, "admin on http://");
+        Edge {
+            http,
+            admin,
+            process,
+            folder,
+        }
+    }
+}
+
+fn address(process: &mut Process, before: &str) -> SocketAddr {
+    let line = process
+        .wait_line(before, SOON)
+        .expect("the program says where it listens");
+    let address = line.strip_prefix(before).expect("the line begins so");
+    address.parse().expect("an address and a port")
+}
+
+/// The running program. Dropping it ends it.
+pub struct Edge {
+    /// Where clients go.
+    pub http: SocketAddr,
+    /// Where the admin API is.
+    pub admin: SocketAddr,
+    /// The process.
+    pub process: Process,
+    folder: TempDir,
+}
+
+impl Edge {
+    /// GET on a connection of its own.
+    pub fn get(&self, target: &str, headers: &[(&str, &str)]) -> Reply {
+        self.ask("GET", target, headers, b"")
+    }
+
+    /// A request on a connection of its own.
+    pub fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        client::once(self.http, method, target, headers, body)
+            .unwrap_or_else(|error| panic!("{method} {target}: {error}"))
+    }
+
+    /// What comes back on a connection of its own for these bytes, as text, until it closes.
+    pub fn ask_raw(&self, request: &[u8]) -> String {
+        let mut client = self.client();
+        client.send_raw(request).expect("it is taken");
+        let answer = client.read_to_end().expect("an end");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(self.http).expect("the program accepts")
+    }
+
+    /// A new connection whose receive buffer is small, so that not reading shows soon.
+    pub fn reluctant_client(&self) -> Client {
+        let options = ClientOptions {
+            receive_buffer: Some(4 << 10),
+            ..ClientOptions::default()
+        };
+        Client::connect_with(self.http, &options).expect("the program accepts")
+    }
+
+    /// `GET` at the admin address.
+    pub fn ask_admin(&self, target: &str) -> Reply {
+        client::get(self.admin, target, &[]).expect("the admin address answers")
+    }
+
+    /// `/status`.
+    pub fn status(&self) -> Value {
+        serde_json::from_slice(&self.ask_admin("/status").body).expect("JSON")
+    }
+
+    /// One of the workers' counters, summed.
+    pub fn counter(&self, name: &str) -> u64 {
+        let counters = &self.status()["counters"];
+        counters[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no counter {name}"))
+    }
+
+    /// The state of the cache.
+    pub fn cache_state(&self, name: &str) -> u64 {
+        let state = &self.status()["caches"]["main"];
+        state[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {name} in {state}"))
+    }
+
+    /// `/status?url=` of a target: the objects that the cache has of it.
+    pub fn objects(&self, target: &str) -> Vec<Value> {
+        let url = format!("http://{}{target}", self.http).replace('&', "%26");
+        let body = self.ask_admin(&format!("/status?url={url}")).body;
+        let caches: Vec<Value> = serde_json::from_slice(&body).expect("JSON");
+        let objects = caches
+            .iter()
+            .flat_map(|cache| cache["objects"].as_array().expect("a list"));
+        objects.cloned().collect()
+    }
+
+    /// Runs `sluice` with these arguments and where to find this edge.
+    pub fn command(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(arguments)
+            .args(["--admin", &self.admin.to_string()])
+            .output()
+            .expect("the program starts")
+    }
+
+    /// Another configuration file in place of that which it was started with.
+    pub fn rewrite(&self, text: &str) {
+        fs::write(self.folder.path().join("sluice.toml"), text).expect("the file can be written");
+    }
+
+    /// Where files of this test may lie.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The access log's lines, once there are so many.
+    pub fn log(&self, lines: usize) -> Vec<String> {
+        let read = || fs::read_to_string(self.file("access.log")).unwrap_or_default();
+        let complete = |text: &str| text.matches('\n').count();
+        eventually("lines in the access log", || complete(&read()) >= lines);
+        read().lines().map(str::to_owned).collect()
+    }
+
+    /// The access log's lines as objects, once there are so many.
+    pub fn json_log(&self, lines: usize) -> Vec<Value> {
+        let parse = |line: &String| serde_json::from_str(line).expect("a line is one object");
+        self.log(lines).iter().map(parse).collect()
+    }
+
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal).expect("the process is there");
+    }
+
+    /// Waits for the end of the process.
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        self.process.wait_exit(SOON).expect("it ends")
+    }
+
+    /// The most memory it had in use at any time so far, bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let text = fs::read_to_string(path).expect("the process is there");
+        let peak = text
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .and_then(|line| line.trim().strip_suffix(" kB"));
+        let kilobytes: u64 = peak.and_then(|kb| kb.parse().ok()).expect("a number");
+        kilobytes << 10
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        // There is nothing left to drain, and a test is not to wait.
+        let _ = self.process.signal(Signal::KILL);
+        let complaints = self.process.stderr();
+        if thread::panicking() {
+            eprintln!("the program's messages:\n{complaints}");
+        } else {
+            assert!(!complaints.contains("panicked"), "{complaints}");
+        }
+    }
+}

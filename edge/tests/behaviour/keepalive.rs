@@ -1,0 +1,209 @@
+//! Client connections are kept, shared by many requests, and closed when that was agreed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use sluice_lab::client::Closing;
+use sluice_lab::origin::Resource;
+
+use crate::harness::{SOON, Setup, assert_hit, eventually, fresh, origin, serving};
+
+/// So many requests for bodies of 1, 2, 3 … bytes, one behind the other.
+fn pipeline(count: usize) -> Vec<u8> {
+    let request = |n| format!("GET /offset/{n} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    (1..=count).map(request).collect::<String>().into_bytes()
+}
+
+// "Keepalive": requests follow one another on one connection.
+#[test]
+fn many_requests_share_a_connection() {
+    let origin = serving("/x", fresh(1000));
+    let edge = Setup::cached(&origin).start();
+    let mut client = edge.client();
+    for _ in 0..5 {
+        let reply = client.get("/x", &[]).expect("a reply");
+        reply.verify_whole(1000).expect("the body");
+        assert_eq!(reply.header("connection"), None);
+    }
+    assert_eq!(edge.counter("connections_accepted"), 1);
+    assert_eq!(edge.counter("requests"), 5);
+}
+
+// "with `Keep-Alive: timeout=` when set"
+#[test]
+fn the_timeout_is_told_when_set() {
+    let origin = serving("/x", fresh(10));
+    let setup = Setup::cached(&origin).limits("keepalive_timeout = \"15s\"");
+    let silent = setup.start().get("/x", &[]);
+    assert_eq!(silent.header("keep-alive"), None);
+    let telling = setup.limits("keepalive_header = true").start();
+    let reply = telling.client().get("/x", &[]).expect("a reply");
+    assert_eq!(reply.header("keep-alive"), Some("timeout=15"));
+    assert_eq!(reply.header("connection"), Some("keep-alive"));
+    let last = telling.get("/x", &[]);
+    assert_eq!(last.header("keep-alive"), None, "it closes after this one");
+}
+
+// "pipelining", and its answers come in order.
+#[test]
+fn a_hundred_requests_in_one_segment_are_answered_in_order() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    for round in ["cold", "stored"] {
+        let mut client = edge.client();
+        client.send_raw(&pipeline(100)).expect("sent");
+        for n in 1..=100 {
+            let reply = client.read_response().expect("a reply");
+            reply.verify_whole(n).expect(round);
+        }
+    }
+    assert_eq!(origin.requests().len(), 100, "each was fetched once");
+}
+
+// "pipelining" behind request bodies: the next request begins where the body ends.
+#[test]
+fn requests_behind_bodies_are_found() {
+    let origin = serving("/echo", Resource::echo());
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    let pipelined = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\
+                     POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nyo\r\n3;x=y\r\nurs\r\n0\r\n\r\n\
+                     GET /offset/7 HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.send_raw(pipelined.as_bytes()).expect("sent");
+    assert_eq!(client.read_response().expect("a reply").text(), "hello");
+    assert_eq!(client.read_response().expect("a reply").text(), "yours");
+    let last = client.read_response().expect("a reply");
+    last.verify_whole(7).expect("the last one");
+}
+
+// "bounded turns": who pipelines without end does not starve the others.
+#[test]
+fn a_pipeliner_starves_nobody() {
+    let origin = serving("/x", fresh(10));
+    let edge = Setup::cached(&origin).workers(1).start();
+    edge.get("/x", &[]);
+    let stop = AtomicBool::new(false);
+    let many = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    thread::scope(|scope| {
+        let pipeliner = edge.client();
+        let mut drain = pipeliner.stream().try_clone().expect("another handle");
+        scope.spawn(move || std::io::copy(&mut drain, &mut std::io::sink()));
+        let (edge, stop, many) = (&edge, &stop, &many);
+        scope.spawn(move || {
+            let mut pipeliner = pipeliner;
+            while !stop.load(Ordering::Relaxed) {
+                pipeliner.send_raw(many.as_bytes()).expect("sent");
+            }
+            pipeliner.reset().expect("a socket option");
+        });
+        eventually("a pipeliner at work", || edge.counter("requests") > 3000);
+        for _ in 0..50 {
+            assert_hit(&edge.get("/x", &[]));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+// "HEAD": the same head as GET, no body, and the connection stays in step.
+#[test]
+fn head_has_a_length_and_no_body() {
+    let origin = serving("/x", fresh(1000));
+    for edge in [
+        Setup::cached(&origin).start(),
+        Setup::uncached(&origin).start(),
+    ] {
+        let mut client = edge.client();
+        let head = client.request("HEAD", "/x", &[], b"").expect("a reply");
+        let get = client.get("/x", &[]).expect("a reply");
+        get.verify_whole(1000).expect("the body");
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        for name in ["content-length", "etag", "last-modified", "accept-ranges"] {
+            assert_eq!(head.header(name), get.header(name), "{name}");
+        }
+    }
+}
+
+// "HTTP/1.0": it closes unless the client asked to keep it.
+#[test]
+fn http_1_0_closes_unless_asked() {
+    let origin = serving("/x", fresh(3));
+    let edge = Setup::cached(&origin).start();
+    let answer = edge.ask_raw(b"GET /x HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n000"), "{answer}");
+    let mut client = edge.client();
+    for _ in 0..2 {
+        let asked = b"GET /x HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
+        client.send_raw(asked).expect("sent");
+        let reply = client.read_response().expect("a reply");
+        assert_eq!(reply.header("connection"), Some("keep-alive"));
+    }
+    let bare = edge.ask_raw(b"GET /offset/2 HTTP/1.0\r\n\r\n");
+    assert!(bare.ends_with("\r\n\r\n00"), "without Host: {bare}");
+}
+
+// "HTTP/1.0": a body of unknown length ends with the connection, never in chunks.
+#[test]
+fn http_1_0_gets_no_chunks() {
+    use sluice_lab::origin::Framing;
+    let origin = serving("/x", Resource::offset(30).framing(Framing::Chunked(10)));
+    let edge = Setup::uncached(&origin).start();
+    let asked = b"GET /x HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
+    let answer = edge.ask_raw(asked);
+    assert!(!answer.contains("chunked"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert!(
+        answer.ends_with("\r\n\r\n000000000\n000000010\n000000020\n"),
+        "{answer}"
+    );
+}
+
+// "`Connection: close`"
+#[test]
+fn close_is_said_and_done() {
+    let origin = serving("/x", fresh(10));
+    let edge = Setup::cached(&origin).start();
+    let mut client = edge.client();
+    let reply = client.get("/x", &[("Connection", "x-y, CLOSE")]);
+    assert_eq!(reply.expect("a reply").header("connection"), Some("close"));
+    assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
+}
+
+// "Limits … of `[limits]`": keepalive_requests.
+#[test]
+fn a_connection_closes_after_its_last_request() {
+    let origin = origin();
+    let edge = Setup::uncached(&origin)
+        .limits("keepalive_requests = 3")
+        .start();
+    let mut client = edge.client();
+    client.send_raw(&pipeline(5)).expect("sent");
+    for n in 1..=3 {
+        let reply = client.read_response().expect("a reply");
+        reply.verify_whole(n).expect("in order");
+        assert_eq!(reply.header("connection").is_some(), n == 3);
+    }
+    assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
+    assert_eq!(origin.requests().len(), 3, "the others went nowhere");
+}
+
+// "timeouts of `[limits]`": an idle connection is closed, one without a request as well.
+#[test]
+fn idle_connections_are_closed_in_time() {
+    let origin = origin();
+    let edge = Setup::uncached(&origin)
+        .limits("keepalive_timeout = \"150ms\"\nheader_timeout = \"300ms\"")
+        .start();
+    let mut client = edge.client();
+    client.get("/offset/1", &[]).expect("a reply");
+    let mut silent = edge.client();
+    for idle in [&mut client, &mut silent] {
+        assert_eq!(idle.wait_closed(SOON).expect("a socket"), Closing::Fin);
+    }
+    let reply = Setup::uncached(&origin)
+        .limits("keepalive_timeout = \"0s\"")
+        .start()
+        .client()
+        .get("/offset/1", &[]);
+    assert_eq!(reply.expect("a reply").header("connection"), Some("close"));
+}

@@ -1,0 +1,201 @@
+//! What a client may take of bytes, time and connections, and what it is told beyond.
+
+use sluice_lab::client::{BodyEnd, Closing};
+use sluice_lab::origin::{Gate, Resource};
+
+use crate::harness::{SOON, Setup, eventually, fresh, origin, serving, wait_asked};
+
+// "414": up to the limit a request line is taken, beyond it not.
+#[test]
+fn the_request_line_has_a_limit() {
+    let origin = origin();
+    origin.serve_rest(Resource::status(200));
+    let edge = Setup::uncached(&origin)
+        .limits("request_line = 512")
+        .start();
+    let line = |length: usize| {
+        let path = "a".repeat(length - "GET / HTTP/1.1".len());
+        format!("GET /{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    };
+    let answer = edge.ask_raw(line(512).as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let answer = edge.ask_raw(line(513).as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 414 "), "{answer}");
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// "431": the same for the rest of the head.
+#[test]
+fn the_head_has_a_limit() {
+    let origin = origin();
+    origin.serve_rest(Resource::status(200));
+    let edge = Setup::uncached(&origin)
+        .limits("headers = \"1KiB\"")
+        .start();
+    let head = |length: usize| {
+        let fields = "Host: a\r\nConnection: close\r\nX-Long: ";
+        let value = "v".repeat(length - fields.len() - "\r\n\r\n".len());
+        format!("GET / HTTP/1.1\r\n{fields}{value}\r\n\r\n")
+    };
+    let answer = edge.ask_raw(head(1024).as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let answer = edge.ask_raw(head(1025).as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// "408": a head that does not come to its end.
+#[test]
+fn a_head_has_a_time_limit() {
+    let origin = origin();
+    let edge = Setup::uncached(&origin)
+        .limits("header_timeout = \"200ms\"")
+        .start();
+    for begun in ["G", "GET / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\n\r"] {
+        let answer = edge.ask_raw(begun.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{begun:?}: {answer}");
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+    }
+    assert_eq!(edge.counter("client_timeouts"), 3);
+    assert!(origin.requests().is_empty());
+}
+
+// "send" timeout: a client that reads nothing is cut.
+#[test]
+fn a_reader_that_stalls_is_cut() {
+    let origin = serving("/x", Resource::offset(100 << 20));
+    let edge = Setup::uncached(&origin)
+        .limits("send_timeout = \"200ms\"")
+        .start();
+    let mut client = edge.reluctant_client();
+    client.send("GET", "/x", &[], b"").expect("sent");
+    eventually("the reader is cut", || {
+        edge.counter("client_timeouts") == 1 && edge.counter("connections_now") == 0
+    });
+    let reply = client.read_response().expect("a head");
+    assert!(reply.truncated(), "{:?}", reply.end);
+    assert_eq!(edge.counter("responses_cut"), 1);
+}
+
+// "a minimum rate for bodies and reads (a byte a second is cut)"
+#[test]
+fn a_reader_that_trickles_is_cut() {
+    let origin = serving("/x", Resource::offset(100 << 20));
+    let edge = Setup::uncached(&origin)
+        .limits("min_rate = \"1GB\"\nmin_rate_grace = \"1s\"\nsend_timeout = \"1h\"")
+        .start();
+    let mut client = edge.reluctant_client();
+    client.send("GET", "/x", &[], b"").expect("sent");
+    let mut read = 0;
+    eventually("the reader is cut", || {
+        read += client.read_some(1000).map_or(0, |bytes| bytes.len());
+        edge.counter("client_timeouts") == 1
+    });
+    assert!(read < 90 << 20, "nearly all was read: {read}");
+}
+
+// "connections": more than the limit wait until there is room.
+#[test]
+fn connections_have_a_limit() {
+    let gate = Gate::closed();
+    let origin = serving("/held", Resource::offset(5).gate_head(&gate));
+    let edge = Setup::uncached(&origin)
+        .workers(1)
+        .limits("connections = 3")
+        .start();
+    let mut clients: Vec<_> = (0..4).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        client.send("GET", "/held", &[], b"").expect("sent");
+    }
+    wait_asked(&origin, "/held", 3);
+    let mut fourth = clients.pop().expect("a fourth");
+    let soon = std::time::Duration::from_millis(300);
+    assert_eq!(fourth.wait_closed(soon).expect("a socket"), Closing::Open);
+    assert_eq!(edge.counter("connections_now"), 3);
+    assert_eq!(origin.requests().len(), 3);
+    gate.release();
+    for client in &mut clients {
+        client.read_response().expect("a reply");
+    }
+    drop(clients);
+    let reply = fourth.read_response().expect("a reply");
+    reply.verify_whole(5).expect("it had its turn");
+}
+
+// "connections": an idle connection makes room for one that has something to ask.
+#[test]
+fn idle_connections_make_room() {
+    let origin = serving("/x", fresh(5));
+    let edge = Setup::cached(&origin)
+        .workers(1)
+        .limits("connections = 3")
+        .start();
+    let mut idle: Vec<_> = (0..3).map(|_| edge.client()).collect();
+    for client in &mut idle {
+        client.get("/x", &[]).expect("a reply");
+    }
+    let reply = edge.client().get("/x", &[]).expect("a reply");
+    reply.verify_whole(5).expect("the body");
+    let closed = idle[0].wait_closed(SOON).expect("a socket");
+    assert_eq!(closed, Closing::Fin);
+    assert!(edge.counter("connections_now") <= 3);
+}
+
+// "413": declared or not, a body beyond the limit is refused, and the client learns of it.
+#[test]
+fn a_body_has_a_limit() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).limits("body = \"1KiB\"").start();
+    let declared = edge.ask("PUT", "/x", &[], &[b'x'; 1025]);
+    assert_eq!(declared.status, 413);
+    assert!(origin.requests().is_empty(), "nothing reached the origin");
+    let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
+    let head = "PUT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = edge.ask_raw(format!("{head}{chunk}1\r\nx\r\n0\r\n\r\n").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let whole = origin.read_record(|record| record.requests.iter().any(|seen| seen.body_complete));
+    assert!(!whole, "the origin got something that looks whole");
+    assert_eq!(edge.ask("PUT", "/x", &[], &[b'x'; 1024]).status, 200);
+    let mut client = edge.client();
+    client
+        .send_raw(format!("{head}{chunk}0\r\n\r\n").as_bytes())
+        .expect("sent");
+    assert_eq!(client.read_response().expect("a reply").status, 200);
+}
+
+// "408": a body that stops coming.
+#[test]
+fn a_body_has_a_time_limit() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin)
+        .limits("body_timeout = \"200ms\"")
+        .start();
+    for begun in [
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello",
+        "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    ] {
+        let answer = edge.ask_raw(begun.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+    assert!(origin.requests().iter().all(|seen| !seen.body_complete));
+}
+
+// "a minimum rate for bodies": each byte comes in time, and yet it is too slow.
+#[test]
+fn a_body_that_trickles_is_cut() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin)
+        .limits("min_rate = \"1KiB\"\nmin_rate_grace = \"1s\"\nbody_timeout = \"1h\"")
+        .start();
+    let mut client = edge.client();
+    let head = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+    client.send_raw(head.as_bytes()).expect("sent");
+    // One byte per look: far less than 1 KiB a second.
+    eventually("an answer", || {
+        let sent = client.send_raw(b"x");
+        let closing = client.wait_closed(std::time::Duration::from_millis(20));
+        sent.is_err() || closing.expect("a socket") != Closing::Open
+    });
+    let reply = client.read_response().expect("a reply");
+    assert_eq!((reply.status, reply.end), (408, BodyEnd::Complete));
+}

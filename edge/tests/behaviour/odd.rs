@@ -1,0 +1,224 @@
+//! What is correct but unusual is served, and the origin gets it in the one canonical form.
+
+use sluice_lab::origin::{Resource, Seen};
+
+use crate::harness::{SOON, Setup, origin};
+
+/// What was odd, the request, and the request line, Host and body that the origin gets.
+type Odd = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+const ODD: &[Odd] = &[
+    (
+        "an empty line before",
+        "\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /x HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "absolute-form",
+        "GET http://a/x?y HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /x?y HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "absolute-form in capitals",
+        "GET HTTP://A/x HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /x HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "absolute-form without a path",
+        "GET http://a HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "absolute-form with a bare query",
+        "GET http://a?y HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /?y HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "a Host in capitals",
+        "GET /x HTTP/1.1\r\nHOST: A.Example\r\n\r\n",
+        "GET /x HTTP/1.1",
+        "a.example",
+        "",
+    ),
+    (
+        "an IPv6 Host",
+        "GET /x HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
+        "GET /x HTTP/1.1",
+        "[::1]:80",
+        "",
+    ),
+    (
+        "dot segments",
+        "GET /a/./b/../c?../d HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /a/c?../d HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "encoded dot segments",
+        "GET /a/%2E%2e/c HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /c HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "an encoded slash",
+        "GET /a%2Fb HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /a%2Fb HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "two slashes",
+        "GET //a//b HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET //a//b HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "a percent sign in a query",
+        "GET /x?100% HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /x?100% HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "white space around values",
+        "GET /x HTTP/1.1\r\nHost: \t a \t\r\nX-Odd:\r\n\r\n",
+        "GET /x HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "a method of their own",
+        "BREW /x HTTP/1.1\r\nHost: a\r\n\r\n",
+        "BREW /x HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "OPTIONS for the server",
+        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS * HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "HTTP/1.0",
+        "GET /x HTTP/1.0\r\nHost: a\r\n\r\n",
+        "GET /x HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "GET with a body",
+        "GET /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+        "GET /x HTTP/1.1",
+        "a",
+        "hello",
+    ),
+    (
+        "a length with zeros before",
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 005\r\n\r\nhello",
+        "POST /x HTTP/1.1",
+        "a",
+        "hello",
+    ),
+    (
+        "a length of zero",
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+        "POST /x HTTP/1.1",
+        "a",
+        "",
+    ),
+    (
+        "chunked in capitals",
+        "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: CHUNKED\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "POST /x HTTP/1.1",
+        "a",
+        "hello",
+    ),
+    (
+        "chunk extensions",
+        "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2;a;b=c\r\nhe\r\n003;d=\"e\"\r\nllo\r\n0;f\r\n\r\n",
+        "POST /x HTTP/1.1",
+        "a",
+        "hello",
+    ),
+    (
+        "trailers",
+        "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n",
+        "POST /x HTTP/1.1",
+        "a",
+        "hello",
+    ),
+];
+
+// "nothing ambiguous ever reaches an origin"
+#[test]
+fn odd_requests_reach_the_origin_in_canonical_form() {
+    let origin = origin();
+    origin.serve_rest(Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    for (name, request, line, host, body) in ODD {
+        origin.reset_record();
+        let mut client = edge.client();
+        client.send_raw(request.as_bytes()).expect("sent");
+        let reply = client.read_response().expect(name);
+        assert_eq!(reply.status, 200, "{name}");
+        let seen = match &origin.requests()[..] {
+            [one] => one.clone(),
+            all => panic!("{name}: {all:?}"),
+        };
+        assert_canonical(&seen, name, line, host);
+        assert_eq!(seen.body, body.as_bytes(), "{name}");
+    }
+}
+
+fn assert_canonical(seen: &Seen, name: &str, line: &str, host: &str) {
+    let head = String::from_utf8(seen.raw_head.clone()).expect("ASCII");
+    assert_eq!(head.lines().next(), Some(line), "{name}");
+    assert_eq!(seen.header_all("host"), [host], "{name}");
+    let framings =
+        seen.header_all("content-length").len() + seen.header_all("transfer-encoding").len();
+    assert!(framings <= 1, "{name}: {head}");
+    for line in head.trim_end().split("\r\n").skip(1) {
+        let (field, value) = line
+            .split_once(": ")
+            .unwrap_or((line.trim_end_matches(':'), ""));
+        assert!(!field.contains([' ', '\t']), "{name}: {line:?}");
+        assert_eq!(value.trim(), value, "{name}: {line:?}");
+    }
+}
+
+// Routing, key and origin see the same path: the canonical one.
+#[test]
+fn one_thing_under_two_spellings_is_stored_once() {
+    let origin = origin();
+    origin.serve("/a/b", crate::harness::fresh(100));
+    let edge = Setup::cached(&origin).start();
+    for target in ["/a/b", "/a/./b", "/a/c/../b", "/a/%2e/b"] {
+        edge.get(target, &[]).verify_whole(100).expect(target);
+    }
+    let absolute = format!("http://{}/a/b", edge.http);
+    edge.get(&absolute, &[])
+        .verify_whole(100)
+        .expect("absolute-form");
+    assert!(origin.wait_for(|record| record.requests.len() == 1, SOON));
+}

@@ -1,0 +1,332 @@
+//! Origins that misbehave: a named reason, never a hang, never a truncated body that looks whole,
+//! never stored as whole.
+
+use std::time::Duration;
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Accept, BadChunk, BrokenHead, Ending, Fault, Framing, Origin, Resource};
+
+use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, fresh, origin, serving};
+
+/// Heads that are refused, whatever follows them.
+const BROKEN: [BrokenHead; 19] = [
+    BrokenHead::Garbage,
+    BrokenHead::BareCr,
+    BrokenHead::NoColon,
+    BrokenHead::SpaceBeforeColon,
+    BrokenHead::Nul,
+    BrokenHead::ObsFold,
+    BrokenHead::Huge(100_000),
+    BrokenHead::ManyFields(2000),
+    BrokenHead::BadStatus,
+    BrokenHead::ShortStatus,
+    BrokenHead::BadVersion,
+    BrokenHead::DifferingLengths,
+    BrokenHead::LengthAndChunked,
+    BrokenHead::BadLength,
+    BrokenHead::NegativeLength,
+    BrokenHead::OverflowingLength,
+    BrokenHead::UnknownCoding,
+    BrokenHead::ChunkedNotFinal,
+    BrokenHead::Endless,
+];
+
+/// Chunked bodies that are refused where the mistake is.
+const BAD_CHUNKS: [BadChunk; 10] = [
+    BadChunk::NotHex,
+    BadChunk::Negative,
+    BadChunk::Overflow,
+    BadChunk::Empty,
+    BadChunk::BareLf,
+    BadChunk::NoCrlf,
+    BadChunk::Extension(100_000),
+    BadChunk::NoLast,
+    BadChunk::BadTrailer,
+    BadChunk::HugeTrailer(200_000),
+];
+
+/// An edge that loses patience soon, with the same thing cached and passed.
+fn impatient(origin: &Origin, resource: Resource) -> Edge {
+    origin.serve("/x", resource.clone());
+    origin.serve("/pass/x", resource);
+    Setup::cached(origin)
+        .upstream("read_timeout = \"250ms\"")
+        .logged("json")
+        .start()
+}
+
+/// Both ways to it fail with this status and reason, and nothing of it is kept.
+fn assert_fails(edge: &Edge, status: u16, reason: &str) {
+    for target in ["/pass/x", "/x"] {
+        let reply = edge.get(target, &[]);
+        assert_eq!(reply.status, status, "{target}");
+        assert!(!reply.truncated(), "{target}");
+        assert_says(&reply, &format!("detail={reason}"));
+    }
+    assert!(edge.objects("/x").is_empty());
+}
+
+/// A body that was cut, and shows it.
+fn assert_cut(reply: &Reply, longest: usize) {
+    assert_eq!(reply.status, 200);
+    assert!(reply.truncated(), "it looks whole: {:?}", reply.end);
+    assert!(reply.body.len() <= longest, "{} bytes", reply.body.len());
+    let right = sluice_lab::offset::verify_offset(0, &reply.body);
+    right.expect("what came is right");
+}
+
+/// Both ways to it are cut, the log says why, and nothing of it is kept.
+fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
+    for target in ["/pass/x", "/x"] {
+        assert_cut(&edge.get(target, &[]), longest);
+    }
+    for line in edge.json_log(2) {
+        assert_eq!(line["cut"], true, "{line}");
+        assert_eq!(line["reason"], reason, "{line}");
+    }
+    eventually("nothing is kept", || edge.objects("/x").is_empty());
+}
+
+// "An origin that is down"
+#[test]
+fn down() {
+    let origin = origin();
+    let edge = impatient(&origin, fresh(10));
+    origin.refuse().expect("it stops listening");
+    assert_fails(&edge, 502, "connect-failed");
+    origin.reopen().expect("it listens again");
+    edge.get("/x", &[])
+        .verify_whole(10)
+        .expect("as if nothing had been");
+}
+
+// "slow": it never says anything, or begins and stops.
+#[test]
+fn silent() {
+    for fault in [
+        Fault::NeverAnswer,
+        Fault::StallHead { after: 0 },
+        Fault::StallHead { after: 30 },
+    ] {
+        let origin = origin();
+        let edge = impatient(&origin, fresh(1000).fault(fault));
+        assert_fails(&edge, 504, "head-timeout");
+    }
+}
+
+// "slow": it accepts and does nothing at all.
+#[test]
+fn deaf() {
+    let origin = origin();
+    origin.set_rules(|rules| rules.accept = Accept::Ignore);
+    let edge = impatient(&origin, fresh(1000));
+    assert_fails(&edge, 504, "head-timeout");
+}
+
+// It ends connections before or after it has heard the request.
+#[test]
+fn hanging_up() {
+    for ending in [Ending::Fin, Ending::Reset] {
+        let origin = origin();
+        let edge = impatient(&origin, fresh(1000).fault(Fault::EndBeforeHead(ending)));
+        assert_fails(&edge, 502, "closed-before-head");
+    }
+    let origin = origin();
+    origin.set_rules(|rules| rules.accept = Accept::End(Ending::Fin));
+    let edge = impatient(&origin, fresh(1000));
+    assert_fails(&edge, 502, "closed-before-head");
+}
+
+// "sends broken heads"
+#[test]
+fn broken_heads() {
+    let origin = origin();
+    let edge = impatient(&origin, fresh(100));
+    for broken in BROKEN {
+        let resource = fresh(100).fault(Fault::Head(broken)).close();
+        origin.serve("/x", resource.clone());
+        origin.serve("/pass/x", resource);
+        for target in ["/pass/x", "/x"] {
+            let reply = edge.get(target, &[]);
+            assert_eq!(reply.status, 502, "{broken:?} {target}");
+            assert_says(&reply, "detail=bad-head");
+        }
+        assert!(edge.objects("/x").is_empty(), "{broken:?}");
+    }
+}
+
+// Bare LF is the one mistake that a recipient may overlook (RFC 9112 2.2), and then it does no harm.
+#[test]
+fn bare_lf_is_read_as_a_line_end() {
+    let origin = serving(
+        "/x",
+        fresh(100).fault(Fault::Head(BrokenHead::BareLf)).close(),
+    );
+    let edge = Setup::uncached(&origin).start();
+    let reply = edge.get("/x", &[]);
+    match reply.status {
+        200 => reply.verify_whole(100).expect("the body"),
+        status => assert_eq!(status, 502),
+    }
+}
+
+// "cuts a body": it ends too early, politely or not.
+#[test]
+fn cut_bodies() {
+    for ending in [Ending::Fin, Ending::Reset] {
+        let origin = origin();
+        let after = 150_000;
+        let edge = impatient(
+            &origin,
+            fresh(300_000).fault(Fault::CutBody { after, ending }),
+        );
+        assert_cut_both(&edge, 150_000, "body-cut");
+    }
+}
+
+// "cuts a body": without a length too a body that is cut does not look whole.
+#[test]
+fn cut_chunked_bodies() {
+    let origin = origin();
+    let cut = Fault::CutBody {
+        after: 150_000,
+        ending: Ending::Fin,
+    };
+    let resource = fresh(300_000).framing(Framing::Chunked(10_000)).fault(cut);
+    let edge = impatient(&origin, resource);
+    assert_cut_both(&edge, 150_000, "body-cut");
+}
+
+// A body that ends with its connection is cut by a reset, and then it does not look whole either.
+#[test]
+fn bodies_until_close() {
+    let origin = origin();
+    let resource = fresh(30_000).framing(Framing::Close);
+    let edge = impatient(&origin, resource.clone());
+    for target in ["/pass/x", "/x", "/x"] {
+        edge.get(target, &[])
+            .verify_whole(30_000)
+            .expect("a close in order");
+    }
+    let cut = Fault::CutBody {
+        after: 15_000,
+        ending: Ending::Reset,
+    };
+    origin.serve("/pass/y", resource.clone().fault(cut.clone()));
+    origin.serve("/y", resource.fault(cut));
+    for target in ["/pass/y", "/y"] {
+        assert_cut(&edge.get(target, &[]), 15_000);
+    }
+}
+
+// "slow": a body that stops coming.
+#[test]
+fn stalled_bodies() {
+    let origin = origin();
+    let edge = impatient(
+        &origin,
+        fresh(300_000).fault(Fault::StallBody { after: 100_000 }),
+    );
+    assert_cut_both(&edge, 100_000, "body-timeout");
+}
+
+// "lies about lengths": less than declared.
+#[test]
+fn lengths_that_are_too_long() {
+    let origin = origin();
+    let edge = impatient(&origin, fresh(1000).fault(Fault::LengthTooLong(5)));
+    for target in ["/pass/x", "/x"] {
+        let reply = edge.get(target, &[]);
+        match reply.status {
+            200 => assert_cut(&reply, 1000),
+            status => assert_eq!(status, 502),
+        }
+    }
+    assert!(edge.objects("/x").is_empty());
+}
+
+// "lies about lengths": more than declared does not become part of the next answer.
+#[test]
+fn bytes_beyond_the_length() {
+    let more = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged".to_vec();
+    let origin = serving("/x", Resource::offset(1000).fault(Fault::ExtraBytes(more)));
+    origin.serve("/y", Resource::offset(50));
+    let edge = Setup::uncached(&origin).workers(1).start();
+    let mut client = edge.client();
+    for _ in 0..5 {
+        for (target, length) in [("/x", 1000), ("/y", 50)] {
+            let reply = client.get(target, &[]).expect("a reply");
+            reply.verify_whole(length).expect(target);
+        }
+    }
+}
+
+// "sends broken heads" has its like in chunks.
+#[test]
+fn broken_chunks() {
+    let origin = origin();
+    let edge = impatient(&origin, fresh(10));
+    for broken in BAD_CHUNKS {
+        let resource = fresh(1000).fault(Fault::Chunk(broken)).close();
+        origin.serve("/y", resource.clone());
+        origin.serve("/pass/y", resource);
+        for target in ["/pass/y", "/y"] {
+            let reply = edge.get(target, &[]);
+            match reply.status {
+                200 => assert!(reply.truncated(), "{broken:?} {target} looks whole"),
+                status => assert_eq!(status, 502, "{broken:?} {target}"),
+            }
+        }
+        eventually("nothing is kept", || edge.objects("/y").is_empty());
+    }
+}
+
+// "never stored as whole": once the origin has recovered, the next one gets all of it.
+#[test]
+fn what_was_cut_is_fetched_anew() {
+    let cut = Fault::CutBody {
+        after: 150_000,
+        ending: Ending::Reset,
+    };
+    let origin = serving("/x", fresh(300_000).fault_times(1, cut));
+    let edge = Setup::cached(&origin).start();
+    assert_cut(&edge.get("/x", &[]), 150_000);
+    edge.get("/x", &[]).verify_whole(300_000).expect("whole");
+    assert_hit(&edge.get("/x", &[]));
+    assert_eq!(origin.requests().len(), 2);
+    assert_eq!(edge.counter("flights_failed"), 1);
+}
+
+// An origin that drips is slow, not broken: all of it arrives.
+#[test]
+fn dripping() {
+    let drip = Fault::Drip {
+        bytes: 40,
+        every: Duration::from_millis(1),
+    };
+    let origin = origin();
+    let edge = impatient(&origin, fresh(2000).fault(drip));
+    for target in ["/pass/x", "/x"] {
+        edge.get(target, &[]).verify_whole(2000).expect(target);
+    }
+}
+
+// Answers that a cache must not take for the whole: a range that nobody asked for.
+#[test]
+fn a_part_is_never_stored_as_the_whole() {
+    let part = Resource::offset(10)
+        .with_status(206)
+        .header("Content-Range", "bytes 0-9/100")
+        .cache_control("max-age=60");
+    let origin = serving("/x", part);
+    let edge = Setup::cached(&origin).start();
+    for _ in 0..2 {
+        let reply = edge.get("/x", &[]);
+        assert_says(&reply, "detail=partial");
+    }
+    assert!(
+        edge.objects("/x")
+            .iter()
+            .all(|object| object["stored_bytes"] == 0)
+    );
+}

@@ -1,0 +1,327 @@
+//! Any byte of a file the moment it has arrived.
+
+use std::thread;
+use std::time::Duration;
+
+use sluice_lab::client::{Client, Closing};
+use sluice_lab::offset::verify_offset;
+use sluice_lab::origin::{Framing, Gate, Origin, Resource};
+
+use crate::harness::{Edge, SOON, Setup, assert_hit, assert_says, fresh, serving, wait_asked};
+
+const FILE: u64 = 10 << 20;
+
+/// An edge that holds all of a file of 100,000 bytes.
+fn stored() -> (Origin, Edge) {
+    let origin = serving("/x", fresh(100_000).vary("Accept-Encoding"));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]).verify_whole(100_000).expect("the body");
+    (origin, edge)
+}
+
+/// A fill that has come as far as the gate lets it.
+fn filling(gate: &Gate, limit: u64) -> (Origin, Edge, Client) {
+    let origin = serving("/x", fresh(FILE).gate(gate));
+    let edge = Setup::cached(&origin).start();
+    let mut client = edge.client();
+    client.send("GET", "/x", &[], b"").expect("sent");
+    client.read_head().expect("a head");
+    assert!(gate.wait_passed(limit, SOON));
+    (origin, edge, client)
+}
+
+// "single, suffix, open"
+#[test]
+fn single_ranges_of_what_is_stored() {
+    let (origin, edge) = stored();
+    let cases = [
+        ("bytes=0-0", 0, 0),
+        ("bytes=0-99999", 0, 99_999),
+        ("bytes=65535-65536", 65_535, 65_536),
+        ("bytes=50000-", 50_000, 99_999),
+        ("bytes=99999-", 99_999, 99_999),
+        ("bytes=-1", 99_999, 99_999),
+        ("bytes=-70000", 30_000, 99_999),
+        ("bytes=-1000000", 0, 99_999),
+        ("bytes=90000-1000000", 90_000, 99_999),
+        ("Bytes = 5-9", 5, 9),
+    ];
+    for (value, first, last) in cases {
+        let reply = edge.get("/x", &[("Range", value)]);
+        if value.starts_with('B') && reply.status == 200 {
+            continue; // A unit in capitals is the same unit; the spaces may be taken as a mistake.
+        }
+        reply.verify_range(first, last, 100_000).expect(value);
+        assert_hit(&reply);
+        assert!(reply.header("etag").is_some() && reply.header("accept-ranges").is_some());
+    }
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// "several ranges (multipart/byteranges …"
+#[test]
+fn several_ranges_are_parts() {
+    let (_origin, edge) = stored();
+    let reply = edge.get("/x", &[("Range", "bytes=0-9, 50000-50009, -10")]);
+    let ranges = [(0, 9), (50_000, 50_009), (99_990, 99_999)];
+    reply.verify_parts(&ranges, 100_000).expect("three parts");
+    assert_hit(&reply);
+    let backwards = edge.get("/x", &[("Range", "bytes=50000-50009,0-9")]);
+    let ranges = [(50_000, 50_009), (0, 9)];
+    backwards.verify_parts(&ranges, 100_000).expect("as asked");
+    let some = edge.get("/x", &[("Range", "bytes=7-9,200000-200001")]);
+    some.verify_range(7, 9, 100_000).expect("the one there is");
+}
+
+// "bounded, merged where they overlap)"
+#[test]
+fn overlapping_ranges_are_merged_and_many_are_refused() {
+    let (_origin, edge) = stored();
+    let merged = edge.get("/x", &[("Range", "bytes=0-99,50-199,150-299")]);
+    merged.verify_range(0, 299, 100_000).expect("one range");
+    let near = edge.get("/x", &[("Range", "bytes=0-99,100-199")]);
+    near.verify_range(0, 199, 100_000).expect("one range");
+    let many: Vec<String> = (0..1000)
+        .map(|n| format!("{}-{}", n * 90, n * 90))
+        .collect();
+    let reply = edge.get("/x", &[("Range", &format!("bytes={}", many.join(",")))]);
+    reply.verify_whole(100_000).expect("all of it instead");
+    let nested = "bytes=".to_owned() + &["0-"; 60].join(",");
+    let reply = edge.get("/x", &[("Range", &nested)]);
+    assert!(reply.body.len() <= 100_000, "never more than there is");
+}
+
+// "416", and what is no range at all is ignored (RFC 9110 14.2).
+#[test]
+fn ranges_beyond_the_end_and_broken_ones() {
+    let (_origin, edge) = stored();
+    for value in ["bytes=100000-", "bytes=200000-200001,300000-", "bytes=-0"] {
+        let reply = edge.get("/x", &[("Range", value)]);
+        assert_eq!(reply.status, 416, "{value}");
+        assert_eq!(reply.header("content-range"), Some("bytes */100000"));
+    }
+    for value in [
+        "bytes=9-5",
+        "bytes=",
+        "bytes=a-b",
+        "lines=0-5",
+        "bytes=0-5,x",
+        "bytes=--5",
+    ] {
+        let reply = edge.get("/x", &[("Range", value)]);
+        reply.verify_whole(100_000).expect(value);
+    }
+    let head = edge.ask("HEAD", "/x", &[("Range", "bytes=0-9")], b"");
+    assert_eq!(
+        (head.status, head.header("content-length")),
+        (200, Some("100000"))
+    );
+    let twice = edge.get("/x", &[("Range", "bytes=0-9"), ("Range", "bytes=0-99")]);
+    twice.verify_whole(100_000).expect("two fields say nothing");
+}
+
+// "If-Range"
+#[test]
+fn if_range_wants_the_same_version() {
+    let (_origin, edge) = stored();
+    let tag = edge
+        .get("/x", &[])
+        .header("etag")
+        .expect("a tag")
+        .to_owned();
+    let ask = |validator: &str| edge.get("/x", &[("Range", "bytes=5-9"), ("If-Range", validator)]);
+    ask(&tag).verify_range(5, 9, 100_000).expect("the range");
+    let date = "Thu, 01 Jan 2026 00:00:00 GMT";
+    ask(date).verify_range(5, 9, 100_000).expect("the range");
+    let weak = format!("W/{tag}");
+    for other in [
+        "\"other\"",
+        weak.as_str(),
+        "Fri, 02 Jan 2026 00:00:00 GMT",
+        "nonsense",
+    ] {
+        ask(other).verify_whole(100_000).expect(other);
+    }
+}
+
+// "ranges served from what has landed"
+#[test]
+fn a_range_that_has_landed_is_served_while_the_fill_runs() {
+    let gate = Gate::at(1_000_000);
+    let (origin, edge, _filling) = filling(&gate, 1_000_000);
+    for first in [0, 500_000, 900_000] {
+        let range = format!("bytes={first}-{}", first + 9999);
+        let reply = edge.get("/x", &[("Range", &range)]);
+        reply.verify_range(first, first + 9999, FILE).expect(&range);
+    }
+    assert_eq!(gate.held(), 1, "the fill has not moved meanwhile");
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// "Readers wait for bytes": a range further on comes when the fill gets there, not when it ends.
+#[test]
+fn a_range_further_on_comes_when_the_fill_gets_there() {
+    let gate = Gate::at(1_000_000);
+    let (origin, edge, _filling) = filling(&gate, 1_000_000);
+    let mut waiting = edge.client();
+    let range = [("Range", "bytes=5000000-5000009")];
+    waiting.send("GET", "/x", &range, b"").expect("sent");
+    let head = waiting.read_head().expect("the head is known already");
+    assert_eq!(head.status, 206);
+    assert_eq!(
+        head.header("content-range"),
+        Some("bytes 5000000-5000009/10485760")
+    );
+    let soon = Duration::from_millis(50);
+    assert_eq!(waiting.wait_closed(soon).expect("a socket"), Closing::Open);
+    gate.advance_to(5_000_010);
+    assert_eq!(waiting.read_some(10).expect("the range"), b"005000000\n");
+    assert_eq!(gate.held(), 1, "the fill is not at its end");
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// "three ranges of one cold 10 MiB file at once (middle, middle, near the end): 1.0x in one request"
+#[test]
+fn three_ranges_of_a_cold_file_cost_one_fetch() {
+    let gate = Gate::closed();
+    let origin = serving("/x", fresh(FILE).vary("Accept-Encoding").gate_head(&gate));
+    let edge = Setup::cached(&origin).start();
+    let firsts = [5_000_000, 5_000_100, 10_485_000];
+    let mut clients = firsts.map(|first| {
+        let mut client = edge.client();
+        let range = format!("bytes={first}-{}", first + 9);
+        client
+            .send("GET", "/x", &[("Range", &range)], b"")
+            .expect("sent");
+        client
+    });
+    wait_asked(&origin, "/x", 1);
+    gate.release();
+    for (client, first) in clients.iter_mut().zip(firsts) {
+        let reply = client.read_response().expect("a reply");
+        reply
+            .verify_range(first, first + 9, FILE)
+            .expect("the range");
+    }
+    let all = |record: &sluice_lab::origin::Record| record.sent_total == FILE;
+    assert!(origin.wait_for(all, SOON));
+    assert_eq!(origin.requests().len(), 1);
+    assert_hit(&edge.get("/x", &[("Range", "bytes=-10")]));
+    assert_eq!(origin.read_record(|record| record.sent_total), FILE);
+}
+
+// "riders at any offset"
+#[test]
+fn riders_join_at_any_offset() {
+    let gate = Gate::at(300_000);
+    let (origin, edge, _filling) = filling(&gate, 300_000);
+    thread::scope(|scope| {
+        let riders: Vec<_> = (0..20u64)
+            .map(|n| {
+                let edge = &edge;
+                scope.spawn(move || {
+                    let first = n * 524_287;
+                    let range = format!("bytes={first}-");
+                    let reply = edge.get("/x", &[("Range", &range)]);
+                    reply
+                        .verify_range(first, FILE - 1, FILE)
+                        .expect("to the end");
+                })
+            })
+            .collect();
+        crate::harness::eventually("all ride", || edge.counter("requests_now") == 21);
+        for step in 1..=10 {
+            gate.advance_to(step * FILE / 10);
+        }
+        gate.release();
+        for rider in riders {
+            rider.join().expect("a rider");
+        }
+    });
+    assert_eq!(origin.requests().len(), 1);
+    assert_eq!(origin.read_record(|record| record.sent_total), FILE);
+}
+
+// Several ranges of a fill in progress: each part as its bytes come.
+#[test]
+fn parts_of_a_running_fill() {
+    let gate = Gate::at(1_000_000);
+    let (origin, edge, _filling) = filling(&gate, 1_000_000);
+    let mut client = edge.client();
+    let range = [("Range", "bytes=0-9,4000000-4000009,2000000-2000009")];
+    client.send("GET", "/x", &range, b"").expect("sent");
+    gate.advance_to(4_500_000);
+    let reply = client.read_response().expect("a reply");
+    let ranges = [(0, 9), (4_000_000, 4_000_009), (2_000_000, 2_000_009)];
+    reply.verify_parts(&ranges, FILE).expect("three parts");
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// Without a known length a range has no place to be; once all is here it has.
+#[test]
+fn ranges_of_unknown_length() {
+    let gate = Gate::at(30_000);
+    let chunked = fresh(100_000).framing(Framing::Chunked(10_000)).gate(&gate);
+    let origin = serving("/x", chunked);
+    let edge = Setup::cached(&origin).start();
+    let mut client = edge.client();
+    let range = [("Range", "bytes=20000-20009")];
+    client.send("GET", "/x", &range, b"").expect("sent");
+    let head = client.read_head().expect("a head");
+    assert_eq!((head.status, head.header("content-range")), (200, None));
+    gate.release();
+    drop(client);
+    edge.get("/x", &[])
+        .verify_whole(100_000)
+        .expect("all of it");
+    let reply = edge.get("/x", &range);
+    reply
+        .verify_range(20_000, 20_009, 100_000)
+        .expect("known now");
+    assert_hit(&reply);
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// Ranges of what is not cached are the origin's to answer.
+#[test]
+fn ranges_pass_to_the_origin_where_nothing_is_cached() {
+    let origin = serving("/pass/x", Resource::offset(FILE));
+    let edge = Setup::cached(&origin).start();
+    let reply = edge.get("/pass/x", &[("Range", "bytes=5000000-5000009")]);
+    reply
+        .verify_range(5_000_000, 5_000_009, FILE)
+        .expect("the range");
+    let several = edge.get("/pass/x", &[("Range", "bytes=0-9,100-109")]);
+    several
+        .verify_parts(&[(0, 9), (100, 109)], FILE)
+        .expect("two parts");
+    let sent = origin.read_record(|record| record.sent_total);
+    assert_eq!(sent, 10 + several.body.len() as u64);
+}
+
+// An origin that knows no ranges: the cache does.
+#[test]
+fn ranges_of_an_origin_without_ranges() {
+    let origin = serving("/x", fresh(100_000).ranges(false));
+    let edge = Setup::cached(&origin).start();
+    let cold = edge.get("/x", &[("Range", "bytes=70000-70009")]);
+    cold.verify_range(70_000, 70_009, 100_000)
+        .expect("the range");
+    assert_says(&cold, "stored");
+    assert_eq!(origin.requests().len(), 1);
+}
+
+// Something empty has no ranges.
+#[test]
+fn nothing_has_no_ranges() {
+    let origin = serving("/x", fresh(0));
+    let edge = Setup::cached(&origin).start();
+    for _ in 0..2 {
+        let all = edge.get("/x", &[]);
+        assert_eq!((all.status, all.body.len()), (200, 0));
+        let none = edge.get("/x", &[("Range", "bytes=0-")]);
+        assert_eq!(none.status, 416);
+        assert_eq!(none.header("content-range"), Some("bytes */0"));
+        verify_offset(0, &all.body).expect("nothing");
+    }
+}

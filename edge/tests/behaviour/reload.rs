@@ -1,0 +1,181 @@
+//! SIGHUP and `sluice reload` swap the configuration without dropping a request; a bad one changes nothing.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use rustix::process::Signal;
+use sluice_lab::origin::{Gate, Resource};
+
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, assert_says, eventually, fresh, origin, serving,
+};
+
+fn generation(edge: &Edge) -> u64 {
+    edge.status()["reload"]["generation"]
+        .as_u64()
+        .expect("a number")
+}
+
+// "`sluice reload`": what is new counts from now on, what is stored stays.
+#[test]
+fn a_reload_changes_what_was_changed_and_keeps_the_rest() {
+    let origin = serving("/x", fresh(1000));
+    origin.serve("/y", Resource::offset(10));
+    let setup = Setup::cached(&origin);
+    let edge = setup.start();
+    edge.get("/x", &[]);
+    assert_says(&edge.get("/y", &[]), "detail=no-lifetime");
+    let mut kept = edge.client();
+    kept.get("/x", &[]).expect("a reply");
+    edge.rewrite(&setup.clone().limits("keepalive_header = true").text());
+    let output = edge.command(&["reload"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("limits changed"), "{said}");
+    assert_eq!(generation(&edge), 2);
+    let reply = kept.get("/x", &[]).expect("the connection was kept");
+    assert_hit(&reply);
+    assert_eq!(reply.header("keep-alive"), Some("timeout=15"));
+    assert_eq!(origin.read_record(|record| record.count("/x")), 1);
+}
+
+// "SIGHUP"
+#[test]
+fn a_hangup_reloads() {
+    let (old, new) = (
+        serving("/x", Resource::bytes("old")),
+        serving("/x", Resource::bytes("new")),
+    );
+    let edge = Setup::uncached(&old).start();
+    assert_eq!(edge.get("/x", &[]).text(), "old");
+    edge.rewrite(&Setup::uncached(&new).text());
+    edge.signal(Signal::HUP);
+    eventually("it has reloaded", || generation(&edge) == 2);
+    assert_eq!(edge.get("/x", &[]).text(), "new");
+}
+
+// "without dropping a request": twenty reloads under load, of everything that can change.
+#[test]
+fn reloads_drop_no_request() {
+    let origin = serving("/x", fresh(50_000));
+    origin.serve("/pass/x", Resource::offset(50_000));
+    let setup = Setup::cached(&origin);
+    let edge = setup.start();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let (edge, stop, done) = (&edge, &stop, &done);
+            scope.spawn(move || {
+                let mut client = edge.client();
+                let target = ["/x", "/pass/x"][n % 2];
+                while !stop.load(Ordering::Relaxed) {
+                    let reply = client.get(target, &[]).expect("a reply");
+                    reply.verify_whole(50_000).expect("whole");
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for n in 1..=20 {
+            let before = done.load(Ordering::Relaxed);
+            let changed = match n % 4 {
+                0 => setup.clone().cache(&format!("memory = \"{}MiB\"", 100 + n)),
+                1 => setup
+                    .clone()
+                    .limits(&format!("request_line = {}", 5000 + n)),
+                2 => setup.clone().upstream(&format!("keepalive = {n}")),
+                _ => setup
+                    .clone()
+                    .cache(&format!("valid = {{ 404 = \"{n}s\" }}")),
+            };
+            edge.rewrite(&changed.text());
+            let output = edge.command(&["reload"]);
+            assert!(output.status.success(), "{output:?}");
+            eventually("requests go on", || {
+                done.load(Ordering::Relaxed) > before + 4
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(generation(&edge), 21);
+    assert_eq!(edge.counter("responses_cut"), 0);
+    assert_eq!(edge.counter("responses_5xx"), 0);
+}
+
+// "without dropping a request": one that has begun ends by the configuration it began with.
+#[test]
+fn a_request_in_progress_outlives_its_configuration() {
+    let gate = Gate::at(100_000);
+    let origin = serving("/x", fresh(300_000).gate(&gate));
+    let other = origin_elsewhere();
+    let edge = Setup::cached(&origin).start();
+    let mut client = edge.client();
+    client.send("GET", "/x", &[], b"").expect("sent");
+    assert!(gate.wait_held(1, SOON));
+    edge.rewrite(&Setup::uncached(&other).text());
+    assert!(edge.command(&["reload"]).status.success());
+    assert_eq!(edge.get("/x", &[]).text(), "elsewhere");
+    gate.release();
+    let reply = client.read_response().expect("a reply");
+    reply.verify_whole(300_000).expect("the old one, whole");
+    let next = client.get("/x", &[]).expect("a reply");
+    assert_eq!(next.text(), "elsewhere", "the connection is served anew");
+}
+
+fn origin_elsewhere() -> sluice_lab::origin::Origin {
+    serving("/x", Resource::bytes("elsewhere"))
+}
+
+// "a bad one changes nothing", and says where it is bad.
+#[test]
+fn a_bad_configuration_changes_nothing() {
+    let origin = serving("/x", fresh(10));
+    let setup = Setup::cached(&origin);
+    let edge = setup.start();
+    edge.get("/x", &[]);
+    for (line, complaint) in [
+        ("keepalive_timeout = \"forever\"", "keepalive_timeout"),
+        ("no_such_limit = 1", "no_such_limit"),
+        ("request_line = 1", "request_line"),
+        ("body = \"much\"", "much"),
+    ] {
+        edge.rewrite(&setup.clone().limits(line).text());
+        let output = edge.command(&["reload"]);
+        assert!(!output.status.success(), "{line}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(complaint), "{line}: {said}");
+        assert!(said.contains("sluice.toml:4"), "{line}: {said}");
+        let error = edge.status()["reload"]["last_error"].to_string();
+        assert!(error.contains(complaint), "{error}");
+    }
+    assert_eq!(generation(&edge), 1);
+    assert_hit(&edge.get("/x", &[]));
+    edge.rewrite(&setup.limits("body = 5").text());
+    assert!(edge.command(&["reload"]).status.success());
+    assert!(edge.status()["reload"]["last_error"].is_null());
+    assert_eq!(edge.ask("PUT", "/x", &[], b"123456").status, 413);
+}
+
+// What only a new start can change is refused, so that nobody believes it was done.
+#[test]
+fn what_needs_a_new_start_is_said() {
+    let origin = origin();
+    let setup = Setup::cached(&origin);
+    let edge = setup.start();
+    edge.rewrite(&setup.workers(3).text());
+    let output = edge.command(&["reload"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("workers"), "{said}");
+    assert_eq!(generation(&edge), 1);
+}
+
+// Without a file there is nothing to read again.
+#[test]
+fn options_alone_can_not_be_reloaded() {
+    let origin = serving("/x", fresh(10));
+    let edge = Setup::cached(&origin).start();
+    std::fs::remove_file(edge.file("sluice.toml")).expect("it was there");
+    let output = edge.command(&["reload"]);
+    assert!(!output.status.success());
+    edge.get("/x", &[]).verify_whole(10).expect("it goes on");
+}

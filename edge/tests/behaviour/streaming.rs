@@ -1,0 +1,166 @@
+//! Bodies of any length stream with back-pressure: memory is bounded, whoever is slow.
+
+use std::io::Write;
+use std::time::Duration;
+
+use sluice_lab::client::Client;
+use sluice_lab::offset::{offset_bytes, verify_offset};
+use sluice_lab::origin::{Framing, Gate, Origin, OriginOptions, Resource};
+
+use crate::harness::{Edge, SOON, Setup, eventually, origin, wait_asked};
+
+/// What may lie in the edge and in the sockets between two ends of one stalled body.
+const STALLED_MAX: u64 = 16 << 20;
+
+/// What the program may take beside its caches.
+const MEMORY_MAX: u64 = 64 << 20;
+
+/// An origin whose sockets take little.
+fn small_origin(path: &str, resource: Resource) -> Origin {
+    let options = OriginOptions {
+        send_buffer: Some(64 << 10),
+        receive_buffer: Some(64 << 10),
+        ..OriginOptions::default()
+    };
+    let origin = Origin::start(options).expect("a free port on loopback");
+    origin.serve(path, resource);
+    origin
+}
+
+/// What the origin has sent, once that rises no more.
+fn sent_when_stalled(origin: &Origin) -> u64 {
+    let sent = || origin.read_record(|record| record.sent_total);
+    loop {
+        let before = sent();
+        let more = origin.wait_for(
+            |record| record.sent_total > before,
+            Duration::from_millis(300),
+        );
+        if !more {
+            return before;
+        }
+    }
+}
+
+/// Asks with a client that does not read; the origin must stop, and memory must stay small.
+fn stall(edge: &Edge, origin: &Origin, path: &str) -> Client {
+    let mut client = edge.reluctant_client();
+    client.send("GET", path, &[], b"").expect("sent");
+    wait_asked(origin, path, 1);
+    let sent = sent_when_stalled(origin);
+    assert!(sent < STALLED_MAX, "{sent} bytes were fetched for nobody");
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes of memory");
+    client
+}
+
+/// Reads 20 MB of what came after the head, and checks them.
+fn read_on(client: &mut Client) {
+    client.read_head().expect("a head");
+    let mut at = 0;
+    while at < 20_000_000 {
+        let piece = client.read_some(100_000).expect("more");
+        verify_offset(at, &piece).expect("the right bytes");
+        assert_eq!(piece.len(), 100_000);
+        at += 100_000;
+    }
+}
+
+// "bodies of any length stream both ways with back-pressure": towards the client.
+#[test]
+fn a_stalled_reader_stops_the_origin() {
+    let origin = small_origin("/x", Resource::offset(200_000_000));
+    let edge = Setup::uncached(&origin).start();
+    let mut client = stall(&edge, &origin, "/x");
+    read_on(&mut client);
+    assert!(edge.peak_memory() < MEMORY_MAX);
+}
+
+// The same behind a cache that may not keep what is too large for it.
+#[test]
+fn a_stalled_reader_of_something_too_large_stops_the_origin() {
+    let large = Resource::offset(200_000_000).cache_control("max-age=60");
+    let origin = small_origin("/x", large);
+    let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
+    let mut client = stall(&edge, &origin, "/x");
+    read_on(&mut client);
+    assert!(edge.peak_memory() < MEMORY_MAX);
+}
+
+// The same where the length is not known, so that only the fill shows that it is too large.
+#[test]
+fn a_stalled_reader_of_something_endless_stops_the_origin() {
+    let endless = Resource::offset(200_000_000)
+        .cache_control("max-age=60")
+        .framing(Framing::Chunked(50_000));
+    let origin = small_origin("/x", endless);
+    let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
+    let client = stall(&edge, &origin, "/x");
+    assert!(edge.cache_state("bytes") <= edge.cache_state("limit") + (2 << 20));
+    let mut reader = edge.client();
+    let reply = reader.get("/x", &[]).expect("a reply");
+    reply
+        .verify_whole(200_000_000)
+        .expect("who reads gets all of it");
+    drop(client);
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes of memory");
+}
+
+// "with back-pressure": towards the origin.
+#[test]
+fn a_stalled_origin_stops_the_uploader() {
+    let gate = Gate::closed();
+    let origin = small_origin("/x", Resource::status(200).gate_upload(&gate));
+    let edge = Setup::uncached(&origin).limits("body = 0").start();
+    let mut client = edge.client();
+    let total = 30_000_000;
+    let head = format!("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: {total}\r\n\r\n");
+    client.send_raw(head.as_bytes()).expect("sent");
+    let body = offset_bytes(0, total);
+    let sent = send_until_stalled(&mut client, &body);
+    assert!((sent as u64) < STALLED_MAX, "{sent} bytes were taken");
+    assert!(edge.peak_memory() < MEMORY_MAX);
+    gate.release();
+    client.send_raw(&body[sent..]).expect("sent");
+    assert_eq!(client.read_response().expect("a reply").status, 200);
+    let seen = &origin.requests()[0];
+    assert!(seen.body_complete && seen.body_is_offset);
+    assert_eq!(seen.body_length, total as u64);
+}
+
+fn send_until_stalled(client: &mut Client, body: &[u8]) -> usize {
+    client
+        .set_timeout(Duration::from_millis(500))
+        .expect("a timeout");
+    let mut sent = 0;
+    while let Ok(count) = client.stream().write(&body[sent..]) {
+        sent += count;
+        assert!(sent < body.len(), "all was taken");
+    }
+    client.set_timeout(SOON).expect("a timeout");
+    sent
+}
+
+// "never a hang": what a slow reader is owed does not hold up others.
+#[test]
+fn others_go_on_meanwhile() {
+    let origin = origin();
+    origin.serve("/x", Resource::offset(200_000_000));
+    let edge = Setup::cached(&origin).workers(1).start();
+    let clients: Vec<Client> = (0..4)
+        .map(|_| {
+            let mut client = edge.reluctant_client();
+            client.send("GET", "/x", &[], b"").expect("sent");
+            client
+        })
+        .collect();
+    eventually("four at once", || edge.counter("requests_now") == 4);
+    for n in 1..20 {
+        let target = format!("/offset/{}", n * 1000);
+        edge.get(&target, &[])
+            .verify_whole(n * 1000)
+            .expect("the body");
+    }
+    drop(clients);
+}

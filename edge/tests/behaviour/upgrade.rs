@@ -1,0 +1,113 @@
+//! Upgrade passes through: a tunnel of bytes both ways (RFC 9110 7.8).
+
+use std::thread;
+
+use sluice_lab::client::{Client, Closing};
+use sluice_lab::offset::{offset_bytes, verify_offset};
+use sluice_lab::origin::{Origin, Resource};
+
+use crate::harness::{Edge, SOON, Setup, serving};
+
+const ASK: [(&str, &str); 2] = [("Connection", "keep-alive, Upgrade"), ("Upgrade", "echo")];
+
+fn echoing() -> Origin {
+    serving("/tunnel", Resource::upgrade("echo"))
+}
+
+fn tunnel(edge: &Edge) -> Client {
+    let mut client = edge.client();
+    client.send("GET", "/tunnel", &ASK, b"").expect("sent");
+    let head = client.read_head().expect("a head");
+    assert_eq!(head.status, 101);
+    assert_eq!(head.header("upgrade"), Some("echo"));
+    let connection = head.header("connection").unwrap_or("");
+    assert!(connection.eq_ignore_ascii_case("upgrade"), "{connection}");
+    assert_eq!(head.header("content-length"), None);
+    client
+}
+
+// "Upgrade passed through on uncached routes", and beside a cache as well.
+#[test]
+fn a_tunnel_carries_bytes_both_ways() {
+    let origin = echoing();
+    for edge in [
+        Setup::uncached(&origin).start(),
+        Setup::cached(&origin).start(),
+    ] {
+        let mut client = tunnel(&edge);
+        for word in ["hello", "GET / HTTP/1.1\r\n\r\n", "\0\r\n\n"] {
+            client.send_raw(word.as_bytes()).expect("sent");
+            let back = client.read_some(word.len()).expect("an echo");
+            assert_eq!(back, word.as_bytes());
+        }
+        client.finish_sending().expect("half closed");
+        assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
+    }
+    let asked = origin.requests();
+    assert!(
+        asked
+            .iter()
+            .all(|seen| seen.header("upgrade") == Some("echo"))
+    );
+}
+
+// More than any buffer holds, at once in both directions.
+#[test]
+fn a_tunnel_carries_much() {
+    let origin = echoing();
+    let edge = Setup::uncached(&origin).start();
+    let mut client = tunnel(&edge);
+    let mut sender = client.stream().try_clone().expect("another handle");
+    let sending = thread::spawn(move || {
+        use std::io::Write;
+        sender
+            .write_all(&offset_bytes(0, 20_000_000))
+            .expect("sent");
+    });
+    let back = client.read_some(20_000_000).expect("an echo");
+    assert_eq!(back.len(), 20_000_000);
+    verify_offset(0, &back).expect("the same bytes");
+    sending.join().expect("all was sent");
+}
+
+// Bytes that come with the request belong to the tunnel.
+#[test]
+fn early_bytes_reach_the_tunnel() {
+    let origin = echoing();
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    let request =
+        "GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nearly";
+    client.send_raw(request.as_bytes()).expect("sent");
+    assert_eq!(client.read_head().expect("a head").status, 101);
+    assert_eq!(client.read_some(5).expect("an echo"), b"early");
+}
+
+// An origin that does not switch is just answered by; the connection goes on.
+#[test]
+fn a_refused_upgrade_is_an_answer() {
+    let origin = serving("/tunnel", Resource::upgrade("other"));
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    for _ in 0..2 {
+        let reply = client.get("/tunnel", &ASK).expect("a reply");
+        assert_eq!((reply.status, reply.text().as_str()), (426, "status 426\n"));
+    }
+}
+
+// Without `Connection: upgrade`, or in HTTP/1.0, Upgrade ends here.
+#[test]
+fn upgrade_has_to_be_meant() {
+    let origin = echoing();
+    let edge = Setup::uncached(&origin).start();
+    assert_eq!(edge.get("/tunnel", &[("Upgrade", "echo")]).status, 426);
+    let old = "GET /tunnel HTTP/1.0\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    let answer = edge.ask_raw(old.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 426 "), "{answer}");
+    assert!(
+        origin
+            .requests()
+            .iter()
+            .all(|seen| seen.header("upgrade").is_none())
+    );
+}

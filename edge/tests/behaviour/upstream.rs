@@ -1,0 +1,292 @@
+//! What passes between the edge and an origin that behaves: connections, fields, retries.
+
+use std::time::Duration;
+
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Ending, Fault, Gate, Resource};
+
+use crate::harness::{SOON, Setup, assert_says, eventually, fresh, origin, serving, wait_asked};
+
+// "a per-worker pool of idle ones that are reused"
+#[test]
+fn connections_to_an_origin_are_reused() {
+    let origin = serving("/x", Resource::offset(1000));
+    let edge = Setup::uncached(&origin).workers(1).start();
+    for _ in 0..10 {
+        edge.get("/x", &[]).verify_whole(1000).expect("the body");
+    }
+    assert_eq!(origin.connections().len(), 1);
+    assert_eq!(edge.counter("upstream_reuses"), 9);
+    let asked = &origin.requests()[9];
+    assert_eq!(asked.header("connection"), None, "kept open");
+}
+
+// "(idle and request limits …)"
+#[test]
+fn connections_to_an_origin_end_at_their_limits() {
+    let origin = serving("/x", Resource::offset(10));
+    for (line, connections) in [("keepalive = 0", 6), ("keepalive_requests = 2", 3)] {
+        origin.reset_record();
+        let edge = Setup::uncached(&origin).workers(1).upstream(line).start();
+        for _ in 0..6 {
+            edge.get("/x", &[]).verify_whole(10).expect("the body");
+        }
+        let made = origin
+            .requests()
+            .iter()
+            .map(|seen| seen.connection)
+            .collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(made.len(), connections, "{line}");
+        drop(edge);
+    }
+    let edge = Setup::uncached(&origin)
+        .upstream("keepalive_timeout = \"100ms\"")
+        .start();
+    edge.get("/x", &[]);
+    let closed = origin.wait_for(|record| record.open_connections() == 0, SOON);
+    assert!(closed, "an idle connection is closed in time");
+}
+
+// "caps per server": beyond them requests wait for a connection, as many as may.
+#[test]
+fn connections_to_an_origin_are_capped() {
+    let gate = Gate::closed();
+    let origin = serving("/x", Resource::offset(10).gate_head(&gate));
+    let edge = Setup::uncached(&origin)
+        .workers(1)
+        .upstream("connections = 2\nqueue = 1")
+        .start();
+    let mut clients: Vec<Client> = (0..3).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        client.send("GET", "/x", &[], b"").expect("sent");
+    }
+    wait_asked(&origin, "/x", 2);
+    eventually("three at once", || edge.counter("requests_now") == 3);
+    let refused = edge.get("/x", &[]);
+    assert_eq!(refused.status, 503);
+    assert_says(&refused, "detail=servers-busy");
+    assert_eq!(origin.requests().len(), 2);
+    gate.release();
+    for client in &mut clients {
+        let reply = client.read_response().expect("a reply");
+        reply.verify_whole(10).expect("each had its turn");
+    }
+    assert_eq!(origin.connections().len(), 2);
+}
+
+// "hop-by-hop headers removed", towards the origin.
+#[test]
+fn fields_of_the_clients_connection_end_here() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    let fields = [
+        ("Connection", "X-Mine, keep-alive, Host, Cookie"),
+        ("Keep-Alive", "timeout=5"),
+        ("Proxy-Connection", "keep-alive"),
+        ("Proxy-Authorization", "Basic eDp5"),
+        ("TE", "gzip"),
+        ("Upgrade", "h2c"),
+        ("X-Mine", "1"),
+        ("Cookie", "a=b"),
+        ("X-Other", "2"),
+    ];
+    edge.client().get("/x", &fields).expect("a reply");
+    let seen = &origin.requests()[0];
+    for gone in [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authorization",
+        "te",
+        "upgrade",
+        "x-mine",
+    ] {
+        assert_eq!(seen.header(gone), None, "{gone}");
+    }
+    assert_eq!(seen.header("x-other"), Some("2"));
+    assert_eq!(
+        seen.header("cookie"),
+        Some("a=b"),
+        "Connection can't take it away"
+    );
+    assert!(seen.header("host").is_some());
+}
+
+// The same, towards the client.
+#[test]
+fn fields_of_the_origins_connection_end_here() {
+    let resource = fresh(10)
+        .header("Connection", "X-Theirs")
+        .header("X-Theirs", "1")
+        .header("Keep-Alive", "timeout=300")
+        .header("Proxy-Authenticate", "Basic")
+        .header("X-Other", "2");
+    let origin = serving("/x", resource.clone());
+    origin.serve("/pass/x", resource);
+    let edge = Setup::cached(&origin).start();
+    for target in ["/pass/x", "/x", "/x"] {
+        let reply = edge.client().get(target, &[]).expect("a reply");
+        for gone in ["connection", "x-theirs", "keep-alive", "proxy-authenticate"] {
+            assert_eq!(reply.header(gone), None, "{target}: {gone}");
+        }
+        assert_eq!(reply.header("x-other"), Some("2"), "{target}");
+    }
+}
+
+// "Via, X-Forwarded-* and Forwarded set", and nothing that a client says of them is believed.
+#[test]
+fn the_origin_learns_who_asks() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    let lies = [
+        ("Host", "A.example"),
+        ("X-Forwarded-For", "6.6.6.6"),
+        ("X-Forwarded-Host", "evil.example"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Real-IP", "6.6.6.6"),
+        ("Forwarded", "for=6.6.6.6"),
+        ("Via", "1.1 before"),
+    ];
+    let from = "127.0.0.7".parse().expect("an address");
+    let mut client = Client::connect_from(from, edge.http).expect("a connection");
+    let reply = client.get("/x", &lies).expect("a reply");
+    assert_eq!(reply.header_all("via"), ["1.1 sluice"]);
+    let seen = &origin.requests()[0];
+    assert_eq!(seen.header_all("x-forwarded-for"), ["127.0.0.7"]);
+    assert_eq!(seen.header_all("x-forwarded-host"), ["a.example"]);
+    assert_eq!(seen.header_all("x-forwarded-proto"), ["http"]);
+    let forwarded = "for=127.0.0.7;host=\"a.example\";proto=http";
+    assert_eq!(seen.header_all("forwarded"), [forwarded]);
+    assert_eq!(seen.header_all("via"), ["1.1 before", "1.1 sluice"]);
+    assert!(!String::from_utf8_lossy(&seen.raw_head).contains("6.6.6.6"));
+}
+
+// Via also ends requests that go in circles (RFC 9110 7.6.3).
+#[test]
+fn a_request_that_goes_in_circles_ends() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    let reply = edge.get("/x", &[("Via", &["1.1 sluice"; 8].join(", "))]);
+    assert_eq!(reply.status, 508);
+    assert_says(&reply, "detail=loop");
+    assert!(origin.requests().is_empty());
+}
+
+// "1xx": interim responses pass, before the final one.
+#[test]
+fn interim_responses_pass() {
+    let gate = Gate::closed();
+    let hinting = fresh(10)
+        .interim(103, &[("Link", "</a.css>; rel=preload")])
+        .gate_head(&gate);
+    let origin = serving("/pass/x", hinting);
+    let edge = Setup::cached(&origin).start();
+    let mut client = edge.client();
+    client.send("GET", "/pass/x", &[], b"").expect("sent");
+    let hint = client.read_head().expect("a hint while the origin thinks");
+    assert_eq!(hint.status, 103);
+    assert_eq!(hint.header("link"), Some("</a.css>; rel=preload"));
+    gate.release();
+    let reply = client.read_response().expect("a reply");
+    reply.verify_whole(10).expect("the body");
+    client
+        .send_raw(b"GET /pass/x HTTP/1.0\r\nHost: a\r\n\r\n")
+        .expect("sent");
+    let old = client.read_response().expect("a reply");
+    assert!(old.interim.is_empty(), "HTTP/1.0 knows no 1xx");
+}
+
+// "a request that met a closed idle connection is sent again once when that is safe"
+#[test]
+fn a_safe_request_is_sent_again_on_a_new_connection() {
+    for ending in [Ending::Fin, Ending::Reset] {
+        let stale = Resource::offset(1000).fault(Fault::EndBeforeHeadOnReuse(ending));
+        let origin = serving("/x", stale);
+        let edge = Setup::uncached(&origin).workers(1).start();
+        for _ in 0..3 {
+            edge.get("/x", &[]).verify_whole(1000).expect("the body");
+        }
+        assert_eq!(origin.requests().len(), 5, "1, then 2 with one more each");
+        assert_eq!(edge.counter("upstream_retries"), 2);
+    }
+}
+
+// "once": an origin that closes new connections as well is not asked for ever.
+#[test]
+fn a_request_is_sent_again_only_once() {
+    let origin = origin();
+    origin.serve("/good", Resource::offset(10));
+    origin.serve(
+        "/bad",
+        Resource::offset(10).fault(Fault::EndBeforeHead(Ending::Fin)),
+    );
+    let edge = Setup::uncached(&origin).workers(1).start();
+    edge.get("/good", &[]).verify_whole(10).expect("the body");
+    let reply = edge.get("/bad", &[]);
+    assert_eq!(reply.status, 502);
+    assert_says(&reply, "detail=closed-before-head");
+    assert_eq!(origin.read_record(|record| record.count("/bad")), 2);
+}
+
+// "when that is safe": what may have been acted upon is not repeated.
+#[test]
+fn an_unsafe_request_is_not_sent_again() {
+    let stale = Resource::offset(1000).fault(Fault::EndBeforeHeadOnReuse(Ending::Fin));
+    let origin = serving("/x", stale);
+    let edge = Setup::uncached(&origin).workers(1).start();
+    edge.get("/x", &[]).verify_whole(1000).expect("the body");
+    let reply = edge.ask("POST", "/x", &[], b"pay");
+    let posts = origin
+        .requests()
+        .iter()
+        .filter(|seen| seen.method == "POST")
+        .count();
+    assert_eq!(posts, 1);
+    match reply.status {
+        502 => assert_says(&reply, "detail=stale-connection"),
+        status => assert_eq!(status, 200, "it took no chance with the old connection"),
+    }
+    let put = edge.ask("PUT", "/x", &[], b"the same each time");
+    assert_eq!(put.status, 200, "doing it twice is like doing it once");
+}
+
+// An origin that closed an idle connection long ago costs nothing, whatever the method.
+#[test]
+fn a_connection_that_was_closed_is_not_used() {
+    let origin = serving("/x", Resource::offset(10));
+    origin.set_rules(|rules| rules.max_requests_silent = Some(1));
+    let edge = Setup::uncached(&origin).workers(1).start();
+    for n in 1..=5 {
+        let reply = edge.ask("POST", "/x", &[], b"pay");
+        assert_eq!(reply.status, 200);
+        assert_eq!(origin.requests().len(), n, "each came once");
+        eventually("the pool has noticed", || {
+            edge.counter("upstream_idle_now") == 0
+        });
+    }
+}
+
+// "retries": a server that is down is passed over.
+#[test]
+fn another_server_is_asked_when_one_is_down() {
+    let (down, up) = (origin(), serving("/x", Resource::offset(10)));
+    down.refuse().expect("it stops listening");
+    let edge = Setup::uncached(&down).also(&up).start();
+    for _ in 0..6 {
+        edge.get("/x", &[]).verify_whole(10).expect("the body");
+    }
+    assert_eq!(up.requests().len(), 6);
+}
+
+// An origin that is slow is waited for, as long as it may take.
+#[test]
+fn slowness_within_the_time_is_no_fault() {
+    let origin = serving(
+        "/x",
+        Resource::offset(10).delay_head(Duration::from_millis(200)),
+    );
+    let edge = Setup::uncached(&origin)
+        .upstream("read_timeout = \"10s\"")
+        .start();
+    edge.get("/x", &[]).verify_whole(10).expect("the body");
+}

@@ -1,0 +1,58 @@
+//! Connections spread over the workers, also when there are few of them.
+
+use sluice_lab::client::Client;
+
+use crate::harness::{Edge, Setup, eventually, fresh, serving};
+
+/// The busier worker's share of open connections, once all of them are counted.
+fn share(edge: &Edge, connections: u64) -> f64 {
+    let counts = || -> Vec<u64> {
+        let status = edge.status();
+        let workers = status["workers"].as_array().expect("a list");
+        let open = |worker: &serde_json::Value| worker["connections_now"].as_u64();
+        workers
+            .iter()
+            .map(|worker| open(worker).expect("a number"))
+            .collect()
+    };
+    eventually("all are open", || {
+        counts().iter().sum::<u64>() == connections
+    });
+    counts().into_iter().max().unwrap_or(0) as f64 / connections as f64
+}
+
+// "two workers, 10 and 64 connections: busier worker's share at most 0.65"
+#[test]
+fn few_connections_are_shared_by_the_workers() {
+    let origin = serving("/x", fresh(100));
+    let edge = Setup::cached(&origin).workers(2).start();
+    for round in 0..10 {
+        for connections in [10, 64] {
+            let mut clients: Vec<Client> = (0..connections).map(|_| edge.client()).collect();
+            for client in &mut clients {
+                client.get("/x", &[]).expect("a reply");
+            }
+            let share = share(&edge, connections);
+            assert!(share <= 0.65, "round {round}, {connections}: {share}");
+            drop(clients);
+            eventually("all have left", || edge.counter("connections_now") == 0);
+        }
+    }
+}
+
+// Each connection is served by whoever has it, whichever worker fetched what it asks for.
+#[test]
+fn workers_share_what_is_stored() {
+    let origin = serving("/x", fresh(100_000));
+    let edge = Setup::cached(&origin).workers(2).start();
+    let mut clients: Vec<Client> = (0..8).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        let reply = client.get("/x", &[]).expect("a reply");
+        reply.verify_whole(100_000).expect("the body");
+    }
+    let status = edge.status();
+    for worker in status["workers"].as_array().expect("a list") {
+        assert!(worker["requests"].as_u64() > Some(0), "{worker}");
+    }
+    assert_eq!(origin.requests().len(), 1);
+}
