@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags, sockopt};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, sockopt};
 use tokio::io::unix::AsyncFd;
 
 use super::memory_pipe;
@@ -388,7 +388,11 @@ fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
 #[inline]
 fn send(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
     loop {
-        match rustix::io::writev(fd, slices) {
+        let sent = match slices {
+            [one] => rustix::net::send(fd, one, SendFlags::NOSIGNAL),
+            many => rustix::io::writev(fd, many),
+        };
+        match sent {
             Err(Errno::INTR) => {}
             result => return result,
         }
