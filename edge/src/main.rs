@@ -13,6 +13,7 @@ use commands::{Cli, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    sluice::sys::memory::small_pages();
     let done = match Cli::parse().command {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Check(args) => commands::check::run(&args),

@@ -1,6 +1,7 @@
 //! One function per parser of bytes from outside. Each takes any bytes, and panics where what came
 //! out of the parser contradicts what it promises.
 
+use sluice::downstream::http1::{chunked, head};
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::http::conditional::{Decision, Validators, evaluate};
 use sluice::http::fields::{Fields, is_field_value};
@@ -77,7 +78,33 @@ pub const TARGETS: &[Target] = &[
             b"user@host:80",
         ],
     },
+    Target {
+        name: "request_head",
+        run: head::exercise,
+        seeds: &[
+            b"GET /a?b HTTP/1.1\r\nHost: a.example\r\nX: y \r\nTE: trailers\r\n\r\n",
+            b"\r\nPOST http://a/ HTTP/1.1\r\nhost:a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n",
+            b"PUT * HTTP/1.0\r\nContent-Length: 5\r\nConnection: close, upgrade\r\n\r\n",
+            b"GET / HTTP/1.1\nHost: a\r\nX : y\r\n z\r\n\r\n",
+        ],
+    },
+    Target {
+        name: "chunked",
+        run: chunked_body,
+        seeds: &[
+            b"5\r\nhello\r\n0\r\n\r\n",
+            b"00a;x=\"q\\\"\";y\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n",
+            b"ffffffffffffffff\r\n",
+            b"1\r\na\n0\r\nX: y\n\r\n",
+        ],
+    },
 ];
+
+/// Chunked bodies with their trailers: however the input is cut, the same comes out.
+pub fn chunked_body(data: &[u8]) {
+    let content = chunked::exercise(data);
+    assert!(content.is_none_or(|content| content.len() < data.len()));
+}
 
 /// Range and Content-Range.
 pub fn range(data: &[u8]) {

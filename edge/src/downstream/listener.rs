@@ -27,6 +27,8 @@ enum Batch {
     More,
     /// There is no room: trying again at once would spin.
     NoRoom,
+    /// It failed, and might again at once.
+    Failed,
 }
 
 impl Worker {
@@ -39,9 +41,9 @@ impl Worker {
             let stop = self.stopping.notified();
             let step = async {
                 let readable = poll_fn(|cx| listener.poll_readable(cx)).await;
-                match readable.map(|()| ()) {
+                match readable {
                     Ok(()) => self.accept_batch(&mut listener, scheme).await,
-                    Err(_) => Batch::NoRoom,
+                    Err(_) => Batch::Failed,
                 }
             };
             let batch = tokio::select! {
@@ -52,6 +54,7 @@ impl Worker {
             match batch {
                 Batch::Drained => {}
                 Batch::More => tokio::task::yield_now().await,
+                Batch::Failed => tokio::time::sleep(TICK).await,
                 Batch::NoRoom => {
                     let evicted = self.deadlines.expire_idle(EVICTED_MAX);
                     self.counters.connections_refused.add(evicted as u64);
@@ -71,8 +74,7 @@ impl Worker {
                 Ok(Some(accepted)) => self.place(accepted, scheme),
                 Ok(None) => return Batch::Drained,
                 Err(error) if is_exhausted(&error) => return Batch::NoRoom,
-                // Of this one connection, and it is out of the queue.
-                Err(_) => {}
+                Err(_) => return Batch::Failed,
             }
         }
         Batch::More

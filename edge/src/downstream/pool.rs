@@ -77,8 +77,12 @@ impl Input {
     }
 }
 
-/// One worker's buffers.
+/// One worker's buffers. Inputs are boxed, for a connection has only a word of room for one.
 #[derive(Default)]
+#[allow(
+    clippy::vec_box,
+    reason = "they move between the pool and connections as they are"
+)]
 pub struct Pool {
     inputs: RefCell<Vec<Box<Input>>>,
     outboxes: RefCell<Vec<Outbox>>,

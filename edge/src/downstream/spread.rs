@@ -103,7 +103,7 @@ impl Spread {
             }
         }
         let margin = 1 + total / 16;
-        if self.open_at(worker) + 1 <= self.open_at(least) + margin {
+        if self.open_at(worker) < self.open_at(least) + margin {
             return Err(connection);
         }
         // Counted before it is sent, so that the next decision knows of it.

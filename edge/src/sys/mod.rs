@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod connect;
 pub mod disk;
+pub mod memory;
 pub mod memory_pipe;
 pub mod net;
 pub mod random;

@@ -5,13 +5,14 @@
 use std::task::{Context, Poll};
 
 use crate::downstream::Refusal;
-use crate::downstream::deadlines::{NEVER, Pace, Rule, Tick};
+use crate::downstream::deadlines::NEVER;
 use crate::downstream::refusal;
 use crate::handler::{Answer, Cause, Fault, Pending, Response};
 use crate::http::Version;
 
 use super::account::Account;
 use super::outbox::Outbox;
+use super::patience::Patience;
 use super::render::{self, Persistence};
 use super::reply::{self, Reply};
 use super::tunnel::Tunnel;
@@ -31,11 +32,7 @@ pub struct Exchange {
     owes_continue: bool,
     stage: Stage,
     out: Outbox,
-    upload_pace: Pace,
-    reply_pace: Pace,
-    /// Whether the client is waited for: for the body, and to read.
-    upload_waits: bool,
-    reply_waits: bool,
+    patience: Patience,
 }
 
 enum Stage {
@@ -82,10 +79,7 @@ impl Exchange {
             owes_continue,
             stage: Stage::Discarding(0),
             out: wire.worker.pool.outbox(),
-            upload_pace: Pace::default(),
-            reply_pace: Pace::default(),
-            upload_waits: false,
-            reply_waits: false,
+            patience: Patience::default(),
         }
     }
 
@@ -113,7 +107,7 @@ impl Exchange {
     ) -> Poll<Next> {
         loop {
             self.pump(cx, wire, budget);
-            self.reply_waits = false;
+            self.patience.reply_waits = false;
             match self.advance(cx, wire, budget) {
                 Progress::Again => {}
                 Progress::Then(next) => return Poll::Ready(next),
@@ -156,7 +150,7 @@ impl Exchange {
 
     /// Moves what the client sends of the body to its reader, as far as that one wants it.
     fn pump(&mut self, cx: &mut Context<'_>, wire: &mut Wire, budget: &mut Budget) {
-        self.upload_waits = false;
+        self.patience.upload_waits = false;
         let Some(upload) = &mut self.upload else {
             return;
         };
@@ -181,11 +175,13 @@ impl Exchange {
             }
             match wire.poll_fill(cx) {
                 Poll::Ready(Ok(n)) if n > 0 => {
-                    self.upload_pace.progress(wire.worker.deadlines.now(), n);
+                    self.patience
+                        .upload
+                        .progress(wire.worker.deadlines.now(), n);
                 }
                 Poll::Ready(_) => return upload.fail(Cause::ClientGone.into()),
                 Poll::Pending => {
-                    self.upload_waits = true;
+                    self.patience.upload_waits = true;
                     return;
                 }
             }
@@ -229,7 +225,7 @@ impl Exchange {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return self.gone(),
                 Poll::Pending => {
-                    self.reply_waits = true;
+                    self.patience.reply_waits = true;
                     return Progress::Wait;
                 }
             }
@@ -294,7 +290,7 @@ impl Exchange {
                 let options = &self.account.serving.options;
                 let timeout_s = options
                     .keepalive_header
-                    .then(|| options.keepalive_timeout.as_secs());
+                    .then_some(options.keepalive_timeout.as_secs());
                 Persistence::Keep { timeout_s }
             }
         };
@@ -346,7 +342,7 @@ impl Exchange {
         match step {
             reply::Step::Yield => Progress::Yield,
             reply::Step::Blocked => {
-                self.reply_waits = true;
+                self.patience.reply_waits = true;
                 Progress::Wait
             }
             reply::Step::Starved => match self.client_is_gone(cx, wire) {
@@ -395,7 +391,7 @@ impl Exchange {
                     Poll::Ready(Ok(n)) if n > 0 => {}
                     Poll::Ready(_) => return Progress::Then(Next::Close),
                     Poll::Pending => {
-                        self.upload_waits = true;
+                        self.patience.upload_waits = true;
                         return Progress::Wait;
                     }
                 }
@@ -450,11 +446,14 @@ impl Exchange {
         let now = deadlines.now();
         let written = budget.take_written();
         if written > 0 {
-            self.reply_pace.progress(now, written);
+            self.patience.reply.progress(now, written);
         }
-        let (upload, reply) = self.limits(now);
+        let lingers = matches!(self.stage, Stage::Lingering(_));
+        let (upload, reply) = self
+            .patience
+            .limits(&self.account.serving.options, now, lingers);
         let whole = match &mut self.stage {
-            Stage::Lingering(_) => self.reply_pace.wait(now, &pause(LINGER)),
+            Stage::Lingering(_) => self.patience.linger(now, LINGER),
             Stage::Tunnelling(tunnel) => tunnel.deadline(now),
             _ => NEVER,
         };
@@ -472,31 +471,6 @@ impl Exchange {
             return self.upload_timed_out(cx, wire);
         }
         Poll::Pending
-    }
-
-    /// Until when the client has to send, and until when to read.
-    fn limits(&mut self, now: Tick) -> (Tick, Tick) {
-        let options = &self.account.serving.options;
-        let rule = |pause| Rule {
-            pause,
-            rate_min: options.min_rate,
-            grace: options.min_rate_grace,
-        };
-        let upload = match self.upload_waits {
-            true => self.upload_pace.wait(now, &rule(options.body_timeout)),
-            false => NEVER,
-        };
-        let reply = match self.reply_waits {
-            true => self.reply_pace.wait(now, &rule(options.send_timeout)),
-            false => NEVER,
-        };
-        if !self.upload_waits {
-            self.upload_pace.stop(now);
-        }
-        if !self.reply_waits && !matches!(self.stage, Stage::Lingering(_)) {
-            self.reply_pace.stop(now);
-        }
-        (upload, reply)
     }
 
     fn upload_timed_out(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Next> {
@@ -517,13 +491,5 @@ impl Exchange {
     #[inline]
     pub fn finish(&mut self, wire: &Wire) {
         wire.worker.pool.put_outbox(std::mem::take(&mut self.out));
-    }
-}
-
-fn pause(pause: std::time::Duration) -> Rule {
-    Rule {
-        pause,
-        rate_min: 0,
-        grace: pause,
     }
 }

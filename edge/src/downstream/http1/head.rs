@@ -12,6 +12,7 @@ use crate::handler::Head;
 use crate::http::{Fields, Method, Scheme, Version, target};
 
 use super::super::Refusal;
+use super::steering::Steering;
 
 /// Field lines in one head or trailer section.
 pub const LINES_MAX: usize = 256;
@@ -191,108 +192,6 @@ fn skip_whitespace(text: &[u8]) -> &[u8] {
     &text[n..]
 }
 
-/// The fields that frame a message or steer the connection, gathered in one walk.
-#[derive(Default)]
-struct Steering<'a> {
-    host: Option<&'a [u8]>,
-    hosts: usize,
-    length: Option<&'a [u8]>,
-    lengths: usize,
-    coding: Option<&'a [u8]>,
-    codings: usize,
-    expect: Option<&'a [u8]>,
-    close: bool,
-    keep_alive: bool,
-    connection_upgrade: bool,
-    upgrade: bool,
-    takes_trailers: bool,
-}
-
-impl<'a> Steering<'a> {
-    #[inline]
-    fn see(&mut self, name: &[u8], value: &'a [u8]) {
-        match name.len() {
-            2 if name.eq_ignore_ascii_case(b"te") => {
-                self.takes_trailers |= members(value).any(|m| m.eq_ignore_ascii_case(b"trailers"));
-            }
-            4 if name.eq_ignore_ascii_case(b"host") => {
-                self.host = Some(value);
-                self.hosts += 1;
-            }
-            6 if name.eq_ignore_ascii_case(b"expect") => self.expect = Some(value),
-            7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
-            10 if name.eq_ignore_ascii_case(b"connection") => self.see_connection(value),
-            14 if name.eq_ignore_ascii_case(b"content-length") => {
-                self.length = Some(value);
-                self.lengths += 1;
-            }
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                self.coding = Some(value);
-                self.codings += 1;
-            }
-            _ => {}
-        }
-    }
-
-    fn see_connection(&mut self, value: &[u8]) {
-        for member in members(value) {
-            self.close |= member.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= member.eq_ignore_ascii_case(b"keep-alive");
-            self.connection_upgrade |= member.eq_ignore_ascii_case(b"upgrade");
-        }
-    }
-
-    /// RFC 9112 6.3, and stricter: what two readers could read differently is refused.
-    fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Refusal> {
-        match (self.length, self.coding) {
-            (None, None) => Ok(Framing::None),
-            (Some(_), Some(_)) => Err(Refusal::bad("length-and-transfer-encoding")),
-            (Some(value), None) => match (self.lengths, decimal(value)) {
-                (1, Some(0)) => Ok(Framing::None),
-                (1, Some(n)) if limits.body > 0 && n > limits.body => Err(Refusal::BODY_TOO_LARGE),
-                (1, Some(n)) => Ok(Framing::Length(n)),
-                _ => Err(Refusal::bad("bad-content-length")),
-            },
-            (None, Some(_)) if version == Version::Http10 => {
-                Err(Refusal::bad("transfer-encoding-in-http-1-0"))
-            }
-            (None, Some(value)) if value.eq_ignore_ascii_case(b"chunked") && self.codings == 1 => {
-                Ok(Framing::Chunked)
-            }
-            (None, Some(value)) => Err(refused_coding(value, self.codings)),
-        }
-    }
-}
-
-/// Unknown codings are 501 (RFC 9112 6.1); anything odd about a known one is 400.
-fn refused_coding(value: &[u8], lines: usize) -> Refusal {
-    let unknown = |member: &[u8]| {
-        crate::http::fields::is_token(member) && !member.eq_ignore_ascii_case(b"chunked")
-    };
-    match lines == 1
-        && !value.is_empty()
-        && value.split(|&b| b == b',').any(|m| unknown(m.trim_ascii()))
-    {
-        true => Refusal::with(501, "unknown-transfer-coding"),
-        false => Refusal::bad("bad-transfer-encoding"),
-    }
-}
-
-fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
-}
-
-/// 1*DIGIT that fits.
-fn decimal(value: &[u8]) -> Option<u64> {
-    if value.is_empty() {
-        return None;
-    }
-    value.iter().try_fold(0u64, |n, b| match b {
-        b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(b - b'0')),
-        _ => None,
-    })
-}
-
 /// From lines to meaning.
 fn interpret(
     request: &httparse::Request<'_, '_>,
@@ -317,7 +216,7 @@ fn interpret(
     if head.method == Method::Trace && framing != Framing::None {
         return Err(Refusal::bad("trace-with-body"));
     }
-    let expects_continue = expects_continue(&steering, head.version)? && framing != Framing::None;
+    let expects_continue = steering.expects_continue(head.version)? && framing != Framing::None;
     locate(
         &mut head,
         request.path.unwrap_or_default(),
@@ -337,16 +236,6 @@ fn interpret(
         takes_trailers: steering.takes_trailers,
         head,
     })
-}
-
-/// RFC 9110 10.1.1: the one expectation there is, and none in HTTP/1.0.
-fn expects_continue(steering: &Steering<'_>, version: Version) -> Result<bool, Refusal> {
-    match steering.expect {
-        None => Ok(false),
-        Some(_) if version == Version::Http10 => Ok(false),
-        Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
-        Some(_) => Err(Refusal::with(417, "unknown-expectation")),
-    }
 }
 
 thread_local! {

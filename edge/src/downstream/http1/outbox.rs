@@ -13,6 +13,8 @@ use crate::sys::net::Socket;
 pub const PIECES_MAX: usize = 64;
 /// See `PIECES_MAX`.
 pub const BYTES_MAX: usize = 1 << 20;
+/// From so many bytes on it is worth asking how far the client is.
+const MUCH: usize = 256 << 10;
 /// Text memory that is worth keeping.
 const TEXT_KEPT: usize = 16 << 10;
 
@@ -78,6 +80,9 @@ impl Outbox {
         cx: &mut Context<'_>,
         socket: &mut Socket,
     ) -> Poll<io::Result<usize>> {
+        if self.bytes >= MUCH {
+            socket.fit_send_buffer();
+        }
         let mut slices: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
         let mut skip = self.offset;
         for piece in self.pieces[self.first..].iter().take(PIECES_MAX + 2) {
