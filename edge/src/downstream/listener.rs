@@ -82,14 +82,12 @@ impl Worker {
 
     async fn accept_the_rest(self: &Rc<Self>, listener: &mut Listener, scheme: Scheme) {
         while let Ok(Some(accepted)) = accept(listener).await {
-            self.counters.connections_accepted.add(1);
             self.start(accepted, scheme, true);
         }
     }
 
     /// Serves a new connection here or hands it to a worker with fewer.
     fn place(self: &Rc<Self>, accepted: Accepted, scheme: Scheme) {
-        self.counters.connections_accepted.add(1);
         match self
             .spread
             .hand_over(self.index, HandedOver { accepted, scheme })
@@ -106,6 +104,7 @@ impl Worker {
             scheme,
         };
         let socket = Socket::new(accepted.fd);
+        self.counters.connections_accepted.add(1);
         match count {
             true => self.connect(socket, peer),
             false => self.connect_counted(socket, peer),

@@ -53,13 +53,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections accepted by this worker.
+    /// Client connections taken on by this worker, those handed over to it included.
     connections_accepted,
     /// Client connections open.
     connections_now,
-    /// Connections handed over to a worker with fewer.
+    /// Connections accepted by this worker and handed over to one with fewer.
     connections_handed_over,
-    /// Connections closed at once because a limit was reached.
+    /// Idle connections closed to make room because the limit of connections was reached.
     connections_refused,
     /// Requests whose head was complete and correct.
     requests,

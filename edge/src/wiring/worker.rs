@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -16,6 +17,7 @@ use crate::downstream::{Serving, Worker, WorkerContext};
 use crate::handler::Handler;
 use crate::http::Scheme;
 use crate::route::{Router, Site};
+use crate::sys::memory;
 use crate::sys::net::Listener;
 use crate::telemetry::{AccessLog, Counters};
 use crate::upstream::{self, Upstream};
@@ -57,6 +59,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Listener>, ready: mps
         let worker = worker.clone();
         tokio::task::spawn_local(async move { worker.listen(listener, Scheme::Http).await });
     }
+    tokio::task::spawn_local(give_memory_back());
     // The other side may have given up waiting.
     let _ = ready.send(());
     loop {
@@ -74,6 +77,15 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Listener>, ready: mps
         }
     }
     worker.drain(scene.snapshot.plan.limits.drain).await;
+}
+
+/// Once a second for as long as the worker lives.
+async fn give_memory_back() {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        memory::give_back();
+    }
 }
 
 /// What a worker serves by: handlers built from a snapshot.
