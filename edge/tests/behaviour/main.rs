@@ -18,6 +18,8 @@ mod log;
 mod malformed;
 mod odd;
 mod origins;
+mod passing;
+mod patience;
 mod pressure;
 mod ranges;
 mod reload;

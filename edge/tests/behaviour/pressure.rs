@@ -24,7 +24,7 @@ fn stalled_readers_pin_no_more_than_there_is() {
     let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
     let path = |n: u64| format!("/offset/{}", 1_000_000 + n);
     // Twice what the tier holds is being read at once, by clients that stopped.
-    let readers: Vec<Client> = (0..16).map(|n| stalled(&edge, &path(n))).collect();
+    let mut readers: Vec<Client> = (0..16).map(|n| stalled(&edge, &path(n))).collect();
     eventually("all have begun", || edge.counter("requests") == 16);
     for n in 100..140 {
         let length = 1_000_000 + n;
@@ -38,6 +38,12 @@ fn stalled_readers_pin_no_more_than_there_is() {
         let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
         // Where nothing can be dropped a body passes through a window of its own.
         assert!(bytes <= limit + (4 << 20), "{bytes} of {limit}");
+    }
+    for (n, reader) in (0..).zip(&mut readers) {
+        let reply = reader.read_response().expect("a reply");
+        reply
+            .verify_whole(1_000_000 + n)
+            .expect("what was evicted is read to its end");
     }
     drop(readers);
     eventually("all have left", || edge.counter("requests_now") == 0);
