@@ -99,16 +99,14 @@ impl Flight {
 
     /// Files the object under its variant, makes room for it and opens it to readers.
     fn admit(&mut self, head: StoredHead) -> Result<(), &'static str> {
-        if let Some(length) = head.length
-            && !self.landing.reserve(length)
-        {
-            return Err("too-large");
+        if let Some(length) = head.length {
+            self.landing.reserve(length)?;
         }
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
             return Err("no-room");
         };
         self.file(&head)?;
-        self.landing.object().open(Arc::new(head), charge);
+        self.landing.open(Arc::new(head), charge);
         Ok(())
     }
 

@@ -249,10 +249,17 @@ impl Cache {
             Phase::Open(_) | Phase::Awaiting => Rode::Parted,
             Phase::Failed(failure) => Rode::Answered(Err(fault_of(&failure))),
             Phase::Refused { word, .. } => {
-                let status = ride.status.because(word);
+                let mut status = ride.status.because(word);
+                let asks_for_less = serve::asks_for_less(&request.head.fields);
                 match ride.handover.as_ref().and_then(Handover::take) {
-                    Some(response) => Rode::Answered(Ok(forwarded(response, status))),
-                    None => Rode::Alone(status),
+                    // The origin was asked for all of it: a range or a condition is for it to judge.
+                    Some(response) if response.status != 200 || !asks_for_less => {
+                        Rode::Answered(Ok(forwarded(response, status)))
+                    }
+                    _ => {
+                        status.collapsed = false;
+                        Rode::Alone(status)
+                    }
                 }
             }
         }

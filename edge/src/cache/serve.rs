@@ -46,7 +46,7 @@ pub(super) fn hit(asked: &Asked<'_>, object: Arc<Object>, head: &Head) -> Respon
 
 /// Whether a condition or a range is among the fields.
 #[inline]
-fn asks_for_less(fields: &Fields) -> bool {
+pub(super) fn asks_for_less(fields: &Fields) -> bool {
     fields.iter().any(|(name, _)| {
         matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]) || name.eq_ignore_ascii_case(b"range")
     })

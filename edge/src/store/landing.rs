@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::head::Head;
 use super::ledger::Charge;
 use super::object::{Abandoned, Failure, Object};
 use super::page::{PAGE, Page};
@@ -67,19 +68,27 @@ impl Landing {
         self.at
     }
 
+    /// Makes the head known. Riders wake.
+    pub fn open(&self, head: Arc<Head>, charge: Charge) {
+        self.store.grew(self.place, &self.object, charge.bytes());
+        self.object.open(head, charge);
+    }
+
     /// Makes room for all of a body of known length, so that the fill can't get stuck in the
-    /// middle. `false`: there is none, and the response can't be shared.
-    pub fn reserve(&mut self, length: u64) -> bool {
+    /// middle.
+    ///
+    /// # Errors
+    /// The word for why there is none; then the response can't be shared.
+    pub fn reserve(&mut self, length: u64) -> Result<(), &'static str> {
         let footprint = (length / PAGE) * PAGE + last_page(length);
         self.end = Some(length);
         if length > self.store.object_max {
-            return false;
+            return Err("too-large");
         }
-        self.reserved = self.store.make_room(footprint);
-        if self.reserved.is_some() {
-            self.store.grew(self.place, &self.object, footprint);
-        }
-        self.reserved.is_some()
+        let reserved = self.store.make_room(footprint).ok_or("no-room")?;
+        self.reserved = Some(reserved);
+        self.store.grew(self.place, &self.object, footprint);
+        Ok(())
     }
 
     /// Takes bytes in; waits only where the store has no room and the readers are behind. An error

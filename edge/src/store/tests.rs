@@ -34,7 +34,7 @@ pub(super) fn begin(store: &Arc<Store>, primary: u128, length: Option<u64>) -> O
     store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
     let mut landing = store.landing(object.clone(), place(primary));
     if let Some(length) = length
-        && !landing.reserve(length)
+        && landing.reserve(length).is_err()
     {
         landing.refuse("no-room", 0);
         return None;
@@ -52,7 +52,7 @@ pub(super) fn begin(store: &Arc<Store>, primary: u128, length: Option<u64>) -> O
         vary: None,
     };
     let charge = store.charge_head(head.memory())?;
-    object.open(Arc::new(head), charge);
+    landing.open(Arc::new(head), charge);
     Some(landing)
 }
 

@@ -219,3 +219,23 @@ fn who_leaves_is_not_worked_for() {
     let left = |record: &sluice_lab::origin::Record| record.open_connections() == 0;
     assert!(origin.wait_for(left, SOON));
 }
+
+// An early answer to a small body: what is left of the body is read, and the connection goes on.
+#[test]
+fn what_nobody_reads_does_not_end_the_connection() {
+    let origin = serving("/x", Resource::bytes("no").with_status(403).answer_early());
+    origin.serve("/y", fresh(10));
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    for _ in 0..5 {
+        let reply = client
+            .request("POST", "/x", &[], &[b'x'; 20_000])
+            .expect("a reply");
+        assert_eq!((reply.status, reply.text().as_str()), (403, "no"));
+        if reply.header("connection") == Some("close") {
+            client = edge.client();
+        }
+        let next = client.get("/y", &[]).expect("a reply");
+        next.verify_whole(10).expect("in step");
+    }
+}

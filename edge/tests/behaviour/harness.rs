@@ -85,19 +85,36 @@ pub struct Setup {
     cache: String,
     upstream: String,
     log: String,
+    descriptors: Option<usize>,
+    text: Option<String>,
 }
 
 impl Setup {
     /// A cache in front of the origin; what lies under `/pass/` goes by it.
     pub fn cached(origin: &Origin) -> Setup {
+        Setup::of_servers(vec![origin.url("")])
+    }
+
+    /// The same in front of servers with these URLs.
+    pub fn of_servers(servers: Vec<String>) -> Setup {
         Setup {
-            servers: vec![origin.url("")],
+            servers,
             workers: 2,
             cached: true,
             limits: String::new(),
             cache: String::new(),
             upstream: String::new(),
             log: String::new(),
+            descriptors: None,
+            text: None,
+        }
+    }
+
+    /// Exactly this configuration.
+    pub fn of_text(text: String) -> Setup {
+        Setup {
+            text: Some(text),
+            ..Setup::of_servers(Vec::new())
         }
     }
 
@@ -145,8 +162,17 @@ impl Setup {
         self
     }
 
+    /// File descriptors that the program may have open.
+    pub fn descriptors(mut self, most: usize) -> Setup {
+        self.descriptors = Some(most);
+        self
+    }
+
     /// The configuration file.
     pub fn text(&self) -> String {
+        if let Some(text) = &self.text {
+            return text.clone();
+        }
         let Setup {
             servers,
             workers,
@@ -155,6 +181,7 @@ impl Setup {
             cache,
             upstream,
             log,
+            ..
         } = self;
         let (cache, route) = match cached {
             false => (String::new(), "proxy = \"origin\"\n".to_owned()),
@@ -180,19 +207,15 @@ impl Setup {
             &format!("{:?}", folder.path().join("access.log")),
         );
         fs::write(&config, text).expect("a temporary folder can be written");
-        let mut process = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder.path())
-            .args(["serve", "-c"])
-            .args([config.to_str().expect("a path in UTF-8")])
-            .start()
-            .expect("the program starts");
-        let http = address(&mut process, "listening on http://");
-        let admin = address(&mut process, "admin on http://");
-        Edge {
-            http,
-            admin,
-            process,
-            folder,
-        }
+        let program = env!("CARGO_BIN_EXE_sluice");
+        let launch = match self.descriptors {
+            None => Launch::new("sluice", program, folder.path()),
+            Some(most) => Launch::new("sluice", "sh", folder.path())
+                .args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\"")])
+                .args([program]),
+        };
+        let config = config.to_str().expect("a path in UTF-8");
+        Edge::launch(&launch.args(["serve", "-c", config]), folder)
     }
 }
 
@@ -216,6 +239,24 @@ pub struct Edge {
 }
 
 impl Edge {
+    /// The program with options alone.
+    pub fn with_options(options: &[&str]) -> Edge {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let launch = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder.path());
+        let options = options.iter().copied();
+        Edge::launch(&launch.args(["serve"]).args(options), folder)
+    }
+
+    fn launch(launch: &Launch, folder: TempDir) -> Edge {
+        let mut process = launch.start().expect("the program starts");
+        Edge {
+            http: address(&mut process, "listening on http://"),
+            admin: address(&mut process, "admin on http://"),
+            process,
+            folder,
+        }
+    }
+
     /// GET on a connection of its own.
     pub fn get(&self, target: &str, headers: &[(&str, &str)]) -> Reply {
         self.ask("GET", target, headers, b"")

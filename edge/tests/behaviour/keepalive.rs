@@ -207,3 +207,20 @@ fn idle_connections_are_closed_in_time() {
         .get("/offset/1", &[]);
     assert_eq!(reply.expect("a reply").header("connection"), Some("close"));
 }
+
+// A request that comes byte by byte is the same request.
+#[test]
+fn requests_may_come_in_pieces() {
+    let origin = serving("/echo", Resource::echo());
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    let request = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   2;a=b\r\nhe\r\n3\r\nllo\r\n0\r\nX-Sum: 1\r\n\r\n";
+    for _ in 0..2 {
+        for byte in request.bytes() {
+            client.send_raw(&[byte]).expect("sent");
+        }
+        assert_eq!(client.read_response().expect("a reply").text(), "hello");
+    }
+    assert_eq!(edge.counter("connections_accepted"), 1);
+}

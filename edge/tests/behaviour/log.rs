@@ -12,7 +12,8 @@ use crate::harness::{SOON, Setup, eventually, fresh, origin, serving};
 #[test]
 fn combined_lines() {
     let origin = serving("/x", fresh(1000));
-    let edge = Setup::cached(&origin).logged("combined").start();
+    // Workers write independently of one another, so one keeps the order.
+    let edge = Setup::cached(&origin).workers(1).logged("combined").start();
     let fields = [
         ("Referer", "http://a/"),
         ("User-Agent", "curl/8"),

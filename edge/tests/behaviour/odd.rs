@@ -222,3 +222,28 @@ fn one_thing_under_two_spellings_is_stored_once() {
         .expect("absolute-form");
     assert!(origin.wait_for(|record| record.requests.len() == 1, SOON));
 }
+
+// As many fields as may be reach the origin, in their order, and as many come back.
+#[test]
+fn many_fields_are_carried() {
+    let many = 90;
+    let mut resource = crate::harness::fresh(10);
+    for n in 0..many {
+        resource = resource.header(&format!("X-Answer-{n}"), &n.to_string());
+    }
+    let origin = origin();
+    origin.serve("/x", resource);
+    let edge = Setup::cached(&origin).start();
+    let fields: String = (0..250).map(|n| format!("X-Ask-{n}: {n}\r\n")).collect();
+    let mut client = edge.client();
+    let request = format!("POST /x HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    client.send_raw(request.as_bytes()).expect("sent");
+    let posted = client.read_response().expect("a reply");
+    for reply in [posted, edge.get("/x", &[]), edge.get("/x", &[])] {
+        reply.verify_whole(10).expect("the body");
+        let back = |n: &usize| reply.header(&format!("x-answer-{n}")) == Some(&n.to_string());
+        assert!((0..many).all(|n| back(&n)));
+    }
+    let seen = &origin.requests()[0];
+    assert!((0..250).all(|n| seen.header(&format!("x-ask-{n}")) == Some(&n.to_string())));
+}

@@ -330,3 +330,22 @@ fn a_part_is_never_stored_as_the_whole() {
             .all(|object| object["stored_bytes"] == 0)
     );
 }
+
+// Without a length and without chunks a cut is shown by a reset.
+#[test]
+fn http_1_0_clients_see_a_cut_as_well() {
+    let origin = origin();
+    let cut = Fault::CutBody {
+        after: 15_000,
+        ending: Ending::Fin,
+    };
+    let resource = fresh(30_000).framing(Framing::Chunked(1000)).fault(cut);
+    let edge = impatient(&origin, resource);
+    for target in ["/pass/x", "/x"] {
+        let mut client = edge.client();
+        let request = format!("GET {target} HTTP/1.0\r\nHost: a\r\n\r\n");
+        client.send_raw(request.as_bytes()).expect("sent");
+        let end = client.read_to_end().expect_err("no end in order");
+        assert_eq!(end.to_string(), "reset", "{target}");
+    }
+}

@@ -154,7 +154,7 @@ fn a_range_that_has_landed_is_served_while_the_fill_runs() {
         let reply = edge.get("/x", &[("Range", &range)]);
         reply.verify_range(first, first + 9999, FILE).expect(&range);
     }
-    assert_eq!(gate.held(), 1, "the fill has not moved meanwhile");
+    assert!(gate.wait_held(1, SOON), "the fill has not moved meanwhile");
     assert_eq!(origin.requests().len(), 1);
 }
 
@@ -176,7 +176,7 @@ fn a_range_further_on_comes_when_the_fill_gets_there() {
     assert_eq!(waiting.wait_closed(soon).expect("a socket"), Closing::Open);
     gate.advance_to(5_000_010);
     assert_eq!(waiting.read_some(10).expect("the range"), b"005000000\n");
-    assert_eq!(gate.held(), 1, "the fill is not at its end");
+    assert!(gate.wait_held(1, SOON), "the fill is not at its end");
     assert_eq!(origin.requests().len(), 1);
 }
 

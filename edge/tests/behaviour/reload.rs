@@ -168,14 +168,3 @@ fn what_needs_a_new_start_is_said() {
     assert!(said.contains("workers"), "{said}");
     assert_eq!(generation(&edge), 1);
 }
-
-// Without a file there is nothing to read again.
-#[test]
-fn options_alone_can_not_be_reloaded() {
-    let origin = serving("/x", fresh(10));
-    let edge = Setup::cached(&origin).start();
-    std::fs::remove_file(edge.file("sluice.toml")).expect("it was there");
-    let output = edge.command(&["reload"]);
-    assert!(!output.status.success());
-    edge.get("/x", &[]).verify_whole(10).expect("it goes on");
-}

@@ -1,0 +1,180 @@
+//! Origins that send more or other than they were asked for: no answer is taken for another's.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use sluice_lab::client::Client;
+
+use crate::harness::{Edge, Setup, assert_says};
+
+/// Answers each request head, on whatever connection, with the next of these texts; then with the last.
+struct Scripted {
+    address: SocketAddr,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Scripted {
+    fn start(answers: &'static [&'static str]) -> Scripted {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        // Both threads end with the edge's connections, at the latest with the test's process.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let counted = counted.clone();
+                thread::spawn(move || answer(stream, answers, &counted));
+            }
+        });
+        Scripted { address, asked }
+    }
+
+    /// An edge in front of it, with one worker, so that connections to it are reused.
+    fn edge(&self) -> Edge {
+        Setup::of_servers(vec![format!("http://{}", self.address)])
+            .workers(1)
+            .upstream("read_timeout = \"2s\"")
+            .start()
+    }
+}
+
+fn answer(mut stream: std::net::TcpStream, answers: &[&str], counted: &AtomicUsize) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while stream.read_exact(&mut byte).is_ok() {
+        head.push(byte[0]);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            let nth = counted.fetch_add(1, Ordering::SeqCst);
+            let text = answers[nth.min(answers.len() - 1)];
+            if stream.write_all(text.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+const PLAIN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright";
+
+/// After whatever came first, the next answers on the same client connection are the right ones.
+fn assert_right(client: &mut Client, target: &str) {
+    for _ in 0..3 {
+        let reply = client.get(target, &[]).expect("a reply");
+        assert_eq!((reply.status, reply.text().as_str()), (200, "right"));
+    }
+}
+
+// A body where there can be none: after HEAD, 204 and 304 it would become the next answer.
+#[test]
+fn bodies_that_may_not_be_are_not_the_next_answer() {
+    const FORGED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+    const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+    const NO_CONTENT: &str =
+        "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+    const NOT_MODIFIED: &str = "HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+    assert_eq!(FORGED.len(), 44);
+    let cases: [(&str, u16, &'static [&'static str]); 3] = [
+        ("HEAD", 200, &[HEAD, PLAIN]),
+        ("GET", 204, &[NO_CONTENT, PLAIN]),
+        ("GET", 304, &[NOT_MODIFIED, PLAIN]),
+    ];
+    for (method, status, answers) in cases {
+        let origin = Scripted::start(answers);
+        let edge = origin.edge();
+        let mut client = edge.client();
+        let first = client
+            .request(method, "/pass/x", &[], b"")
+            .expect("a reply");
+        assert_eq!((first.status, first.body.len()), (status, 0), "{method}");
+        assert_right(&mut client, "/pass/x");
+    }
+}
+
+// An answer to nothing, sent ahead: it is not the answer to the next request.
+#[test]
+fn answers_ahead_of_their_request_are_dropped() {
+    const TWO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nrightHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+    let origin = Scripted::start(&[TWO]);
+    let edge = origin.edge();
+    let mut client = edge.client();
+    assert_right(&mut client, "/pass/x");
+    assert_right(&mut client, "/x");
+}
+
+// "101 unasked"
+#[test]
+fn switching_protocols_unasked_is_a_fault() {
+    const SWITCH: &str =
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n";
+    for target in ["/pass/x", "/x"] {
+        let origin = Scripted::start(&[SWITCH]);
+        let edge = origin.edge();
+        let reply = edge.get(target, &[]);
+        assert_eq!(reply.status, 502, "{target}");
+        assert!(reply.header("upgrade").is_none());
+    }
+}
+
+// Interim responses without end are not waited for without end.
+#[test]
+fn interim_responses_without_end_are_no_answer() {
+    const INTERIM: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
+                           HTTP/1.1 102 Processing\r\n\r\n";
+    let origin = Scripted::start(&[INTERIM]);
+    let edge = origin.edge();
+    for target in ["/pass/x", "/x"] {
+        let reply = edge.get(target, &[]);
+        assert_eq!(reply.status, 504, "{target}");
+        assert_says(&reply, "detail=head-timeout");
+        assert!(
+            reply
+                .interim
+                .iter()
+                .all(|head| head.status == 103 || head.status == 102)
+        );
+    }
+}
+
+// A final answer behind interim ones, all in one segment, is found.
+#[test]
+fn an_answer_behind_interim_ones_is_found() {
+    const BOTH: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
+                        HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright";
+    let origin = Scripted::start(&[BOTH]);
+    let edge = origin.edge();
+    assert_right(&mut edge.client(), "/pass/x");
+    assert_right(&mut edge.client(), "/x");
+}
+
+// An origin of HTTP/1.0 ends each answer by closing, whatever it says; none is reused.
+#[test]
+fn old_origins_are_understood() {
+    const OLD: &str = "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nright";
+    let origin = Scripted::start(&[OLD]);
+    let edge = origin.edge();
+    let mut client = edge.client();
+    assert_right(&mut client, "/pass/x");
+    let reply = client.get("/pass/x", &[]).expect("a reply");
+    assert_eq!(reply.header("via"), Some("1.0 sluice"));
+    assert_eq!(edge.counter("upstream_reuses"), 0);
+    assert_eq!(origin.asked.load(Ordering::SeqCst), 4);
+}
+
+// Fields that would break out of the head of an answer are refused where they come in.
+#[test]
+fn heads_can_not_be_split() {
+    const SPLIT: &str =
+        "HTTP/1.1 200 OK\r\nX-One: a\rSet-Cookie: forged\r\nContent-Length: 5\r\n\r\nright";
+    let origin = Scripted::start(&[SPLIT]);
+    let edge = origin.edge();
+    for target in ["/pass/x", "/x"] {
+        let mut client = edge.client();
+        client.send("GET", target, &[], b"").expect("sent");
+        let head = client.read_head().expect("a head");
+        assert_eq!(head.status, 502);
+        assert_eq!(head.header("set-cookie"), None);
+    }
+}

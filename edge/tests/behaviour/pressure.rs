@@ -1,0 +1,161 @@
+//! Hostile and unlucky clients: memory, descriptors and other clients are safe from them.
+
+use std::io::Write;
+use std::time::Duration;
+
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Framing, Gate};
+
+use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, origin, serving};
+
+const MEMORY_MAX: u64 = 64 << 20;
+
+/// A client that asks and does not read.
+fn stalled(edge: &Edge, target: &str) -> Client {
+    let mut client = edge.reluctant_client();
+    client.send("GET", target, &[], b"").expect("sent");
+    client
+}
+
+// "the ledger holds all memory, pinned blocks included"
+#[test]
+fn stalled_readers_pin_no_more_than_there_is() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
+    let path = |n: u64| format!("/offset/{}", 1_000_000 + n);
+    // Twice what the tier holds is being read at once, by clients that stopped.
+    let mut readers: Vec<Client> = (0..16).map(|n| stalled(&edge, &path(n))).collect();
+    eventually("all have begun", || edge.counter("requests") == 16);
+    for n in 100..140 {
+        let length = 1_000_000 + n;
+        let reply = edge.get(&path(n), &[]);
+        reply.verify_whole(length).expect("others are served");
+        let status = cache_status(&reply);
+        assert!(
+            status.ends_with("stored") || status.ends_with("no-room"),
+            "{status}"
+        );
+        let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
+        // Where nothing can be dropped a body passes through a window of its own.
+        assert!(bytes <= limit + (4 << 20), "{bytes} of {limit}");
+    }
+    for (n, reader) in (0..).zip(&mut readers) {
+        let reply = reader.read_response().expect("a reply");
+        reply
+            .verify_whole(1_000_000 + n)
+            .expect("what was evicted is read to its end");
+    }
+    drop(readers);
+    eventually("all have left", || edge.counter("requests_now") == 0);
+    eventually("nothing is pinned", || edge.cache_state("pinned") == 0);
+    assert!(edge.cache_state("bytes") <= edge.cache_state("limit"));
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes resident");
+}
+
+// Many small things: what the cache knows of each is in the ledger too.
+#[test]
+fn many_small_objects_keep_within_memory() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
+    let mut client = edge.client();
+    for batch in 0..100 {
+        let requests: String = (0..100)
+            .map(|n| format!("GET /offset/10?{batch}-{n} HTTP/1.1\r\nHost: a\r\n\r\n"))
+            .collect();
+        client.send_raw(requests.as_bytes()).expect("sent");
+        for _ in 0..100 {
+            let reply = client.read_response().expect("a reply");
+            reply.verify_whole(10).expect("the body");
+        }
+    }
+    let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
+    assert!(bytes <= limit, "{bytes} of {limit}");
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes resident");
+}
+
+// Who pipelines and does not read is not worked for: nothing piles up.
+#[test]
+fn a_pipeliner_who_does_not_read_is_stopped() {
+    let origin = serving("/x", fresh(1_000_000));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[])
+        .verify_whole(1_000_000)
+        .expect("the body");
+    let mut client = edge.reluctant_client();
+    client
+        .set_timeout(Duration::from_millis(300))
+        .expect("a timeout");
+    let requests = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    let mut sent = 0;
+    while let Ok(count) = client.stream().write(requests.as_bytes()) {
+        sent += count;
+        assert!(sent < 64 << 20, "all of it is taken");
+    }
+    assert!(
+        edge.counter("requests") < 20,
+        "answers are made as they are read"
+    );
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes resident");
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// One who reads slowly does not hold up others on the same fill, where the store has room …
+#[test]
+fn a_stalled_rider_does_not_stop_a_fill() {
+    let gate = Gate::closed();
+    let origin = serving("/x", fresh(20_000_000).gate_head(&gate));
+    let edge = Setup::cached(&origin).start();
+    let _stalled = [stalled(&edge, "/x"), stalled(&edge, "/x")];
+    let mut reader = edge.client();
+    reader.send("GET", "/x", &[], b"").expect("sent");
+    eventually("all ride", || edge.counter("requests_now") == 3);
+    gate.release();
+    let reply = reader.read_response().expect("a reply");
+    reply.verify_whole(20_000_000).expect("all of it");
+}
+
+// … and where it has none, for no longer than a stalled reader has.
+#[test]
+fn a_stalled_rider_of_something_too_large_is_left_behind() {
+    let gate = Gate::closed();
+    let endless = fresh(20_000_000)
+        .framing(Framing::Chunked(50_000))
+        .gate_head(&gate);
+    let origin = serving("/x", endless);
+    let edge = Setup::cached(&origin)
+        .cache("memory = \"8MiB\"")
+        .limits("send_timeout = \"500ms\"")
+        .start();
+    let _stalled = stalled(&edge, "/x");
+    let mut reader = edge.client();
+    reader.send("GET", "/x", &[], b"").expect("sent");
+    eventually("both ride", || edge.counter("requests_now") == 2);
+    gate.release();
+    let reply = reader.read_response().expect("a reply");
+    reply.verify_whole(20_000_000).expect("all of it");
+}
+
+// Out of file descriptors it waits for some, and goes on.
+#[test]
+fn it_survives_running_out_of_descriptors() {
+    let gate = Gate::closed();
+    let origin = serving("/x", fresh(100));
+    origin.serve("/held", fresh(10).gate_head(&gate));
+    let edge = Setup::cached(&origin)
+        .descriptors(80)
+        .limits("connections = 1000")
+        .start();
+    edge.get("/x", &[]).verify_whole(100).expect("the body");
+    let mut clients: Vec<Client> = (0..150).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        client.send("GET", "/pass/held", &[], b"").expect("sent");
+    }
+    eventually("it is full", || edge.counter("connections_now") > 15);
+    drop(clients);
+    gate.release();
+    eventually("all have left", || edge.counter("connections_now") <= 1);
+    edge.get("/x", &[]).verify_whole(100).expect("it goes on");
+}

@@ -1,0 +1,121 @@
+//! Chromium plays a video and seeks in it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use sluice_lab::origin::{Origin, Resource};
+use sluice_lab::process::{Launch, Process};
+
+use crate::harness::{Setup, origin};
+use crate::tools::{installed, run};
+
+/// Starting a browser on a busy machine takes long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Seeks to the eighth second, back to the second, and plays on; then tells how it went.
+const PAGE: &str = r#"<!doctype html><title>video</title>
+<video id="video" src="/video.webm" muted preload="auto"></video>
+<script>
+  const video = document.getElementById("video");
+  const told = [];
+  const tell = (word) => fetch("/told?" + encodeURIComponent(word + " " + told.join(" ")));
+  const seek = (to) => new Promise((seeked) => {
+    video.onseeked = () => { told.push("at" + video.currentTime); seeked(); };
+    video.currentTime = to;
+  });
+  video.onerror = () => tell("error" + video.error.code + video.error.message);
+  video.onloadedmetadata = async () => {
+    told.push("length" + Math.round(video.duration));
+    await seek(8);
+    await seek(2);
+    video.ontimeupdate = () => {
+      if (video.currentTime > 2.5) { video.ontimeupdate = null; tell("played"); }
+    };
+    await video.play();
+  };
+</script>"#;
+
+fn make_video(folder: &Path) -> Vec<u8> {
+    let source = "testsrc=duration=10:size=320x240:rate=10";
+    let arguments = [
+        "-v",
+        "error",
+        "-f",
+        "lavfi",
+        "-i",
+        source,
+        "-c:v",
+        "libvpx",
+        "-g",
+        "10",
+        "-b:v",
+        "800k",
+        "video.webm",
+    ];
+    run(folder, "ffmpeg", &arguments);
+    fs::read(folder.join("video.webm")).expect("a video")
+}
+
+fn browse(folder: &Path, url: &str) -> Process {
+    let mut launch = Launch::new("chromium", "chromium", folder)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-extensions",
+            "--autoplay-policy=no-user-gesture-required",
+            // Nothing but this test's own addresses.
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        ])
+        .args([format!(
+            "--user-data-dir={}",
+            folder.join("profile").display()
+        )])
+        // The page stays open until the browser is ended.
+        .args(["--remote-debugging-port=0", url]);
+    launch.env = vec![("HOME".to_owned(), folder.display().to_string())];
+    launch.start().expect("chromium starts")
+}
+
+fn told(origin: &Origin) -> Option<String> {
+    origin.read_record(|record| record.of("/told").next().map(|seen| seen.target.clone()))
+}
+
+#[test]
+fn plays_and_seeks() {
+    if !installed(&["chromium", "ffmpeg"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let video = make_video(folder.path());
+    let origin = origin();
+    origin.serve(
+        "/page",
+        Resource::bytes(PAGE).header("Content-Type", "text/html"),
+    );
+    origin.serve(
+        "/video.webm",
+        Resource::bytes(video)
+            .header("Content-Type", "video/webm")
+            .cache_control("max-age=3600"),
+    );
+    origin.serve("/told", Resource::status(200));
+    let edge = Setup::cached(&origin).logged("json").start();
+    let browser = browse(folder.path(), &format!("http://{}/page", edge.http));
+    let heard = origin.wait_for(|record| record.count("/told") > 0, PATIENCE);
+    assert!(heard, "nothing was told: {}", browser.stderr());
+    let told = told(&origin).expect("a word");
+    assert_eq!(told, "/told?played%20length10%20at8%20at2");
+    assert_eq!(origin.read_record(|record| record.count("/video.webm")), 1);
+    let asked_for_ranges = edge
+        .json_log(3)
+        .iter()
+        .any(|line| line["target"] == "/video.webm" && line["status"] == 206);
+    assert!(asked_for_ranges);
+}
