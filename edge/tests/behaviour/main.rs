@@ -7,6 +7,7 @@
 mod admin;
 mod bodies;
 mod cache;
+mod churn;
 mod desync;
 mod drain;
 mod framing;

@@ -1,10 +1,12 @@
 //! Origins that misbehave: a named reason, never a hang, never a truncated body that looks whole,
 //! never stored as whole.
 
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Accept, BadChunk, BrokenHead, Ending, Fault, Framing, Origin, Resource};
+use socket2::{Domain, Socket, Type};
 
 use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, fresh, origin, serving};
 
@@ -347,5 +349,44 @@ fn http_1_0_clients_see_a_cut_as_well() {
         client.send_raw(request.as_bytes()).expect("sent");
         let end = client.read_to_end().expect_err("no end in order");
         assert_eq!(end.to_string(), "reset", "{target}");
+    }
+}
+
+// "slow": a server that does not even accept, because its queue is full.
+#[test]
+fn a_server_that_does_not_accept() {
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    full.bind(&address.into()).expect("a free port");
+    full.listen(0).expect("it listens");
+    let address = full.local_addr().expect("an address").as_socket();
+    let address = address.expect("an IP address");
+    let short = Duration::from_millis(100);
+    let mut queue = Vec::new();
+    while let Ok(waiting) = TcpStream::connect_timeout(&address, short) {
+        queue.push(waiting);
+        assert!(queue.len() < 100, "its queue has no end");
+    }
+    let edge = Setup::of_servers(vec![format!("http://{address}")])
+        .upstream("connect_timeout = \"200ms\"")
+        .start();
+    assert_fails(&edge, 504, "connect-timeout");
+}
+
+// Names are looked up; one that leads nowhere is a fault like others.
+#[test]
+fn servers_have_names() {
+    let origin = serving("/x", fresh(10));
+    let named = format!("http://localhost:{}", origin.addr().port());
+    let edge = Setup::of_servers(vec![named]).start();
+    edge.get("/x", &[]).verify_whole(10).expect("the body");
+    let edge = Setup::of_servers(vec!["http://nowhere.invalid".to_owned()])
+        .upstream("connect_timeout = \"1s\"")
+        .start();
+    let reply = edge.get("/x", &[]);
+    match reply.status {
+        502 => assert_says(&reply, "detail=unresolved"),
+        // Whoever answers for names may be slow to say that there is none.
+        _ => assert_says(&reply, "detail=connect-timeout"),
     }
 }

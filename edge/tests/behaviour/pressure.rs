@@ -159,3 +159,22 @@ fn it_survives_running_out_of_descriptors() {
     eventually("all have left", || edge.counter("connections_now") <= 1);
     edge.get("/x", &[]).verify_whole(100).expect("it goes on");
 }
+
+// "Idle connections own no buffer."
+#[test]
+fn idle_connections_cost_little() {
+    const IDLE: u64 = 1000;
+    let origin = serving("/x", fresh(5000));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]).verify_whole(5000).expect("the body");
+    let before = edge.process.memory().expect("its memory").rss;
+    let mut clients: Vec<Client> = (0..IDLE).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        let reply = client.get("/x", &[]).expect("a reply");
+        reply.verify_whole(5000).expect("the body");
+    }
+    let after = edge.process.memory().expect("its memory").rss;
+    let each = after.saturating_sub(before) / IDLE;
+    // Far below any read buffer, though this build is not the one whose memory counts.
+    assert!(each < 4 << 10, "{each} bytes for each idle connection");
+}

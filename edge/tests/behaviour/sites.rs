@@ -116,3 +116,27 @@ fn options_alone_are_enough() {
     assert!(!output.status.success(), "there is no file to read again");
     edge.get("/x", &[]).verify_whole(10).expect("it goes on");
 }
+
+#[test]
+fn it_listens_at_several_addresses() {
+    let origin = serving("/x", Resource::offset(10).cache_control("max-age=60"));
+    let second = "[[listener]]\naddress = \"127.0.0.2:0\"\n[admin]";
+    let text = Setup::cached(&origin).text().replace("[admin]", second);
+    let edge = Setup::of_text(text).start();
+    let said = edge.process.stdout();
+    let addresses: Vec<std::net::SocketAddr> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("listening on http://"))
+        .map(|address| address.parse().expect("an address"))
+        .collect();
+    assert_eq!(addresses.len(), 2, "{said}");
+    for address in addresses {
+        let reply = sluice_lab::client::get(address, "/x", &[("Host", "a")]);
+        reply.expect("a reply").verify_whole(10).expect("the body");
+    }
+    assert_eq!(
+        origin.requests().len(),
+        1,
+        "what one has fetched the other has"
+    );
+}
