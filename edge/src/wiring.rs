@@ -194,22 +194,17 @@ impl Running {
             .enable_all()
             .build()?;
         let edge = self.edge.clone();
-        runtime.block_on(until_told_to_stop(&edge))?;
-        tracing::info!("stopping: requests in progress may finish");
-        let stopped = std::thread::spawn(move || self.stop());
         runtime.block_on(async {
+            // Listened for from here to the end, so that no second signal falls between two steps.
             let mut end = EndSignals::new()?;
-            loop {
-                tokio::select! {
-                    () = end.next() => {
-                        tracing::warn!("told to stop again: what is left is cut");
-                        std::process::exit(1);
-                    }
-                    () = tokio::time::sleep(Duration::from_millis(20)), if !stopped.is_finished() => {}
-                    else => {}
-                }
-                if stopped.is_finished() {
-                    return Ok(());
+            until_told_to_stop(&edge, &mut end).await?;
+            tracing::info!("stopping: requests in progress may finish");
+            let stopped = tokio::task::spawn_blocking(move || self.stop());
+            tokio::select! {
+                stopped = stopped => Ok(stopped?),
+                () = end.next() => {
+                    tracing::warn!("told to stop again: what is left is cut");
+                    std::process::exit(1);
                 }
             }
         })
@@ -262,8 +257,7 @@ impl EndSignals {
     }
 }
 
-async fn until_told_to_stop(edge: &Arc<Edge>) -> anyhow::Result<()> {
-    let mut end = EndSignals::new()?;
+async fn until_told_to_stop(edge: &Arc<Edge>, end: &mut EndSignals) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut reopen = signal(SignalKind::user_defined1())?;
     loop {
