@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::evict;
+use crate::fill::{self, OPEN, Plan, Situation};
 use crate::handler::{
     Answer, Cause, Fault, Handler, Head as RequestHead, Pending, Request, Response,
 };
@@ -20,7 +22,6 @@ use crate::http::{CacheStatus, Fwd, Status};
 use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, VARIANTS_MAX};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
-use crate::{evict, fill};
 use flight::Handover;
 use serve::Asked;
 
@@ -61,6 +62,7 @@ pub struct Cache(Rc<Parts>);
 struct Parts {
     options: Options,
     store: Arc<Store>,
+    fill: Box<dyn fill::Policy + Send + Sync>,
     origin: Rc<dyn Handler>,
     clock: Clock,
     random: Random,
@@ -89,9 +91,10 @@ impl Handler for Cache {
         let key = key_of(&request);
         let now_ms = self.0.clock.unix_ms();
         match self.look(&request, key, now_ms, None) {
-            Looked::Fresh(object, head) => {
-                Answer::Ready(Ok(self.hit(&request, object, &head, now_ms)))
-            }
+            Looked::Fresh(object, head) => match self.hit(&request, &object, &head, now_ms) {
+                Some(response) => Answer::Ready(Ok(response)),
+                None => self.pass(request, CacheStatus::fwd(Fwd::Partial)),
+            },
             looked => self.fetch(request, key, looked),
         }
     }
@@ -108,6 +111,7 @@ impl Cache {
         counters: Arc<Counters>,
     ) -> Cache {
         Cache(Rc::new(Parts {
+            fill: options.fill.build(),
             options,
             store,
             origin,
@@ -157,7 +161,7 @@ impl Cache {
         place: Place,
         fwd: Fwd,
     ) -> Looked {
-        if locked.variants() >= VARIANTS_MAX {
+        if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX {
             return Looked::Pass(CacheStatus::fwd(fwd).because("variants"));
         }
         let weight = self.0.store.weight(&spare.key);
@@ -186,7 +190,14 @@ impl Cache {
             }
             let ride = match looked {
                 Looked::Fresh(object, head) => {
-                    return Ok(self.hit(&request, object, &head, self.0.clock.unix_ms()));
+                    let now_ms = self.0.clock.unix_ms();
+                    match self.hit(&request, &object, &head, now_ms) {
+                        Some(response) => return Ok(response),
+                        None => {
+                            let partial = CacheStatus::fwd(Fwd::Partial);
+                            return self.pass(request, partial).wait().await;
+                        }
+                    }
                 }
                 Looked::Pass(status) => return self.pass(request, status).wait().await,
                 Looked::Missing => return self.pass(request, no_room()).wait().await,
@@ -237,7 +248,7 @@ impl Cache {
         match poll_fn(|cx| ride.reader.poll_phase(cx)).await {
             Phase::Open(head)
                 if decide::selects(key_of(request), &head, &request.head.fields)
-                    && ride.reader.is_served() =>
+                    && self.brings_all(ride.reader.object()) =>
             {
                 ride.status.fwd_status = Some(head.status);
                 ride.status.stored = true;
@@ -265,15 +276,39 @@ impl Cache {
         }
     }
 
+    /// Answers from a fresh object; `None` if some of its bytes neither are nor will be there.
     #[inline]
     fn hit(
         &self,
         request: &Request,
-        object: Arc<Object>,
-        head: &Arc<Head>,
+        object: &Arc<Object>,
+        head: &Head,
         now_ms: u64,
-    ) -> Response {
-        serve::hit(&self.asked(&request.head, now_ms), object, head)
+    ) -> Option<Response> {
+        let asked = self.asked(&request.head, now_ms);
+        if let Some(response) = serve::small(&asked, object, head) {
+            return Some(response);
+        }
+        let reader = object.reader(0);
+        self.brings_all(object)
+            .then(|| serve::hit(&asked, reader, head))
+    }
+
+    /// Whether all of an object is there or on its way, as its fill policy sees it. Objects are
+    /// not joinable yet: each has the one fetch that it began with.
+    fn brings_all(&self, object: &Object) -> bool {
+        if object.is_complete() {
+            return true;
+        }
+        let extent = object.extent();
+        let situation = Situation {
+            want: &(0..OPEN),
+            length: extent.length,
+            have: &extent.stored,
+            flying: &extent.flying,
+            joinable: false,
+        };
+        self.0.fill.plan(&situation) == Plan::Wait
     }
 
     fn asked<'a>(&'a self, head: &'a RequestHead, now_ms: u64) -> Asked<'a> {

@@ -1,7 +1,6 @@
 //! Answers from a stored object: conditions, ranges, then bytes as they are there or arrive.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -23,25 +22,27 @@ pub(super) struct Asked<'a> {
     pub(super) random: &'a Random,
 }
 
-/// Answers from an object that was fresh when it was looked up.
+/// The common hit: all of a small object, no conditions, no ranges.
 #[inline]
-pub(super) fn hit(asked: &Asked<'_>, object: Arc<Object>, head: &Head) -> Response {
-    let (request, now_ms) = (asked.head, asked.now_ms);
-    let ttl_s = (head.fresh_until_ms as i64 - now_ms as i64) / 1000;
-    let status = CacheStatus::hit(ttl_s);
-    // The common hit: all of a small object, no conditions, no ranges.
-    if let Some(length) = head.length
-        && let Some(bytes) = object.piece(0, length)
-        && request.method == Method::Get
-        && !asks_for_less(&request.fields)
-    {
-        let mut response = begin(head, 200, Some(status), now_ms);
-        response.status = head.status;
-        response.body = Body::Bytes(bytes);
-        return response;
+pub(super) fn small(asked: &Asked<'_>, object: &Object, head: &Head) -> Option<Response> {
+    let request = asked.head;
+    if request.method != Method::Get || asks_for_less(&request.fields) {
+        return None;
     }
-    let reader = object.reader(0);
-    respond(asked, reader, head, status)
+    let bytes = object.piece(0, head.length?)?;
+    let status = fresh(head, asked.now_ms);
+    let mut response = begin(head, head.status, Some(status), asked.now_ms);
+    response.body = Body::Bytes(bytes);
+    Some(response)
+}
+
+/// Answers from an object that was fresh when it was looked up.
+pub(super) fn hit(asked: &Asked<'_>, reader: Reader, head: &Head) -> Response {
+    respond(asked, reader, head, fresh(head, asked.now_ms))
+}
+
+fn fresh(head: &Head, now_ms: u64) -> CacheStatus {
+    CacheStatus::hit((head.fresh_until_ms as i64 - now_ms as i64) / 1000)
 }
 
 /// Whether a condition or a range is among the fields.

@@ -51,8 +51,8 @@ pub struct Object {
 pub struct Extent {
     /// Ranges stored.
     pub stored: Ranges,
-    /// For each flight, the next byte it brings and where it ends, if that is known.
-    pub flying: Vec<(u64, Option<u64>)>,
+    /// What flights have still to bring; to `u64::MAX` where an end is not known.
+    pub flying: Ranges,
     /// Complete length, once known.
     pub length: Option<u64>,
 }
@@ -217,7 +217,12 @@ impl Object {
         let state = self.lock();
         Extent {
             stored: state.present.clone(),
-            flying: state.flights.iter().map(|c| (c.at, c.end)).collect(),
+            flying: state
+                .flights
+                .iter()
+                .map(|claim| claim.at..claim.end.or(state.length).unwrap_or(u64::MAX))
+                .filter(|flying| !flying.is_empty())
+                .collect(),
             length: state.length,
         }
     }

@@ -61,14 +61,6 @@ impl Reader {
         Some(end.saturating_sub(self.at))
     }
 
-    /// Whether the next byte is there, on its way, or past the end: whether to begin at all.
-    pub fn is_served(&self) -> bool {
-        let state = self.object.lock();
-        state.length.is_some_and(|length| self.at >= length)
-            || state.present.contains(self.at)
-            || state.flights.iter().any(|claim| claim.brings(self.at))
-    }
-
     /// The head, or what became of it; pending while the flight has none.
     pub fn poll_phase(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let mut state = self.object.lock();

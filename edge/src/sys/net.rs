@@ -475,4 +475,24 @@ mod tests {
             Poll::Ready(Err(_))
         ));
     }
+
+    #[test]
+    fn a_client_on_this_machine_gets_a_bounded_send_buffer() {
+        on_runtime(async {
+            let address = "127.0.0.1:0".parse().expect("an address");
+            let mut listener = Listener::bind(address, 16, false).expect("bind");
+            let _client = std::net::TcpStream::connect(listener.local()).expect("connect");
+            let accepted = accept(&mut listener).await;
+            let rtt_us = min_rtt_us(&accepted.fd).expect("the kernel tells");
+            let mut socket = Socket::new(accepted.fd);
+            socket.fit_send_buffer();
+            let Io::Tcp(watch) = &mut socket.io else {
+                unreachable!("accepted from TCP")
+            };
+            let fd = watch.fd().expect("open");
+            let size = sockopt::socket_send_buffer_size(fd).expect("a size");
+            // A machine under load may need longer for a round trip even to itself.
+            assert_eq!(size == NEAR_BUFFER, rtt_us < NEAR_RTT_US);
+        });
+    }
 }

@@ -135,7 +135,7 @@ fn object_state(object: &Object, now_ms: u64) -> ObjectState {
             .collect(),
         in_flight: flying
             .iter()
-            .map(|&(at, end)| span(at, end.or(length).unwrap_or(u64::MAX)))
+            .map(|range| span(range.start, range.end))
             .collect(),
         ..ObjectState::default()
     };
