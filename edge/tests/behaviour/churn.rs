@@ -12,7 +12,7 @@ use crate::harness::{Edge, Setup, eventually, origin};
 
 const OBJECTS: u64 = 40;
 const CLIENTS: u64 = 6;
-const REQUESTS: u64 = 120;
+const REQUESTS: u64 = 80;
 
 /// A generator with a seed, so that each client always asks the same.
 struct Dice(u64);

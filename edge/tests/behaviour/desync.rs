@@ -36,7 +36,7 @@ impl Scripted {
     fn edge(&self) -> Edge {
         Setup::of_servers(vec![format!("http://{}", self.address)])
             .workers(1)
-            .upstream("read_timeout = \"2s\"")
+            .upstream("read_timeout = \"500ms\"")
             .start()
     }
 }

@@ -39,7 +39,7 @@ fn drain_by(signal: Signal) {
     reply
         .verify_whole(300_000)
         .expect("the one that was filled");
-    for client in [&mut reading, &mut waiting, &mut filling] {
+    for mut client in [reading, waiting, filling] {
         assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
     }
     assert!(edge.wait_exit().success());
@@ -106,7 +106,7 @@ fn whoever_is_in_the_queue_is_answered() {
             client.send("GET", "/x", &[], b"").expect("sent");
         }
         edge.signal(Signal::TERM);
-        for client in &mut clients {
+        for mut client in clients {
             let reply = client.read_response().expect("a reply");
             reply.verify_whole(1000).expect("the body");
         }

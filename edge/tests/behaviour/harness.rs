@@ -4,10 +4,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
+use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getrlimit, setrlimit};
 use serde_json::Value;
 use sluice_lab::client::{self, Client, ClientOptions, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
@@ -219,6 +220,14 @@ impl Setup {
     }
 }
 
+/// As many file descriptors as may be, for this process and its children: a crowd of clients is
+/// larger than what many systems allow at first.
+fn raise_descriptors() {
+    let mut limit = getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(rustix::process::Resource::Nofile, limit).expect("up to the maximum it is free");
+}
+
 fn address(process: &mut Process, before: &str) -> SocketAddr {
     let line = process
         .wait_line(before, SOON)
@@ -248,6 +257,8 @@ impl Edge {
     }
 
     fn launch(launch: &Launch, folder: TempDir) -> Edge {
+        static RAISED: Once = Once::new();
+        RAISED.call_once(raise_descriptors);
         let mut process = launch.start().expect("the program starts");
         Edge {
             http: address(&mut process, "listening on http://"),

@@ -16,7 +16,7 @@ use super::exchange::{Exchange, Next};
 use super::head::{self, Framing, Limits, Parsed};
 use super::render::Asked;
 use super::upload::Upload;
-use super::wire::{Budget, Wire, guarded};
+use super::wire::{Budget, Wire, guarded, yield_turn};
 
 /// A client's connection, from accept to close.
 pub struct Connection {
@@ -81,7 +81,7 @@ impl Connection {
                 return Poll::Ready(());
             }
             if budget.is_spent() {
-                cx.waker().wake_by_ref();
+                yield_turn(cx);
                 return Poll::Pending;
             }
         }

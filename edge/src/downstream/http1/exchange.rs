@@ -17,7 +17,7 @@ use super::render::{self, Persistence};
 use super::reply::{self, Reply};
 use super::tunnel::Tunnel;
 use super::upload::Upload;
-use super::wire::{Budget, Wire, guarded};
+use super::wire::{Budget, Wire, guarded, yield_turn};
 
 /// Unwanted bytes that are read to keep or to close a connection cleanly.
 const DISCARD_BYTES_MAX: u64 = 256 << 10;
@@ -112,7 +112,7 @@ impl Exchange {
                 Progress::Again => {}
                 Progress::Then(next) => return Poll::Ready(next),
                 Progress::Yield => {
-                    cx.waker().wake_by_ref();
+                    yield_turn(cx);
                     break;
                 }
                 Progress::Wait => break,

@@ -11,7 +11,7 @@ use crate::downstream::deadlines::{Tick, ticks};
 use crate::handler::Duplex;
 use crate::sys::net::Socket;
 
-use super::wire::{Wire, guarded};
+use super::wire::{Wire, guarded, yield_turn};
 
 /// Bytes held each way.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -95,7 +95,7 @@ impl Tunnel {
                 return Poll::Ready(());
             }
             if now - before > TURN_BYTES {
-                cx.waker().wake_by_ref();
+                yield_turn(cx);
                 return Poll::Pending;
             }
             if now == round {

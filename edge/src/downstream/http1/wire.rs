@@ -1,7 +1,9 @@
 //! What a connection reads from and writes to, with the worker it belongs to.
 
+use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -136,6 +138,14 @@ impl Drop for Wire {
         }
         self.worker.closed(self.slot);
     }
+}
+
+/// Gives others their turn: this connection is polled again once the runtime has looked for their
+/// news. Woken at once it would have dozens of turns before that.
+pub fn yield_turn(cx: &mut Context<'_>) {
+    let turn = pin!(tokio::task::yield_now());
+    // Its first poll is pending, and leaves the waker with the runtime.
+    let _ = turn.poll(cx);
 }
 
 /// What is left of a connection's turn.
