@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -192,7 +192,10 @@ impl Pool {
         if let Some(waiter) = self.next_waiter(link.seat.server) {
             return waiter.give(Grant::Link(link));
         }
-        link.rest(&self.bell_waker);
+        link.trim();
+        if !link.rests(&self.bell_waker) {
+            return;
+        }
         link.seat.set_busy(false);
         link.idle_since_us = self.clock.monotonic_us();
         let mut idle = self.places[link.seat.server].idle.borrow_mut();
@@ -219,13 +222,12 @@ impl Pool {
 
     /// Closes idle connections that expired or that the server closed; says when the next expires.
     fn sweep(&self) -> Duration {
-        let mut cx = Context::from_waker(&self.bell_waker);
         let mut next_us = self.limits.keepalive_timeout_us;
         for place in &self.places {
             let all = std::mem::take(&mut *place.idle.borrow_mut());
             for mut link in all {
                 let left_us = self.expires_in_us(&link);
-                if left_us > 0 && link.poll_idle(&mut cx) {
+                if left_us > 0 && link.rests(&self.bell_waker) {
                     next_us = next_us.min(left_us);
                     place.idle.borrow_mut().push(link);
                 }
