@@ -73,8 +73,8 @@ impl Download {
     /// All has come: the connection may serve another request.
     pub(super) fn finish(&mut self) {
         if let Some(link) = self.link.take() {
-            self.note_time();
-            self.upstream.pool.give_back(link);
+            let now_us = self.note_time();
+            self.upstream.pool.give_back(link, now_us);
         }
     }
 
@@ -86,10 +86,12 @@ impl Download {
         fault
     }
 
-    fn note_time(&self) {
+    /// Notes how long it took; says what time it is.
+    fn note_time(&self) -> u64 {
         let now_us = self.upstream.clock.monotonic_us();
         let took_us = now_us.saturating_sub(self.sent_us);
         self.record.response_us.set(Some(took_us));
+        now_us
     }
 }
 

@@ -284,7 +284,11 @@ impl Link {
     /// The server has closed: whether that is the content's end.
     pub(super) fn close(&mut self) -> Result<(), Fault> {
         self.closed = true;
-        self.incoming.close()
+        // A write that the server refused may have taken the news of a reset with it.
+        match self.wire.write_broken && !self.has_ended() {
+            true => Err(Cause::BodyCut.into()),
+            false => self.incoming.close(),
+        }
     }
 
     /// Whether all content was taken.

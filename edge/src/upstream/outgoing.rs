@@ -156,3 +156,54 @@ fn write_trailers(fields: &Fields, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::Body;
+
+    /// All that is gathered of a body, without a wire.
+    fn gathered(length: Option<u64>, frames: &[&'static [u8]]) -> Result<Vec<u8>, Fault> {
+        let mut outgoing = Outgoing {
+            left: length,
+            ..Outgoing::default()
+        };
+        let mut sent = Vec::new();
+        for bytes in frames {
+            outgoing.take(Bytes::from_static(bytes))?;
+            sent.extend_from_slice(&outgoing.text[outgoing.at..]);
+            sent.extend_from_slice(&outgoing.content);
+            sent.extend_from_slice(outgoing.tail);
+            outgoing.written(sent.len());
+            outgoing.text.clear();
+            outgoing.at = 0;
+        }
+        outgoing.end(&Fields::new())?;
+        sent.extend_from_slice(&outgoing.text);
+        Ok(sent)
+    }
+
+    #[test]
+    fn content_is_framed_and_never_other_than_declared() {
+        assert_eq!(gathered(Some(5), &[b"he", b"llo"]), Ok(b"hello".to_vec()));
+        assert!(gathered(Some(4), &[b"he", b"llo"]).is_err());
+        assert!(gathered(Some(6), &[b"he", b"llo"]).is_err());
+        let chunks = b"2\r\nhe\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n";
+        let frames: &[&'static [u8]] = &[b"he", b"", b"0123456789abcdef"];
+        assert_eq!(gathered(None, frames), Ok(chunks.to_vec()));
+    }
+
+    #[test]
+    fn a_new_request_forgets_the_last_one() {
+        let mut outgoing = Outgoing::default();
+        let body = Body::Bytes(Bytes::from_static(b"abc"));
+        outgoing.load(b"first".to_vec(), Upload::new(body));
+        assert!(!outgoing.is_done());
+        assert_eq!(
+            outgoing.load(b"second".to_vec(), Upload::default()),
+            b"first"
+        );
+        outgoing.written(6);
+        assert!(outgoing.is_done());
+    }
+}

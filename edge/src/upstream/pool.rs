@@ -111,7 +111,8 @@ impl Pool {
 
     /// Prefers servers that accept connections, then backups, then those that lately did not.
     fn choose(&self, failed: &Failed) -> Choice {
-        let now_us = self.clock.monotonic_us();
+        let avoids = self.places.iter().any(|p| p.avoided_until_us.get() > 0);
+        let now_us = if avoids { self.clock.monotonic_us() } else { 0 };
         let tier = |server: usize| {
             let place = &self.places[server];
             match place.avoided_until_us.get() > now_us {
@@ -185,7 +186,7 @@ impl Pool {
     }
 
     /// Takes a connection back after a complete exchange. Closes it if it cannot be used again.
-    pub(super) fn give_back(self: &Rc<Pool>, mut link: Box<Link>) {
+    pub(super) fn give_back(self: &Rc<Pool>, mut link: Box<Link>, now_us: u64) {
         if !link.is_idle() {
             return;
         }
@@ -197,7 +198,7 @@ impl Pool {
             return;
         }
         link.seat.set_busy(false);
-        link.idle_since_us = self.clock.monotonic_us();
+        link.idle_since_us = now_us;
         let mut idle = self.places[link.seat.server].idle.borrow_mut();
         let oldest = (idle.len() >= self.limits.keepalive).then(|| idle.remove(0));
         idle.push(link);
@@ -299,7 +300,7 @@ struct Queued<'a> {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         match self.waiter.grant.take() {
-            Some(Grant::Link(link)) => self.pool.give_back(link),
+            Some(Grant::Link(link)) => self.pool.give_back(link, self.pool.clock.monotonic_us()),
             Some(Grant::Seat(seat)) => drop(seat),
             None => self
                 .pool

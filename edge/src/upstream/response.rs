@@ -159,7 +159,9 @@ fn digits(value: &[u8]) -> Option<u64> {
 /// The field lines of a head without those that end at this hop; names in lower case.
 fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
     let ending = Ending::new(values(headers, "connection"));
-    let mut fields = Fields::new();
+    // Names, values, four bytes around each; and Via.
+    let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
+    let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
     for header in headers {
         let (name, value) = (header.name.as_bytes(), header.value);
         if header.name.eq_ignore_ascii_case("content-length") || ending.covers(name) {
