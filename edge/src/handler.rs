@@ -370,7 +370,10 @@ impl Interim {
         match state.heads.pop_front() {
             Some(head) => Poll::Ready(head),
             None => {
-                state.waker = Some(cx.waker().clone());
+                match &state.waker {
+                    Some(waker) if waker.will_wake(cx.waker()) => {}
+                    _ => state.waker = Some(cx.waker().clone()),
+                }
                 Poll::Pending
             }
         }

@@ -30,6 +30,14 @@ impl Fields {
         }
     }
 
+    /// No lines, with memory for as many, in text of so many bytes.
+    pub fn with_capacity(text: usize, lines: usize) -> Fields {
+        Fields {
+            text: Vec::with_capacity(text),
+            lines: Vec::with_capacity(lines),
+        }
+    }
+
     /// From text that `text()` gave before; lines that are not of that shape are left out.
     pub fn from_text(text: &[u8]) -> Fields {
         let mut fields = Fields::new();

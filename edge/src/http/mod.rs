@@ -2,6 +2,7 @@
 
 pub mod cache_control;
 pub mod cache_status;
+pub mod chunked;
 pub mod conditional;
 pub mod date;
 pub mod fields;

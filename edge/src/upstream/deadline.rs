@@ -1,9 +1,10 @@
 //! A deadline that is moved with every exchange and rarely reached.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 /// The timer behind it stays armed for the time first asked for and is only set anew when it fires
@@ -11,6 +12,8 @@ use tokio::time::{Instant, Sleep};
 pub(super) struct Deadline {
     at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the timer will wake the task by itself.
+    armed: bool,
 }
 
 impl Deadline {
@@ -19,6 +22,7 @@ impl Deadline {
         Deadline {
             at: None,
             timer: None,
+            armed: false,
         }
     }
 
@@ -28,6 +32,7 @@ impl Deadline {
     }
 
     /// Whether the limit has passed at `now`; otherwise the task is woken no later than at it.
+    /// `cx` has to wake the same task each time: an armed timer is not told anew whom to wake.
     pub(super) fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let Some(at) = self.at else {
             return false;
@@ -39,15 +44,20 @@ impl Deadline {
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        if timer.deadline() > at {
+        if self.armed && timer.deadline() <= at && timer.deadline() > now {
+            return false;
+        }
+        if timer.deadline() > at || timer.is_elapsed() {
             timer.as_mut().reset(at);
         }
-        while let Poll::Ready(()) = timer.as_mut().poll(cx) {
+        // Not within the task's budget: a timer that was not polled for want of it is not armed.
+        while let Poll::Ready(()) = pin!(unconstrained(timer.as_mut())).poll(cx) {
             if timer.deadline() >= at {
                 return true;
             }
             timer.as_mut().reset(at);
         }
+        self.armed = true;
         false
     }
 }

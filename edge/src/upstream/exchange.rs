@@ -2,13 +2,11 @@
 
 use std::rc::Rc;
 
-use hyper::body::Incoming;
-
 use super::download::Download;
-use super::link::{Failure, Link};
+use super::link::{Failure, Link, Message};
 use super::pool::{Failed, Grant, Seat};
 use super::request::{self, Source};
-use super::response::{self, Content};
+use super::response::{self, Content, Received};
 use super::upload::Upload;
 use super::{Inner, Limits};
 use crate::handler::{Body, Cause, Exchange, Fault, Head, Interim, Peer, Response};
@@ -41,15 +39,16 @@ impl Asking {
         loop {
             self.upstream.count_request(&link);
             let sent_us = self.upstream.clock.monotonic_us();
-            match link.send(message, self.limits()).await {
+            let mut spare = Vec::new();
+            let sent = link.send(message, self.limits(), &mut spare, |head| self.show(head));
+            let sent = sent.await;
+            self.upstream.keep_head(spare);
+            match sent {
                 Ok(response) => return self.receive(link, response, sent_us).await,
                 Err(failure) if may_retry && self.may_repeat(&failure) => {
                     may_retry = false;
                     self.upstream.counters.upstream_retries.add(1);
-                    message = match failure.unsent {
-                        Some(unsent) => unsent,
-                        None => self.message()?,
-                    };
+                    message = self.message()?;
                     link = self.open(link.abandon()).await?;
                 }
                 Err(failure) => {
@@ -64,26 +63,29 @@ impl Asking {
         &self.upstream.limits
     }
 
-    fn message(&self) -> Result<http::Request<Upload>, Fault> {
+    fn message(&self) -> Result<Message, Fault> {
         let source = Source {
             head: &self.head,
             peer: &self.peer,
-            host: self.upstream.host.as_ref(),
+            host: self.upstream.host.as_deref(),
             fallback_host: &self.upstream.fallback_host,
+            length: self.upload.length(),
         };
-        let mut message = request::build(&source, self.upload.clone(), self.upstream.spare_map())?;
-        if let Some(interim) = self.interim.clone() {
-            hyper::ext::on_informational(&mut message, move |head| {
-                let status = head.status().as_u16();
-                // Expect is downstream's business, and what a 1xx head cannot say it is not.
-                if !matches!(status, 100 | 101)
-                    && let Ok(fields) = response::end_to_end(head.headers())
-                {
-                    interim.push(status, fields);
-                }
-            });
+        let mut head = self.upstream.spare_head();
+        request::build(&source, &mut head)?;
+        Ok(Message {
+            head,
+            upload: self.upload.clone(),
+            method: self.head.method.clone(),
+            upgrade: self.head.upgrade,
+        })
+    }
+
+    /// A 1xx head on its way to the client.
+    fn show(&self, head: Received) {
+        if let Some(interim) = &self.interim {
+            interim.push(head.status, head.fields);
         }
-        Ok(message)
     }
 
     /// A connection to a server that accepts one.
@@ -149,14 +151,13 @@ impl Asking {
                 ConnectError::Failed => Cause::ConnectFailed,
                 ConnectError::Timeout => Cause::ConnectTimeout,
             })?;
-        Link::new(stream, seat, self.limits()).await
+        Ok(Link::new(stream, seat))
     }
 
     /// Sending again is safe if nothing was written, or if doing it twice is like doing it once
     /// and all of the content is still there (RFC 9110 9.2.2, RFC 9112 9.3.1).
     fn may_repeat(&self, failure: &Failure) -> bool {
-        failure.fault.cause == Cause::StaleConnection
-            && (failure.unsent.is_some() || self.is_repeatable())
+        failure.fault.cause == Cause::StaleConnection && (failure.unsent || self.is_repeatable())
     }
 
     fn is_repeatable(&self) -> bool {
@@ -165,27 +166,23 @@ impl Asking {
 
     async fn receive(
         &self,
-        mut link: Box<Link>,
-        received: http::Response<Incoming>,
+        link: Box<Link>,
+        received: Received,
         sent_us: u64,
     ) -> Result<Response, Fault> {
         let server = link.seat.server;
         let failed = |_: &Fault| self.upstream.count_failure(server);
-        let (mut parts, incoming) = received.into_parts();
-        self.note_head(parts.status.as_u16(), sent_us);
-        let (mut response, content) = self.head(&parts).inspect_err(failed)?;
+        let content = received.content;
+        self.note_head(received.status, sent_us);
+        let mut response = self.head(received).inspect_err(failed)?;
         if response.status == 101 {
             let tunnel = link.into_tunnel(self.limits()).await;
             response.upgrade = Some(Box::new(tunnel.inspect_err(failed)?));
             return Ok(response);
         }
-        // An origin of HTTP/1.0 may have meant anything by Keep-Alive.
-        link.reusable &= parts.version == http::Version::HTTP_11;
-        self.upstream.keep_map(std::mem::take(&mut parts.headers));
         let mut download = Download {
             upstream: self.upstream.clone(),
             link: Some(link),
-            incoming,
             first: None,
             left: None,
             record: self.record.clone(),
@@ -200,27 +197,24 @@ impl Asking {
                 download.left = Some(length);
                 response.body = download.into_body()?;
             }
-            Content::Open => response.body = Body::stream(download),
+            Content::Chunked | Content::UntilClose => response.body = Body::stream(download),
         }
         Ok(response)
     }
 
-    /// The response without its content, and how that is delimited.
-    fn head(&self, parts: &http::response::Parts) -> Result<(Response, Content), Fault> {
-        let status = parts.status.as_u16();
-        if status == 101 && !self.head.upgrade {
+    /// The response without its content.
+    fn head(&self, received: Received) -> Result<Response, Fault> {
+        if received.status == 101 && !self.head.upgrade {
             return Err(Cause::UnexpectedStatus.into());
         }
-        let content = response::content(&self.head.method, status, &parts.headers)?;
-        let mut response = Response::new(status);
+        let mut response = Response::new(received.status);
         response.exchange = Some(self.record.clone());
-        response.fields = response::fields(&parts.headers, response::version(parts.version))?;
-        if status == 101 {
-            for protocol in parts.headers.get_all(http::header::UPGRADE) {
-                response.fields.append("upgrade", protocol);
-            }
+        response.fields = received.fields;
+        response::add_via(&mut response.fields, received.version);
+        for protocol in received.protocols {
+            response.fields.append("upgrade", protocol);
         }
-        Ok((response, content))
+        Ok(response)
     }
 
     fn note_head(&self, status: Status, sent_us: u64) {

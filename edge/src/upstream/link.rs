@@ -1,36 +1,34 @@
 //! One connection to an origin server and the exchange that goes over it.
 //!
-//! hyper's connection is not a task of its own: whoever awaits the response or polls its content
-//! polls the connection along the way. That saves a task switch for each head and each chunk, and
-//! abandoning an exchange is simply dropping its link.
+//! A connection is not a task of its own: whoever awaits the response or polls its content drives
+//! it along the way. That saves a task switch for each head and each chunk, and abandoning an
+//! exchange is simply dropping its link.
 
-use std::future::Future;
-use std::pin::pin;
-use std::rc::Rc;
+use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use tokio::net::TcpStream;
-use tokio::task::coop::unconstrained;
 
+use super::Limits;
 use super::deadline::Deadline;
-use super::io::{Io, Tunnel, Wire};
+use super::incoming::{Incoming, Step};
+use super::io::{Tunnel, Wire};
+use super::outgoing::Outgoing;
 use super::pool::Seat;
-use super::relay::{Relay, muted};
+use super::relay::Relay;
+use super::response::Received;
 use super::upload::Upload;
-use super::{Limits, READ_BUFFER};
 use crate::handler::{Cause, Fault};
+use crate::http::Method;
 use crate::sys::clock::timer_now;
 
 /// A connection.
 pub(super) struct Link {
-    sender: SendRequest<Upload>,
-    connection: Connection<Io, Upload>,
-    wire: Rc<Wire>,
+    wire: Wire,
+    outgoing: Outgoing,
+    incoming: Incoming,
     relay: Arc<Relay>,
     waker: Waker,
     deadline: Deadline,
@@ -58,32 +56,32 @@ enum Awaits {
     Body,
 }
 
+/// A request ready to be sent.
+pub(super) struct Message {
+    /// The head, without the empty line that ends it.
+    pub(super) head: Vec<u8>,
+    pub(super) upload: Upload,
+    /// What is asked; the response's framing depends on it.
+    pub(super) method: Method,
+    /// Whether it asks for another protocol.
+    pub(super) upgrade: bool,
+}
+
 /// Why there is no response.
 pub(super) struct Failure {
     pub(super) fault: Fault,
-    /// The request, if nothing of it was written.
-    pub(super) unsent: Option<http::Request<Upload>>,
+    /// Whether nothing of the request was written.
+    pub(super) unsent: bool,
 }
 
 impl Link {
     /// Over a fresh socket.
-    pub(super) async fn new(
-        stream: TcpStream,
-        seat: Seat,
-        limits: &Limits,
-    ) -> Result<Box<Link>, Fault> {
-        let wire = Wire::new(stream);
-        let (sender, connection) = Builder::new()
-            .max_buf_size(READ_BUFFER.max(limits.head))
-            .max_header_size(limits.head)
-            .handshake(Io(wire.clone()))
-            .await
-            .map_err(|_| Fault::from(Cause::ConnectFailed))?;
+    pub(super) fn new(stream: TcpStream, seat: Seat) -> Box<Link> {
         let (relay, waker) = Relay::new();
-        Ok(Box::new(Link {
-            sender,
-            connection,
-            wire,
+        Box::new(Link {
+            wire: Wire::new(stream),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::new(),
             relay,
             waker,
             deadline: Deadline::none(),
@@ -93,7 +91,7 @@ impl Link {
             uses: 0,
             idle_since_us: 0,
             seat,
-        }))
+        })
     }
 
     /// The server's address.
@@ -101,37 +99,42 @@ impl Link {
         self.wire.peer
     }
 
-    /// Drives the connection; ready when it is closed.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.closed {
-            return Poll::Ready(());
-        }
-        self.relay.aim(cx.waker());
-        let mut relayed = Context::from_waker(&self.waker);
-        match self.connection.poll_without_shutdown(&mut relayed) {
-            Poll::Pending => Poll::Pending,
-            // What went wrong is told through the response or its body.
-            Poll::Ready(_) => {
-                self.closed = true;
-                Poll::Ready(())
-            }
-        }
-    }
-
     /// Whether another request may be sent as far as is known: the last one went out whole, its
     /// response came whole, and nothing came after it.
     pub(super) fn is_idle(&self) -> bool {
-        self.reusable && !self.closed && !self.wire.write_broken.get() && self.sender.is_ready()
+        self.reusable
+            && !self.closed
+            && !self.wire.write_broken
+            && self.outgoing.is_done()
+            && self.incoming.is_clean()
     }
 
-    /// `is_idle` after looking again; `cx` is woken when the server closes or sends something.
-    pub(super) fn poll_idle(&mut self, cx: &mut Context<'_>) -> bool {
-        self.poll(cx).is_pending() && self.is_idle()
-    }
-
-    /// Nobody polls the connection for now; `waker` is woken when something happens on it.
-    pub(super) fn rest(&self, waker: &Waker) {
+    /// `is_idle` after looking again; `waker` is woken when the server closes or sends something.
+    pub(super) fn rests(&mut self, waker: &Waker) -> bool {
+        if !self.is_idle() {
+            return false;
+        }
         self.relay.aim(waker);
+        self.is_silent()
+    }
+
+    /// Whether the server has neither closed nor sent anything as far as the runtime knows.
+    fn is_silent(&mut self) -> bool {
+        let mut relayed = Context::from_waker(&self.waker);
+        if self.wire.stream.poll_read_ready(&mut relayed).is_pending() {
+            return true;
+        }
+        // What the runtime knows may be out of date.
+        self.closed = self
+            .incoming
+            .poll_read(&mut relayed, &mut self.wire)
+            .is_ready();
+        !self.closed
+    }
+
+    /// Gives memory back before resting.
+    pub(super) fn trim(&mut self) {
+        self.incoming.rest();
     }
 
     /// Whether the server has not closed the connection as of now.
@@ -140,105 +143,174 @@ impl Link {
     }
 
     /// Sends a request and waits for the final head. On failure the connection is of no more use.
+    /// Interim heads but 100 go to `interim`. `spare` gets memory of the last head.
     pub(super) async fn send(
         &mut self,
-        mut message: http::Request<Upload>,
+        mut message: Message,
         limits: &Limits,
-    ) -> Result<http::Response<Incoming>, Failure> {
+        spare: &mut Vec<u8>,
+        mut interim: impl FnMut(Received),
+    ) -> Result<Received, Failure> {
         let reused = self.uses > 0;
         self.uses += 1;
         if limits.is_last(self.uses) {
             self.reusable = false;
             // Not beside `upgrade`: an upgraded connection ends when its tunnel does.
-            if !message.headers().contains_key(UPGRADE) {
-                let close = HeaderValue::from_static("close");
-                message.headers_mut().append(CONNECTION, close);
+            if !message.upgrade {
+                message.head.extend_from_slice(b"connection: close\r\n");
             }
         }
-        let upload = message.body().clone();
-        let read_before = self.wire.read.get();
+        message.head.extend_from_slice(b"\r\n");
+        let (upload, method) = (message.upload.clone(), message.method);
+        *spare = self.outgoing.load(message.head, message.upload);
+        let before = (self.wire.read, self.wire.written);
         self.awaits = Awaits::Nothing;
-        // Looked at right after the connection was polled: neither its wake-ups nor a share of the
-        // task's budget is needed.
-        let sending = muted(|| self.sender.try_send_request(message));
-        let mut sending = pin!(unconstrained(sending));
+        let mut began = false;
         std::future::poll_fn(|cx| {
-            let closed = self.poll(cx).is_ready();
-            let mut unheard = Context::from_waker(Waker::noop());
-            if let Poll::Ready(sent) = sending.as_mut().poll(&mut unheard) {
-                return Poll::Ready(sent.map_err(|mut e| {
-                    let unsent = e.take_message();
-                    let mut fault = self.fault(&e.into_error(), &upload, reused, read_before);
-                    fault.retryable &= unsent.is_some();
-                    Failure { fault, unsent }
+            self.relay.aim(cx.waker());
+            if !std::mem::replace(&mut began, true) && reused && !self.is_silent() {
+                let fault = Cause::StaleConnection.into();
+                return Poll::Ready(Err(Failure {
+                    fault,
+                    unsent: true,
                 }));
             }
-            let late = if closed {
-                Some(Cause::ClosedBeforeHead)
-            } else {
-                self.watch(cx, &upload, limits)
+            let polled = self.poll_head(&method, limits, &mut interim);
+            let polled = polled.map_err(|broken| match broken {
+                Broken::Fault(fault) => fault,
+                Broken::Closed => self.closed_early(&upload, reused && self.wire.read == before.0),
+            });
+            let result = match polled {
+                Poll::Ready(result) => result,
+                Poll::Pending => match self.watch(&upload, limits) {
+                    Some(late) => Err(late.into()),
+                    None => return Poll::Pending,
+                },
             };
-            match late {
-                Some(cause) => Poll::Ready(Err(Failure {
-                    fault: cause.into(),
-                    unsent: None,
-                })),
-                None => Poll::Pending,
-            }
+            Poll::Ready(result.map_err(|mut fault: Fault| {
+                let unsent = self.wire.written == before.1 && upload.is_whole();
+                fault.retryable &= unsent;
+                Failure { fault, unsent }
+            }))
         })
         .await
     }
 
+    /// Sends on and reads on, up to the final head.
+    fn poll_head(
+        &mut self,
+        method: &Method,
+        limits: &Limits,
+        interim: &mut impl FnMut(Received),
+    ) -> Poll<Result<Received, Broken>> {
+        let mut relayed = Context::from_waker(&self.waker);
+        if let Poll::Ready(Err(fault)) = self.outgoing.poll(&mut relayed, &mut self.wire) {
+            return Poll::Ready(Err(Broken::Fault(fault)));
+        }
+        loop {
+            match ready!(self.incoming.poll_read(&mut relayed, &mut self.wire)) {
+                Ok(n) if n > 0 => {}
+                _ => return Poll::Ready(Err(Broken::Closed)),
+            }
+            while let Some(received) = self
+                .incoming
+                .head(method, limits.head)
+                .map_err(Broken::Fault)?
+            {
+                match received.status {
+                    101 | 200.. => {
+                        self.reusable &= received.keeps;
+                        return Poll::Ready(Ok(received));
+                    }
+                    // Expect is downstream's business.
+                    100 => {}
+                    _ => interim(received),
+                }
+            }
+        }
+    }
+
+    /// Why there is no head although the server has closed.
+    fn closed_early(&self, upload: &Upload, stale: bool) -> Fault {
+        if let Some(fault) = upload.fault() {
+            return fault;
+        }
+        Fault::from(if stale {
+            Cause::StaleConnection
+        } else if !upload.is_done() {
+            Cause::SendFailed
+        } else {
+            Cause::ClosedBeforeHead
+        })
+    }
+
     /// Sees to it that no wait before the head lasts too long.
-    fn watch(&mut self, cx: &mut Context<'_>, upload: &Upload, limits: &Limits) -> Option<Cause> {
-        let (awaits, limit, cause) = if self.wire.write_blocked.get() {
-            let written = self.wire.written.get();
+    fn watch(&mut self, upload: &Upload, limits: &Limits) -> Option<Cause> {
+        let (awaits, limit, cause) = if self.wire.write_blocked {
+            let written = self.wire.written;
             (Awaits::Room(written), Some(limits.send), Cause::SendFailed)
         } else if !upload.is_done() {
             (Awaits::Client, None, Cause::HeadTimeout)
         } else {
             (Awaits::Head, Some(limits.read), Cause::HeadTimeout)
         };
-        self.is_late(cx, awaits, limit).then_some(cause)
+        self.is_late(awaits, limit).then_some(cause)
     }
 
-    /// Sees to it that the next frame of a body does not take too long.
-    pub(super) fn watch_body(&mut self, cx: &mut Context<'_>, limit: Duration) -> Option<Cause> {
-        self.is_late(cx, Awaits::Body, Some(limit))
+    /// The next step through the content that was received.
+    pub(super) fn step(&mut self) -> Result<Step, Fault> {
+        let step = self.incoming.step();
+        if let Ok(Step::Frame(_)) = step {
+            self.awaits = Awaits::Nothing;
+        }
+        step
+    }
+
+    /// Sends what is left of the request and reads more of the content; 0 at the end, and an error
+    /// when the connection broke.
+    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.relay.aim(cx.waker());
+        let mut relayed = Context::from_waker(&self.waker);
+        if !self.outgoing.is_done()
+            && let Poll::Ready(Err(_)) = self.outgoing.poll(&mut relayed, &mut self.wire)
+        {
+            self.reusable = false;
+        }
+        let read = ready!(self.incoming.poll_read(&mut relayed, &mut self.wire));
+        self.awaits = Awaits::Nothing;
+        Poll::Ready(read)
+    }
+
+    /// The server has closed: whether that is the content's end.
+    pub(super) fn close(&mut self) -> Result<(), Fault> {
+        self.closed = true;
+        // A write that the server refused may have taken the news of a reset with it.
+        match self.wire.write_broken && !self.has_ended() {
+            true => Err(Cause::BodyCut.into()),
+            false => self.incoming.close(),
+        }
+    }
+
+    /// Whether all content was taken.
+    pub(super) fn has_ended(&self) -> bool {
+        self.incoming.has_ended()
+    }
+
+    /// Sees to it that the next bytes of a body do not take too long.
+    pub(super) fn watch_body(&mut self, limit: Duration) -> Option<Cause> {
+        self.is_late(Awaits::Body, Some(limit))
             .then_some(Cause::BodyTimeout)
     }
 
-    /// What was waited for has come.
-    pub(super) fn progressed(&mut self) {
-        self.awaits = Awaits::Nothing;
-    }
-
-    fn is_late(&mut self, cx: &mut Context<'_>, awaits: Awaits, limit: Option<Duration>) -> bool {
+    fn is_late(&mut self, awaits: Awaits, limit: Option<Duration>) -> bool {
         let now = timer_now();
         if self.awaits != awaits {
             self.awaits = awaits;
             self.deadline
                 .set(limit.and_then(|limit| now.checked_add(limit)));
         }
-        self.relay.aim(cx.waker());
         let mut relayed = Context::from_waker(&self.waker);
         self.deadline.poll(now, &mut relayed)
-    }
-
-    fn fault(&self, e: &hyper::Error, upload: &Upload, reused: bool, read_before: u64) -> Fault {
-        if let Some(fault) = upload.fault() {
-            return fault;
-        }
-        let silent = self.wire.read.get() == read_before;
-        Fault::from(if e.is_parse() {
-            Cause::BadHead
-        } else if reused && silent && !e.is_user() {
-            Cause::StaleConnection
-        } else if e.is_user() || !upload.is_done() {
-            Cause::SendFailed
-        } else {
-            Cause::ClosedBeforeHead
-        })
     }
 
     /// Closes the connection but keeps its place.
@@ -247,21 +319,29 @@ impl Link {
         link.seat
     }
 
-    /// After 101: waits until the connection is out of HTTP and hands it over.
+    /// After 101: sends what is left of the request and hands the connection over.
     pub(super) async fn into_tunnel(mut self: Box<Self>, limits: &Limits) -> Result<Tunnel, Fault> {
         self.awaits = Awaits::Nothing;
         std::future::poll_fn(|cx| {
-            if self.poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
+            self.relay.aim(cx.waker());
+            let mut relayed = Context::from_waker(&self.waker);
+            if let Poll::Ready(sent) = self.outgoing.poll(&mut relayed, &mut self.wire) {
+                return Poll::Ready(sent);
             }
-            match self.is_late(cx, Awaits::Head, Some(limits.send)) {
+            match self.is_late(Awaits::Head, Some(limits.send)) {
                 true => Poll::Ready(Err(Fault::from(Cause::SendFailed))),
                 false => Poll::Pending,
             }
         })
         .await?;
         let link = *self;
-        let parts = link.connection.into_parts();
-        Ok(Tunnel::new(parts.io.0, parts.read_buf, link.seat))
+        Ok(Tunnel::new(link.wire, link.incoming.into_rest(), link.seat))
     }
+}
+
+/// What ended the wait for a head.
+enum Broken {
+    Fault(Fault),
+    /// The server closed.
+    Closed,
 }

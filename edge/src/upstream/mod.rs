@@ -1,10 +1,11 @@
 //! Exchanges with origin servers: connect, pool, send, receive.
 //!
 //! `exchange` is the spine: the pool gives a connection (`pool`, `link`), `request` builds what the
-//! origin gets, `response` checks what it answers, `upload` and `download` carry content. hyper
-//! speaks HTTP/1.1; `io` is its socket, `relay` and `deadline` its waker and timer.
+//! origin gets, `outgoing` sends it with its content (`upload`), `incoming` reads the answer,
+//! `response` checks its head, `download` carries its content on. `io` is the socket, `relay` and
+//! `deadline` its waker and timer.
 //!
-//! What hyper's parser lets pass of a broken head: lines that end in a bare LF (RFC 9112 2.2 allows
+//! What httparse lets pass of a broken head: lines that end in a bare LF (RFC 9112 2.2 allows
 //! that to a recipient), empty lines before the status line, and obs-text in the reason phrase.
 //! None of it goes on, since every head is built anew; obs-fold, space before a colon, lines
 //! without a colon, control characters, HTTP/0.9 and more than 100 field lines are refused. A body
@@ -15,8 +16,10 @@ mod deadline;
 mod download;
 mod exchange;
 mod hop;
+mod incoming;
 mod io;
 mod link;
+mod outgoing;
 mod pool;
 mod relay;
 mod request;
@@ -32,8 +35,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HeaderMap, HeaderValue};
-
 pub use self::shared::{ServerStatus, Shared};
 
 use self::exchange::Asking;
@@ -43,6 +44,7 @@ use self::shared::Numbers;
 use self::upload::Upload;
 use crate::balance;
 use crate::handler::{Answer, Exchange, Handler, Pending, Request, Response};
+use crate::http::fields::is_field_value;
 use crate::http::{Method, Version};
 use crate::sys::Clock;
 use crate::telemetry::Counters;
@@ -51,9 +53,9 @@ use crate::telemetry::Counters;
 /// as its origin sends that fast.
 const READ_BUFFER: usize = 128 << 10;
 
-/// Emptied maps kept for the next requests, and the largest that is worth keeping.
-const SPARE_MAPS_MAX: usize = 16;
-const SPARE_MAP_FIELDS_MAX: usize = 64;
+/// Emptied head buffers kept for the next requests, and the largest that is worth keeping.
+const SPARE_HEADS_MAX: usize = 16;
+const SPARE_HEAD_BYTES_MAX: usize = 4 << 10;
 
 /// `[upstream.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,9 +145,9 @@ struct Inner {
     counters: Arc<Counters>,
     numbers: Arc<[Numbers]>,
     pool: Rc<Pool>,
-    host: Option<HeaderValue>,
-    fallback_host: HeaderValue,
-    spare_maps: RefCell<Vec<HeaderMap>>,
+    host: Option<String>,
+    fallback_host: String,
+    spare_heads: RefCell<Vec<Vec<u8>>>,
 }
 
 /// `Options` as the parts need them.
@@ -203,15 +205,12 @@ impl Upstream {
             counters.clone(),
             numbers.clone(),
         );
-        let value = |text: &str| HeaderValue::from_str(text).ok();
+        let value = |text: &String| is_field_value(text.as_bytes());
         let first = options.servers.first().map(Server::address);
         Upstream(Rc::new(Inner {
-            host: options.host.as_deref().and_then(value),
-            fallback_host: first
-                .as_deref()
-                .and_then(value)
-                .unwrap_or(HeaderValue::from_static("")),
-            spare_maps: RefCell::default(),
+            host: options.host.clone().filter(value),
+            fallback_host: first.filter(value).unwrap_or_default(),
+            spare_heads: RefCell::default(),
             options,
             limits,
             clock,
@@ -247,16 +246,16 @@ impl Handler for Upstream {
 }
 
 impl Inner {
-    /// An empty map, with memory from an earlier exchange where there is some.
-    fn spare_map(&self) -> HeaderMap {
-        self.spare_maps.borrow_mut().pop().unwrap_or_default()
+    /// An empty buffer, with memory from an earlier exchange where there is some.
+    fn spare_head(&self) -> Vec<u8> {
+        self.spare_heads.borrow_mut().pop().unwrap_or_default()
     }
 
-    fn keep_map(&self, mut map: HeaderMap) {
-        let mut spare = self.spare_maps.borrow_mut();
-        if spare.len() < SPARE_MAPS_MAX && map.capacity() <= SPARE_MAP_FIELDS_MAX {
-            map.clear();
-            spare.push(map);
+    fn keep_head(&self, mut head: Vec<u8>) {
+        let mut spare = self.spare_heads.borrow_mut();
+        if spare.len() < SPARE_HEADS_MAX && (1..=SPARE_HEAD_BYTES_MAX).contains(&head.capacity()) {
+            head.clear();
+            spare.push(head);
         }
     }
 

@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -111,7 +111,8 @@ impl Pool {
 
     /// Prefers servers that accept connections, then backups, then those that lately did not.
     fn choose(&self, failed: &Failed) -> Choice {
-        let now_us = self.clock.monotonic_us();
+        let avoids = self.places.iter().any(|p| p.avoided_until_us.get() > 0);
+        let now_us = if avoids { self.clock.monotonic_us() } else { 0 };
         let tier = |server: usize| {
             let place = &self.places[server];
             match place.avoided_until_us.get() > now_us {
@@ -185,16 +186,19 @@ impl Pool {
     }
 
     /// Takes a connection back after a complete exchange. Closes it if it cannot be used again.
-    pub(super) fn give_back(self: &Rc<Pool>, mut link: Box<Link>) {
+    pub(super) fn give_back(self: &Rc<Pool>, mut link: Box<Link>, now_us: u64) {
         if !link.is_idle() {
             return;
         }
         if let Some(waiter) = self.next_waiter(link.seat.server) {
             return waiter.give(Grant::Link(link));
         }
-        link.rest(&self.bell_waker);
+        link.trim();
+        if !link.rests(&self.bell_waker) {
+            return;
+        }
         link.seat.set_busy(false);
-        link.idle_since_us = self.clock.monotonic_us();
+        link.idle_since_us = now_us;
         let mut idle = self.places[link.seat.server].idle.borrow_mut();
         let oldest = (idle.len() >= self.limits.keepalive).then(|| idle.remove(0));
         idle.push(link);
@@ -219,13 +223,12 @@ impl Pool {
 
     /// Closes idle connections that expired or that the server closed; says when the next expires.
     fn sweep(&self) -> Duration {
-        let mut cx = Context::from_waker(&self.bell_waker);
         let mut next_us = self.limits.keepalive_timeout_us;
         for place in &self.places {
             let all = std::mem::take(&mut *place.idle.borrow_mut());
             for mut link in all {
                 let left_us = self.expires_in_us(&link);
-                if left_us > 0 && link.poll_idle(&mut cx) {
+                if left_us > 0 && link.rests(&self.bell_waker) {
                     next_us = next_us.min(left_us);
                     place.idle.borrow_mut().push(link);
                 }
@@ -297,7 +300,7 @@ struct Queued<'a> {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         match self.waiter.grant.take() {
-            Some(Grant::Link(link)) => self.pool.give_back(link),
+            Some(Grant::Link(link)) => self.pool.give_back(link, self.pool.clock.monotonic_us()),
             Some(Grant::Seat(seat)) => drop(seat),
             None => self
                 .pool

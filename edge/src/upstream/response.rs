@@ -1,13 +1,18 @@
 //! What the origin answered, checked and turned into our words.
 
-use http::header::{self, HeaderMap};
-use hyper::Version as HyperVersion;
+use std::mem::MaybeUninit;
+
+use httparse::{Header, ParserConfig, Status as Parse};
+use smallvec::SmallVec;
 
 use super::hop::{self, Ending};
 use super::request;
 use crate::handler::{Cause, Fault};
 use crate::http::fields::is_field_value;
 use crate::http::{Fields, Method, Status, Version};
+
+/// Field lines in one head or trailer section.
+const LINES_MAX: usize = 100;
 
 /// How a response's content is delimited (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,42 +21,115 @@ pub(super) enum Content {
     None { declared: Option<u64> },
     /// Exactly so many bytes.
     Sized(u64),
-    /// Chunked, or up to the close of the connection.
-    Open,
+    /// By the chunked coding.
+    Chunked,
+    /// By the close of the connection.
+    UntilClose,
+}
+
+/// A response's head.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// Bytes that the head took.
+    pub(super) length: usize,
+    pub(super) status: Status,
+    pub(super) version: Version,
+    /// The field lines that go on, without ours.
+    pub(super) fields: Fields,
+    pub(super) content: Content,
+    /// Whether the connection may be used again.
+    pub(super) keeps: bool,
+    /// With 101: the protocols.
+    pub(super) protocols: SmallVec<[Vec<u8>; 1]>,
+}
+
+/// Reads the head at the front of `bytes`; `None` while it is not complete. `method` is what was
+/// asked, on which the framing depends.
+pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Received>, Fault> {
+    let mut lines = [const { MaybeUninit::<Header<'_>>::uninit() }; LINES_MAX];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = ParserConfig::default()
+        .parse_response_with_uninit_headers(&mut head, bytes, &mut lines)
+        .map_err(|_| Fault::from(Cause::BadHead))?;
+    let (Parse::Complete(length), Some(status @ 100..), Some(minor)) =
+        (parsed, head.code, head.version)
+    else {
+        return match parsed {
+            Parse::Partial => Ok(None),
+            Parse::Complete(_) => Err(Cause::BadHead.into()),
+        };
+    };
+    let version = match minor {
+        0 => Version::Http10,
+        _ => Version::Http11,
+    };
+    let headers: &[Header<'_>] = head.headers;
+    let protocols = match status {
+        101 => values(headers, "upgrade").map(<[u8]>::to_vec).collect(),
+        _ => SmallVec::new(),
+    };
+    Ok(Some(Received {
+        length,
+        status,
+        version,
+        fields: end_to_end(headers)?,
+        content: content(method, status, version, headers)?,
+        keeps: version == Version::Http11 && !says_close(headers),
+        protocols,
+    }))
+}
+
+fn values<'a>(
+    headers: &'a [Header<'a>],
+    name: &'a str,
+) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
+    let named = move |header: &&Header<'_>| header.name.eq_ignore_ascii_case(name);
+    headers.iter().filter(named).map(|header| header.value)
+}
+
+/// The members of a list over all lines of that name, empty ones included.
+fn members<'a>(
+    headers: &'a [Header<'a>],
+    name: &'a str,
+) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
+    values(headers, name)
+        .flat_map(|value| value.split(|&b| b == b','))
+        .map(<[u8]>::trim_ascii)
+}
+
+fn says_close(headers: &[Header<'_>]) -> bool {
+    members(headers, "connection").any(|option| option.eq_ignore_ascii_case(b"close"))
 }
 
 /// Decides how the content is delimited.
 ///
-/// hyper would take a response with both Transfer-Encoding and Content-Length for chunked, and one
-/// whose last coding is not chunked for delimited by the close. Both are ways to make two readers
-/// see two different messages, so they are errors here, as are differing lengths (hyper refuses
-/// those itself, but not in answers to HEAD).
-pub(super) fn content(
+/// Both Transfer-Encoding and Content-Length, a last coding that is not chunked, Transfer-Encoding
+/// in HTTP/1.0 and differing lengths are ways to make two readers see two different messages
+/// (RFC 9112 6.1, 6.3), so they are errors.
+fn content(
     method: &Method,
     status: Status,
-    headers: &HeaderMap,
+    version: Version,
+    headers: &[Header<'_>],
 ) -> Result<Content, Fault> {
     let chunked = is_chunked(headers)?;
     let length = length(headers)?;
-    if chunked && length.is_some() {
+    if chunked && (length.is_some() || version == Version::Http10) {
         return Err(Cause::BadHead.into());
     }
     Ok(match (method, status, length) {
-        (_, 101 | 204, _) => Content::None { declared: None },
+        (_, 100..=199 | 204, _) => Content::None { declared: None },
         (Method::Head, _, declared) | (_, 304, declared) => Content::None { declared },
         (_, _, Some(0)) => Content::None { declared: None },
         (_, _, Some(length)) => Content::Sized(length),
-        (_, _, None) => Content::Open,
+        (_, _, None) if chunked => Content::Chunked,
+        (_, _, None) => Content::UntilClose,
     })
 }
 
 /// The only coding we know is a single `chunked`.
-fn is_chunked(headers: &HeaderMap) -> Result<bool, Fault> {
-    let mut codings = headers
-        .get_all(header::TRANSFER_ENCODING)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&b| b == b','))
-        .map(<[u8]>::trim_ascii);
+fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
+    let mut codings = members(headers, "transfer-encoding");
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
@@ -60,14 +138,9 @@ fn is_chunked(headers: &HeaderMap) -> Result<bool, Fault> {
 }
 
 /// The one length that all Content-Length values agree on (RFC 9110 8.6 allows to repeat it).
-fn length(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
-    let values = headers
-        .get_all(header::CONTENT_LENGTH)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&b| b == b','))
-        .map(<[u8]>::trim_ascii);
+fn length(headers: &[Header<'_>]) -> Result<Option<u64>, Fault> {
     let mut length = None;
-    for value in values {
+    for value in members(headers, "content-length") {
         let parsed = digits(value).ok_or(Fault::from(Cause::BadHead))?;
         if length.replace(parsed).is_some_and(|other| other != parsed) {
             return Err(Cause::BadHead.into());
@@ -83,103 +156,100 @@ fn digits(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// The field lines that go on, with ours in Via. Framing is downstream's.
-pub(super) fn fields(headers: &HeaderMap, version: Version) -> Result<Fields, Fault> {
-    let mut fields = end_to_end(headers)?;
-    fields.append("via", request::via(version));
-    Ok(fields)
-}
-
-/// The field lines of a head without those that end at this hop.
-pub(super) fn end_to_end(headers: &HeaderMap) -> Result<Fields, Fault> {
-    let connection = headers.get_all(header::CONNECTION).iter();
-    let ending = Ending::new(connection.map(|value| value.as_bytes()));
-    let mut fields = Fields::new();
-    for (name, value) in headers {
-        let (name, value) = (name.as_str(), value.as_bytes());
-        if name == "content-length" || ending.covers(name.as_bytes()) {
+/// The field lines of a head without those that end at this hop; names in lower case.
+fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
+    let ending = Ending::new(values(headers, "connection"));
+    // Names, values, four bytes around each; and Via.
+    let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
+    let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
+    for header in headers {
+        let (name, value) = (header.name.as_bytes(), header.value);
+        if header.name.eq_ignore_ascii_case("content-length") || ending.covers(name) {
             continue;
         }
         if !is_field_value(value) {
             return Err(Cause::BadHead.into());
         }
-        fields.append(name, value);
+        fields.append_bytes(&lower(name), value);
     }
     Ok(fields)
 }
 
-/// The trailers that may go on (RFC 9110 6.5.1).
-pub(super) fn trailers(headers: &HeaderMap) -> Fields {
-    let mut fields = Fields::new();
-    for (name, value) in headers {
-        if hop::may_trail(name.as_str().as_bytes()) && is_field_value(value.as_bytes()) {
-            fields.append(name.as_str(), value);
-        }
-    }
-    fields
+fn lower(name: &[u8]) -> SmallVec<[u8; 40]> {
+    let mut name = SmallVec::from_slice(name);
+    name.make_ascii_lowercase();
+    name
 }
 
-/// The version an origin speaks.
-pub(super) fn version(version: HyperVersion) -> Version {
-    match version {
-        HyperVersion::HTTP_10 => Version::Http10,
-        _ => Version::Http11,
+/// Our own entry among the field lines of a response.
+pub(super) fn add_via(fields: &mut Fields, version: Version) {
+    fields.append("via", request::via(version));
+}
+
+/// Reads a trailer section; only what may go on is kept (RFC 9110 6.5.1).
+pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
+    let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
+    let parsed = httparse::parse_headers(text, &mut lines);
+    let Ok(Parse::Complete((length, lines))) = parsed else {
+        return Err("bad trailers");
+    };
+    if length != text.len() {
+        return Err("bytes behind the trailers");
     }
+    let mut fields = Fields::new();
+    for line in lines {
+        if hop::may_trail(line.name.as_bytes()) && is_field_value(line.value) {
+            fields.append_bytes(&lower(line.name.as_bytes()), line.value);
+        }
+    }
+    Ok(fields)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::header::{HeaderName, HeaderValue};
 
-    fn map(lines: &[(&str, &str)]) -> HeaderMap {
-        let line = |&(name, value): &(&str, &str)| {
-            (
-                HeaderName::from_bytes(name.as_bytes()).expect("a name"),
-                HeaderValue::from_str(value).expect("a value"),
-            )
-        };
-        let mut map = HeaderMap::new();
-        for (name, value) in lines.iter().map(line) {
-            map.append(name, value);
+    fn parsed(method: &Method, text: &str) -> Result<Received, Cause> {
+        match parse(method, text.as_bytes()) {
+            Ok(Some(received)) => Ok(received),
+            Ok(None) => panic!("incomplete: {text:?}"),
+            Err(fault) => Err(fault.cause),
         }
-        map
     }
 
     #[test]
     fn content_is_delimited_in_one_way_or_not_at_all() {
-        let of = |method: Method, status, lines: &[(&str, &str)]| {
-            content(&method, status, &map(lines)).map_err(|fault| fault.cause)
+        let of = |method: &Method, status: u16, lines: &[&str]| {
+            let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+            let text = format!("HTTP/1.1 {status} X\r\n{lines}\r\n");
+            parsed(method, &text).map(|received| received.content)
         };
-        let length = ("content-length", "5");
-        let chunked = ("transfer-encoding", "Chunked");
-        assert_eq!(of(Method::Get, 200, &[length]), Ok(Content::Sized(5)));
-        assert_eq!(
-            of(Method::Get, 200, &[length, length]),
-            Ok(Content::Sized(5))
-        );
-        assert_eq!(of(Method::Get, 200, &[chunked]), Ok(Content::Open));
-        assert_eq!(of(Method::Get, 200, &[]), Ok(Content::Open));
+        let (length, chunked) = ("Content-Length: 5", "Transfer-Encoding: Chunked");
+        let (get, head) = (&Method::Get, &Method::Head);
+        assert_eq!(of(get, 200, &[length]), Ok(Content::Sized(5)));
+        assert_eq!(of(get, 200, &[length, length]), Ok(Content::Sized(5)));
+        assert_eq!(of(get, 200, &[chunked]), Ok(Content::Chunked));
+        assert_eq!(of(get, 200, &[]), Ok(Content::UntilClose));
         let declared = Ok(Content::None { declared: Some(5) });
-        assert_eq!(of(Method::Head, 200, &[length]), declared);
-        assert_eq!(of(Method::Get, 304, &[length]), declared);
+        assert_eq!(of(head, 200, &[length]), declared);
+        assert_eq!(of(get, 304, &[length]), declared);
         let none = Ok(Content::None { declared: None });
-        assert_eq!(of(Method::Get, 204, &[length]), none);
-        assert_eq!(of(Method::Get, 200, &[("content-length", "0")]), none);
+        assert_eq!(of(get, 204, &[length]), none);
+        assert_eq!(of(get, 200, &["content-length: 0"]), none);
         for broken in [
             &[length, chunked][..],
-            &[length, ("content-length", "6")],
-            &[("content-length", "5, 6")],
-            &[("content-length", "+5")],
-            &[("content-length", "")],
-            &[("content-length", "99999999999999999999")],
-            &[("transfer-encoding", "gzip")],
-            &[("transfer-encoding", "gzip, chunked")],
-            &[("transfer-encoding", "chunked, chunked")],
+            &[length, "content-length: 6"],
+            &["content-length: 5, 6"],
+            &["content-length: +5"],
+            &["content-length:"],
+            &["content-length: 99999999999999999999"],
+            &["transfer-encoding: gzip"],
+            &["transfer-encoding: gzip, chunked"],
+            &["transfer-encoding: chunked, chunked"],
             &[chunked, chunked],
-            &[("transfer-encoding", "")],
+            &["transfer-encoding:"],
         ] {
-            for method in [Method::Get, Method::Head] {
+            for method in [get, head] {
                 assert_eq!(of(method, 200, broken), Err(Cause::BadHead), "{broken:?}");
             }
         }
@@ -187,19 +257,23 @@ mod tests {
 
     #[test]
     fn fields_of_the_connection_end_here() {
-        let lines = [
-            ("connection", "x-hop, set-cookie"),
-            ("keep-alive", "timeout=5"),
-            ("x-hop", "1"),
-            ("set-cookie", "a=b"),
-            ("content-length", "5"),
-            ("upgrade", "h2c"),
-            ("via", "1.0 origin"),
-        ];
-        let fields = fields(&map(&lines), Version::Http11).expect("correct fields");
+        let text = "HTTP/1.1 200 OK\r\nConnection: x-hop, set-cookie\r\nKeep-Alive: timeout=5\r\n\
+                    X-Hop: 1\r\nSet-Cookie: a=b\r\nContent-Length: 5\r\nUpgrade: h2c\r\n\
+                    Via: 1.0 origin\r\n\r\n";
+        let mut received = parsed(&Method::Get, text).expect("a correct head");
+        assert!(received.keeps);
+        add_via(&mut received.fields, received.version);
         assert_eq!(
-            fields.text(),
+            received.fields.text(),
             b"set-cookie: a=b\r\nvia: 1.0 origin\r\nvia: 1.1 sluice\r\n"
         );
+    }
+
+    #[test]
+    fn a_connection_is_kept_only_by_http_1_1_that_does_not_say_close() {
+        let keeps = |head: &str| parsed(&Method::Get, head).expect("a head").keeps;
+        assert!(keeps("HTTP/1.1 200 OK\r\n\r\n"));
+        assert!(!keeps("HTTP/1.1 200 OK\r\nConnection: x, Close\r\n\r\n"));
+        assert!(!keeps("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n"));
     }
 }

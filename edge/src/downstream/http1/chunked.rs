@@ -1,199 +1,12 @@
-//! The chunked transfer coding (RFC 9112 7.1), decoded strictly: what is not well-formed is refused.
+//! The chunked transfer coding of requests: the strict decoder, with trailers held to RFC 9112.
 
-use crate::http::Fields;
+use crate::http::chunked::{BadChunk, Decoded, Decoder};
 
 use super::head;
 
-/// Longest line of a chunk's size with its extensions, and all extensions of one body together.
-const SIZE_LINE_MAX: usize = 256;
-const EXTENSIONS_MAX: usize = 4 << 10;
-/// A size has at most this many digits: no more than a `u64` holds.
-const SIZE_DIGITS_MAX: usize = 16;
-
-/// Decodes one body. Feed it what has arrived; it says what that was.
-pub struct Decoder {
-    state: State,
-    /// The rest of the current chunk.
-    left: u64,
-    /// Bytes of the current size line so far, and of all extensions.
-    line: usize,
-    extensions: usize,
-    trailers: Vec<u8>,
-    trailers_max: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Size { digits: usize },
-    Extension(Extension),
-    SizeLf,
-    Data,
-    DataCr,
-    DataLf,
-    Trailers,
-    Ended,
-}
-
-/// Where in `; name = value` the decoder stands (RFC 9112 7.1.1, without the optional whitespace).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extension {
-    NameStart,
-    Name,
-    ValueStart,
-    Value,
-    Quoted,
-    Escaped,
-    QuotedEnd,
-}
-
-/// What a piece of input was.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
-    /// Content; this much of the input is used up.
-    Data(usize, &'a [u8]),
-    /// All input is used up and more is needed.
-    More,
-    /// The body's end, with its trailer fields; this much of the input is used up.
-    End(usize, Fields),
-}
-
-/// The coding is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadChunk(pub &'static str);
-
-impl Decoder {
-    /// At the start of a body whose trailer section may have this many bytes.
-    pub fn new(trailers_max: usize) -> Decoder {
-        Decoder {
-            state: State::Size { digits: 0 },
-            left: 0,
-            line: 0,
-            extensions: 0,
-            trailers: Vec::new(),
-            trailers_max,
-        }
-    }
-
-    /// Decodes up to the first content, or the end, or all of the input.
-    pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<Decoded<'a>, BadChunk> {
-        let mut at = 0;
-        while at < input.len() {
-            match self.state {
-                State::Data => {
-                    let n =
-                        (input.len() - at).min(usize::try_from(self.left).unwrap_or(usize::MAX));
-                    self.left -= n as u64;
-                    if self.left == 0 {
-                        self.state = State::DataCr;
-                    }
-                    return Ok(Decoded::Data(at + n, &input[at..at + n]));
-                }
-                State::Trailers => {
-                    at += self.take_trailers(&input[at..])?;
-                    if self.state == State::Ended {
-                        return self.end(at);
-                    }
-                }
-                State::Ended => return self.end(at),
-                _ => {
-                    self.state = self.step(input[at])?;
-                    at += 1;
-                }
-            }
-        }
-        Ok(Decoded::More)
-    }
-
-    /// One byte outside of content and trailers.
-    fn step(&mut self, b: u8) -> Result<State, BadChunk> {
-        match self.state {
-            State::Size { digits } => self.size(b, digits),
-            State::Extension(extension) => self.extension(b, extension),
-            State::SizeLf if b == b'\n' => Ok(self.after_size()),
-            State::DataCr if b == b'\r' => Ok(State::DataLf),
-            State::DataLf if b == b'\n' => {
-                self.line = 0;
-                Ok(State::Size { digits: 0 })
-            }
-            _ => Err(BadChunk("chunk not ended by CRLF")),
-        }
-    }
-
-    fn size(&mut self, b: u8, digits: usize) -> Result<State, BadChunk> {
-        if let Some(digit) = (b as char).to_digit(16) {
-            if digits == SIZE_DIGITS_MAX {
-                return Err(BadChunk("chunk size too large"));
-            }
-            self.left = match digits {
-                0 => u64::from(digit),
-                _ => (self.left << 4) | u64::from(digit),
-            };
-            return Ok(State::Size { digits: digits + 1 });
-        }
-        match b {
-            _ if digits == 0 => Err(BadChunk("chunk size missing")),
-            b'\r' => Ok(State::SizeLf),
-            b';' => Ok(State::Extension(Extension::NameStart)),
-            _ => Err(BadChunk("bad chunk size")),
-        }
-    }
-
-    fn extension(&mut self, b: u8, at: Extension) -> Result<State, BadChunk> {
-        use Extension::*;
-        self.line += 1;
-        self.extensions += 1;
-        if self.line > SIZE_LINE_MAX || self.extensions > EXTENSIONS_MAX {
-            return Err(BadChunk("chunk extensions too long"));
-        }
-        let token = crate::http::fields::is_token_byte(b);
-        let next = match (at, b) {
-            (Name | Value | QuotedEnd, b'\r') => return Ok(State::SizeLf),
-            (Name | Value | QuotedEnd, b';') => NameStart,
-            (NameStart | Name, _) if token => Name,
-            (Name, b'=') => ValueStart,
-            (ValueStart, b'"') => Quoted,
-            (ValueStart | Value, _) if token => Value,
-            (Quoted, b'"') => QuotedEnd,
-            (Quoted, b'\\') => Escaped,
-            (Quoted | Escaped, b'\t' | b' '..=b'~' | 0x80..) => Quoted,
-            _ => return Err(BadChunk("bad chunk extension")),
-        };
-        Ok(State::Extension(next))
-    }
-
-    fn after_size(&mut self) -> State {
-        match self.left {
-            0 => State::Trailers,
-            _ => State::Data,
-        }
-    }
-
-    /// Collects the trailer section up to the empty line that ends it; says how much it took.
-    fn take_trailers(&mut self, input: &[u8]) -> Result<usize, BadChunk> {
-        for (i, &b) in input.iter().enumerate() {
-            if self.trailers.len() == self.trailers_max + 2 {
-                return Err(BadChunk("trailers too long"));
-            }
-            self.trailers.push(b);
-            if b == b'\n' && (self.trailers == b"\r\n" || self.trailers.ends_with(b"\r\n\r\n")) {
-                self.state = State::Ended;
-                return Ok(i + 1);
-            }
-            if b == b'\n' && !self.trailers.ends_with(b"\r\n") {
-                return Err(BadChunk("bare LF in trailers"));
-            }
-        }
-        Ok(input.len())
-    }
-
-    fn end<'a>(&mut self, at: usize) -> Result<Decoded<'a>, BadChunk> {
-        let text = std::mem::take(&mut self.trailers);
-        let fields = match text.len() {
-            0..=2 => Fields::new(),
-            _ => head::parse_trailers(&text).map_err(BadChunk)?,
-        };
-        Ok(Decoded::End(at, fields))
-    }
+/// At the start of a body whose trailer section may have this many bytes.
+pub fn decoder(trailers_max: usize) -> Decoder {
+    Decoder::new(trailers_max, head::parse_trailers)
 }
 
 /// For the fuzzer: decodes `input` whole and byte by byte, which must come to the same, and
@@ -207,7 +20,7 @@ pub fn exercise(input: &[u8]) -> Option<Vec<u8>> {
 
 /// The content of a body that arrives in pieces of `step` bytes; `None` when it is not complete.
 fn collect(input: &[u8], step: usize) -> Result<Option<Vec<u8>>, BadChunk> {
-    let mut decoder = Decoder::new(4 << 10);
+    let mut decoder = decoder(4 << 10);
     let mut content = Vec::new();
     for piece in input.chunks(step) {
         let mut piece = piece;
@@ -228,12 +41,13 @@ fn collect(input: &[u8], step: usize) -> Result<Option<Vec<u8>>, BadChunk> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::chunked::{EXTENSIONS_MAX, SIZE_LINE_MAX};
 
     #[test]
     fn decodes_however_the_input_is_cut() {
         let body = b"5\r\nhello\r\n00a;x=\"q\\\"\";y\r\n, world!!!\r\n0\r\nX-Sum: 1\r\n\r\nGET";
         assert_eq!(exercise(body).as_deref(), Some(&b"hello, world!!!"[..]));
-        let mut decoder = Decoder::new(100);
+        let mut decoder = decoder(100);
         let tail = &body[body.len() - 18..];
         assert!(matches!(decoder.decode(tail), Ok(Decoded::End(15, f)) if f.len() == 1));
     }

@@ -12,8 +12,9 @@ use bytes::Bytes;
 
 use crate::handler::{BodyStream, Cause, Fault, Frame};
 use crate::http::Fields;
+use crate::http::chunked::{Decoded, Decoder};
 
-use super::chunked::{Decoded, Decoder};
+use super::chunked;
 use super::head::Framing;
 
 /// Bytes and frames that may lie in the slot unread.
@@ -65,7 +66,7 @@ impl Upload {
         let decoding = match framing {
             Framing::None => return None,
             Framing::Length(n) => Decoding::Length(n),
-            Framing::Chunked => Decoding::Chunked(Box::new(Decoder::new(trailers_max))),
+            Framing::Chunked => Decoding::Chunked(Box::new(chunked::decoder(trailers_max))),
         };
         let left = match framing {
             Framing::Length(n) => Some(n),

@@ -250,3 +250,27 @@ fn a_worker_that_ends_leaves_no_gauge_behind() {
         assert_eq!(shared.status()[0].busy + shared.status()[0].idle, 0);
     });
 }
+
+#[test]
+fn what_an_idle_connection_says_unasked_answers_nobody() {
+    let origin = Origin::new(move |number, wire| {
+        wire.request();
+        wire.send(HELLO);
+        if number == 0 {
+            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+            wire.await_close();
+        }
+    });
+    run(async {
+        let testing = origin.upstream();
+        let first = testing.fetch(get("/")).await;
+        assert_eq!(first, Ok((200, b"hello".to_vec())));
+        // It leaves the pool as soon as the runtime learns of it.
+        while testing.idle() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let second = testing.fetch(get("/")).await;
+        assert_eq!(second, Ok((200, b"hello".to_vec())));
+        assert_eq!(testing.shared.status()[0].connects, 2);
+    });
+}

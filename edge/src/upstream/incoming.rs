@@ -1,0 +1,183 @@
+//! A response on its way in: bytes from the wire, its head, its content by frames.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
+
+use super::READ_BUFFER;
+use super::io::Wire;
+use super::response::{self, Content, Received};
+use crate::handler::{Cause, Fault, Frame};
+use crate::http::Method;
+use crate::http::chunked::{Decoded, Decoder};
+
+/// The first read's size, and what idle connections go back to.
+const READ_MIN: usize = 8 << 10;
+/// Longest trailer section.
+const TRAILERS_MAX: usize = 16 << 10;
+
+/// What was received and not used, and how to read it.
+pub(super) struct Incoming {
+    buffer: BytesMut,
+    /// How much is asked for at once.
+    size: usize,
+    /// Bytes in which no complete head was found.
+    looked_at: usize,
+    decoding: Decoding,
+}
+
+enum Decoding {
+    Sized(u64),
+    Chunked(Box<Decoder>),
+    UntilClose,
+    /// No content is to come.
+    Ended,
+}
+
+/// A step through the content.
+pub(super) enum Step {
+    Frame(Frame),
+    /// More has to be read first.
+    More,
+    /// All has come.
+    End,
+}
+
+impl Incoming {
+    pub(super) fn new() -> Incoming {
+        Incoming {
+            buffer: BytesMut::new(),
+            size: READ_MIN,
+            looked_at: 0,
+            decoding: Decoding::Ended,
+        }
+    }
+
+    /// Whether all of a response was taken and nothing came behind it.
+    pub(super) fn is_clean(&self) -> bool {
+        self.buffer.is_empty() && self.has_ended()
+    }
+
+    /// Whether all of the content was taken.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.decoding, Decoding::Ended)
+    }
+
+    /// Memory for big bodies is not kept by a connection that rests.
+    pub(super) fn rest(&mut self) {
+        if self.size > READ_MIN {
+            *self = Incoming::new();
+        }
+    }
+
+    /// Reads more; 0 at the end.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+    ) -> Poll<io::Result<usize>> {
+        if self.buffer.capacity() - self.buffer.len() < self.size {
+            self.buffer.reserve(self.size);
+        }
+        let room = self.buffer.capacity() - self.buffer.len();
+        let n = ready!(pin!(wire.stream.read_buf(&mut self.buffer)).poll(cx))?;
+        wire.read += n as u64;
+        if n == room {
+            self.size = (self.size * 2).min(READ_BUFFER);
+        } else if n < self.size / 4 {
+            self.size = (self.size / 2).max(READ_MIN);
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// The head, once it is complete; the content follows it.
+    pub(super) fn head(&mut self, method: &Method, most: usize) -> Result<Option<Received>, Fault> {
+        // A head that comes byte by byte is not read over and over: it ends with a line.
+        let fresh = self.buffer.get(self.looked_at..).unwrap_or_default();
+        let worth_it = self.looked_at == 0 || memchr::memchr(b'\n', fresh).is_some();
+        let received = match worth_it && !self.buffer.is_empty() {
+            true => response::parse(method, &self.buffer)?,
+            false => None,
+        };
+        let length = received.as_ref().map_or(self.buffer.len(), |r| r.length);
+        if length > most || (received.is_none() && length == most) {
+            return Err(Cause::BadHead.into());
+        }
+        self.looked_at = match &received {
+            Some(_) => 0,
+            None => length,
+        };
+        if let Some(received) = &received {
+            self.buffer.advance(length);
+            self.decoding = match received.content {
+                Content::None { .. } => Decoding::Ended,
+                Content::Sized(length) => Decoding::Sized(length),
+                Content::Chunked => {
+                    Decoding::Chunked(Box::new(Decoder::new(TRAILERS_MAX, response::trailers)))
+                }
+                Content::UntilClose => Decoding::UntilClose,
+            };
+        }
+        Ok(received)
+    }
+
+    /// The next step through what was read.
+    pub(super) fn step(&mut self) -> Result<Step, Fault> {
+        match &mut self.decoding {
+            Decoding::Ended => return Ok(Step::End),
+            _ if self.buffer.is_empty() => return Ok(Step::More),
+            Decoding::UntilClose => {}
+            Decoding::Sized(left) => {
+                let n = usize::try_from(*left).unwrap_or(usize::MAX);
+                let n = n.min(self.buffer.len());
+                *left -= n as u64;
+                if *left == 0 {
+                    self.decoding = Decoding::Ended;
+                }
+                return Ok(self.data(n));
+            }
+            Decoding::Chunked(decoder) => {
+                let (used, length) = match decoder.decode(&self.buffer) {
+                    Err(_) => return Err(Cause::BadBody.into()),
+                    Ok(Decoded::More) => {
+                        self.buffer.clear();
+                        return Ok(Step::More);
+                    }
+                    Ok(Decoded::Data(used, data)) => (used, data.len()),
+                    Ok(Decoded::End(used, trailers)) => {
+                        self.buffer.advance(used);
+                        self.decoding = Decoding::Ended;
+                        return Ok(match trailers.is_empty() {
+                            true => Step::End,
+                            false => Step::Frame(Frame::Trailers(trailers)),
+                        });
+                    }
+                };
+                self.buffer.advance(used - length);
+                return Ok(self.data(length));
+            }
+        }
+        Ok(self.data(self.buffer.len()))
+    }
+
+    fn data(&mut self, n: usize) -> Step {
+        Step::Frame(Frame::Data(self.buffer.split_to(n).freeze()))
+    }
+
+    /// The server has closed: whether that is the content's end.
+    pub(super) fn close(&mut self) -> Result<(), Fault> {
+        match std::mem::replace(&mut self.decoding, Decoding::Ended) {
+            Decoding::UntilClose | Decoding::Ended => Ok(()),
+            _ => Err(Cause::BodyCut.into()),
+        }
+    }
+
+    /// What was read and not used.
+    pub(super) fn into_rest(self) -> Bytes {
+        self.buffer.freeze()
+    }
+}
