@@ -11,7 +11,7 @@ use sluice::wiring::{self, Running};
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
-use super::{announce, log_to_stderr, say};
+use super::{announce, count, log_to_stderr, say};
 
 /// The file holds its own offset every ten bytes, so that any piece shows where it is from.
 const PATH: &str = "/offset.bin";
@@ -43,9 +43,10 @@ pub struct DemoArgs {
 const RATE_MIN: u64 = 64 << 10;
 
 fn rate(text: &str) -> Result<u64, String> {
-    match text.parse::<bytesize::ByteSize>()?.0 {
-        rate if rate < RATE_MIN => Err(format!("at least {}", show_size(RATE_MIN))),
-        rate => Ok(rate),
+    match text.parse::<bytesize::ByteSize>().map(|size| size.0) {
+        Err(_) => Err("write a size, as in 1MiB".to_owned()),
+        Ok(rate) if rate < RATE_MIN => Err(format!("at least {}", show_size(RATE_MIN))),
+        Ok(rate) => Ok(rate),
     }
 }
 
@@ -101,10 +102,13 @@ fn free(port: u16) -> String {
 fn invitation(edge: SocketAddr, admin: Option<SocketAddr>, origin: &Origin, rate: u64) -> String {
     let url = format!("http://{edge}{PATH}");
     let (first, last) = RANGES[0];
+    // As it was called: it need not be installed.
+    let program = std::env::args().next();
+    let program = program.as_deref().unwrap_or("sluice");
     let status = admin.map_or(String::new(), |admin| {
         format!(
             "\nWhile it fills, see which bytes are there and which are on their way:\n  \
-             sluice status --admin {admin} --url {url}\n"
+             {program} status --admin {admin} --url {url}\n"
         )
     });
     format!(
@@ -158,8 +162,8 @@ fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
     let seen = origin.requests();
     let sent: u64 = seen.iter().map(|s| s.sent).sum();
     say(&format!(
-        "\nFor all of this the origin got {} request and sent {}.\n",
-        seen.len(),
+        "\nFor all of this the origin got {} and sent {}.\n",
+        count(seen.len() as u64, "request"),
         show_size(sent)
     ))?;
     ensure!(

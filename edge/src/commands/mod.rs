@@ -6,6 +6,7 @@ pub mod reload;
 pub mod serve;
 pub mod status;
 
+use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,9 +29,9 @@ pub struct Cli {
 pub enum Command {
     /// Run the edge: with a configuration file, or with --origin and options alone
     Serve(serve::ServeArgs),
-    /// Say what is wrong with a configuration and where, else what would run
+    /// Say what is wrong with a configuration file and where, else what would run
     Check(check::CheckArgs),
-    /// A slow origin, an edge in front of it, and three things to try
+    /// Run a slow origin and an edge in front of it, with three things to try
     Demo(demo::DemoArgs),
     /// Let a running edge read its configuration again
     Reload(AdminArgs),
@@ -41,12 +42,17 @@ pub enum Command {
 /// Where the running edge can be asked.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    /// Its admin address
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    /// Its admin address [default: 127.0.0.1:9901]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = admin_address)]
     admin: Option<SocketAddr>,
-    /// Its configuration file, which says the admin address
+    /// Its configuration file, to read the admin address there
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+fn admin_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("write an IP address and a port, as in {}", config::ADMIN))
 }
 
 impl AdminArgs {
@@ -67,22 +73,27 @@ impl AdminArgs {
         let host = address.to_string();
         let fields = [("host", host.as_str()), ("x-sluice", "1")];
         client::once(address, method, target, &fields, b"").map_err(|error| {
-            anyhow::anyhow!(
-                "no edge answers at {address}: {error}\n(--admin ADDRESS names another)"
-            )
+            anyhow::anyhow!("no edge answers at {address}: {error}\n(--admin ADDRESS asks another)")
         })
     }
 }
 
+/// Whether standard error shows colours and may have them (no-color.org).
+fn in_colour() -> bool {
+    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal()
+        && !set("NO_COLOR")
+        && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
 /// Says on standard error what went wrong.
 pub fn complain(error: &anyhow::Error) {
-    let mut out = io::stderr();
     let text = match error.downcast_ref::<Report>() {
-        Some(report) => report.render(out.is_terminal()),
+        Some(report) => report.render(in_colour()),
         None => format!("error: {error:#}\n"),
     };
     // If standard error is gone there is nobody left to tell.
-    let _ = out.write_all(text.as_bytes());
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Writes to standard output; unlike `print!` a closed pipe is an error, not a panic.
@@ -92,13 +103,20 @@ fn say(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
+/// A number of things, in words.
+fn count(n: u64, thing: &str) -> String {
+    match n {
+        1 => format!("1 {thing}"),
+        n => format!("{n} {thing}s"),
+    }
+}
+
 /// Shows what is doubtful about a configuration.
 fn warn(warnings: &Report) {
     if !warnings.problems.is_empty() {
-        let mut out = io::stderr();
-        let text = warnings.render(out.is_terminal());
+        let text = warnings.render(in_colour());
         // Advice that nobody can read is no reason to stop.
-        let _ = out.write_all(text.as_bytes());
+        let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
@@ -106,7 +124,7 @@ fn warn(warnings: &Report) {
 fn log_to_stderr(level: Level) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(level.as_str())
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(in_colour())
         .with_writer(io::stderr);
     match log.try_init() {
         Ok(()) => Ok(()),

@@ -2,17 +2,27 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use sluice::config::{self, Loaded, Plan};
 use sluice::wiring;
 
 use super::{announce, log_to_stderr, warn};
 
+const USAGE: &str = "sluice serve --config <FILE>
+       sluice serve --origin <URL> [OPTIONS]";
+
+const SIGNALS: &str = "Signals:
+  SIGHUP                    Read the configuration file again
+  SIGUSR1                   Open the access log anew, after it was renamed
+  SIGTERM, SIGQUIT, SIGINT  Let running requests finish, then end; the second one ends at once";
+
 #[derive(Debug, Args)]
+#[command(override_usage = USAGE, after_help = SIGNALS)]
+#[command(group = ArgGroup::new("source").args(["config", "origin"]).required(true))]
 pub struct ServeArgs {
-    /// The configuration file
-    #[arg(short, long, value_name = "FILE", required_unless_present = "origin", conflicts_with_all = [
-        "origin", "listen", "admin", "memory", "workers", "access_log",
+    /// The configuration file; no other option goes with it
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = [
+        "listen", "admin", "memory", "workers", "access_log",
     ])]
     config: Option<PathBuf>,
     /// An origin server such as http://127.0.0.1:9000; may be given several times
@@ -27,10 +37,10 @@ pub struct ServeArgs {
     /// Size of the cache in memory [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Worker threads; 0: one per core
+    /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     workers: Option<u64>,
-    /// Path of the access log, or "-" for standard output
+    /// Path of the access log, or "-" for standard output [default: none]
     #[arg(long, value_name = "PATH")]
     access_log: Option<String>,
 }

@@ -8,13 +8,13 @@ use clap::Args;
 use serde_json::Value;
 use sluice::config::{show_size, show_time};
 
-use super::{AdminArgs, say};
+use super::{AdminArgs, count, say};
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
     admin: AdminArgs,
-    /// Show which bytes of this URL are stored and which are on their way
+    /// Show which bytes of this http:// URL are stored and which are on their way
     #[arg(long)]
     url: Option<String>,
     /// As JSON
@@ -77,11 +77,11 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn show_status(status: &Value) -> String {
     let mut out = format!(
-        "sluice {}, process {}, up {}, {} workers, configuration {}\n",
+        "sluice {}, process {}, up {}, {}, configuration {}\n",
         text(&status["version"]),
         number(status, "pid"),
         show_time(Duration::from_secs(number(status, "uptime_s"))),
-        items(&status["workers"]).count(),
+        count(items(&status["workers"]).count() as u64, "worker"),
         number(&status["reload"], "generation"),
     );
     show_counters(&status["counters"], &mut out);
@@ -163,24 +163,24 @@ fn show_counters(counters: &Value, out: &mut String) {
 fn show_cache(name: &str, cache: &Value) -> String {
     let (bytes, limit) = (number(cache, "bytes"), number(cache, "limit"));
     format!(
-        "cache {}: {} objects, {} of {} ({}%), {} pinned, {} fetches in progress, {} evicted",
+        "cache {}: {}, {} of {} ({}%), {} pinned, {} in progress, {} evicted",
         harmless(name),
-        number(cache, "objects"),
+        count(number(cache, "objects"), "object"),
         show_size(bytes),
         show_size(limit),
         u128::from(bytes) * 100 / u128::from(limit.max(1)),
         show_size(number(cache, "pinned")),
-        number(cache, "flights"),
+        count(number(cache, "flights"), "flight"),
         number(cache, "evicted"),
     )
 }
 
 fn show_server(upstream: &str, server: &Value) -> String {
     format!(
-        "upstream {}: {} {} requests, {} failed, {} connections busy, {} idle",
+        "upstream {}: {}: {}, {} failed; connections: {} busy, {} idle",
         harmless(upstream),
         text(&server["address"]),
-        number(server, "requests"),
+        count(number(server, "requests"), "request"),
         number(server, "failures"),
         number(server, "busy"),
         number(server, "idle"),
