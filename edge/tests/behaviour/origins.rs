@@ -52,7 +52,7 @@ fn impatient(origin: &Origin, resource: Resource) -> Edge {
     origin.serve("/x", resource.clone());
     origin.serve("/pass/x", resource);
     Setup::cached(origin)
-        .upstream("read_timeout = \"250ms\"")
+        .upstream("read_timeout = \"500ms\"")
         .logged("json")
         .start()
 }

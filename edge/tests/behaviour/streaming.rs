@@ -12,6 +12,9 @@ use crate::harness::{Edge, SOON, Setup, eventually, origin, wait_asked};
 /// What may lie in the edge and in the sockets between two ends of one stalled body.
 const STALLED_MAX: u64 = 16 << 20;
 
+/// Clients that are slow on purpose are not cut.
+const PATIENT: &str = "send_timeout = \"1h\"\nmin_rate = 0";
+
 /// What the program may take beside its caches.
 const MEMORY_MAX: u64 = 64 << 20;
 
@@ -70,7 +73,7 @@ fn read_on(client: &mut Client) {
 #[test]
 fn a_stalled_reader_stops_the_origin() {
     let origin = small_origin("/x", Resource::offset(200_000_000));
-    let edge = Setup::uncached(&origin).start();
+    let edge = Setup::uncached(&origin).limits(PATIENT).start();
     let mut client = stall(&edge, &origin, "/x");
     read_on(&mut client);
     assert!(edge.peak_memory() < MEMORY_MAX);
@@ -81,7 +84,10 @@ fn a_stalled_reader_stops_the_origin() {
 fn a_stalled_reader_of_something_too_large_stops_the_origin() {
     let large = Resource::offset(200_000_000).cache_control("max-age=60");
     let origin = small_origin("/x", large);
-    let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
+    let edge = Setup::cached(&origin)
+        .cache("memory = \"8MiB\"")
+        .limits(PATIENT)
+        .start();
     let mut client = stall(&edge, &origin, "/x");
     read_on(&mut client);
     assert!(edge.peak_memory() < MEMORY_MAX);
@@ -94,7 +100,10 @@ fn a_stalled_reader_of_something_endless_stops_the_origin() {
         .cache_control("max-age=60")
         .framing(Framing::Chunked(50_000));
     let origin = small_origin("/x", endless);
-    let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
+    let edge = Setup::cached(&origin)
+        .cache("memory = \"8MiB\"")
+        .limits(PATIENT)
+        .start();
     let client = stall(&edge, &origin, "/x");
     assert!(edge.cache_state("bytes") <= edge.cache_state("limit") + (2 << 20));
     let mut reader = edge.client();
