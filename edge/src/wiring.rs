@@ -130,6 +130,7 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Listener>>, Vec<
     for listener in &plan.listeners {
         // With port 0 the first worker's socket chooses, and the others join it there.
         let mut address = listener.address;
+        Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
         for of_worker in &mut sockets {
             let socket = Listener::bind(address, BACKLOG, true)
                 .with_context(|| format!("can't listen on {address}"))?;
@@ -147,8 +148,8 @@ impl Edge {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();
         match &result {
-            Ok(changes) => tracing::info!("reloaded: {}", changes.replace('\n', "; ")),
-            Err(error) => tracing::error!("nothing was changed by a reload:\n{error}"),
+            Ok(changes) => tracing::info!("reloaded: {}", changes.trim_end().replace('\n', "; ")),
+            Err(error) => tracing::error!("nothing was changed by a reload:\n{}", error.trim_end()),
         }
         result
     }
@@ -169,6 +170,7 @@ impl Edge {
         let workers = before.workers;
         let next = Snapshot::build(plan, workers, Some(&before)).map_err(|e| format!("{e:#}\n"))?;
         let taken_up = next.taken_up.clone();
+        next.take_effect();
         self.snapshots.send_replace(Arc::new(next));
         match taken_up.wait(workers, RELOAD_WAIT) {
             true => Ok(changes.to_string()),

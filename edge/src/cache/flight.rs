@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Cache, decide};
-use crate::handler::{Body, Cause, Fault, Frame, Head, Peer, Request, Response};
+use crate::handler::{Body, Cause, Exchange, Fault, Frame, Head, Peer, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
@@ -24,17 +24,12 @@ pub(super) struct Flight {
     landing: Landing,
     /// What was sent: a variant is chosen by these fields, whatever the riders sent.
     sent: Fields,
-    handover: Option<Handover>,
+    handover: Handover,
 }
 
 /// Launches the flight of the object that `landing` fills, on behalf of `request`: of that only
 /// what the key holds and what the allow-list names is sent.
-pub(super) fn launch(
-    cache: Cache,
-    landing: Landing,
-    request: &Request,
-    handover: Option<Handover>,
-) {
+pub(super) fn launch(cache: Cache, landing: Landing, request: &Request, handover: Handover) {
     let names = cache
         .0
         .store
@@ -76,6 +71,7 @@ impl Flight {
 
     /// The response's head is here: whoever waits learns what it means.
     async fn arrived(mut self, mut response: Response, asked_ms: u64) {
+        self.handover.note(&response);
         let now_ms = self.cache.0.clock.unix_ms();
         let options = &self.cache.0.options;
         let exchanged = Exchanged {
@@ -171,29 +167,53 @@ impl Flight {
     /// The response may not be shared. Who launched the flight may have it, if the same request
     /// would have been sent for it alone; the others part.
     fn refuse(self, response: Response, word: &'static str) {
-        if let Some(handover) = self.handover {
-            handover.put(response);
-        }
+        self.handover.put(response);
         let until_ms = self.cache.0.clock.unix_ms() + REFUSED_MS;
         self.landing.refuse(word, until_ms);
     }
 }
 
-/// One place for one response, between a flight and the request that launched it.
-#[derive(Clone, Default)]
-pub(super) struct Handover(Rc<RefCell<Option<Response>>>);
+/// What a flight leaves for the request that launched it. Both are on the same worker.
+#[derive(Clone)]
+pub(super) struct Handover(Rc<Left>);
+
+struct Left {
+    /// Whether the request may have a response that can't be shared.
+    may_take: bool,
+    response: RefCell<Option<Response>>,
+    exchange: RefCell<Option<Rc<Exchange>>>,
+}
 
 impl Handover {
-    /// Leaves the response, if the other side is still there.
+    /// With nothing left yet.
+    pub(super) fn new(may_take: bool) -> Handover {
+        Handover(Rc::new(Left {
+            may_take,
+            response: RefCell::default(),
+            exchange: RefCell::default(),
+        }))
+    }
+
+    /// Leaves a response that can't be shared, if it may be taken and someone is there to take it.
     fn put(self, response: Response) {
-        if Rc::strong_count(&self.0) > 1 {
-            *self.0.borrow_mut() = Some(response);
+        if self.0.may_take && Rc::strong_count(&self.0) > 1 {
+            *self.0.response.borrow_mut() = Some(response);
         }
     }
 
-    /// Takes it.
+    /// Leaves the record of the exchange.
+    fn note(&self, response: &Response) {
+        self.0.exchange.borrow_mut().clone_from(&response.exchange);
+    }
+
+    /// Takes the response.
     pub(super) fn take(&self) -> Option<Response> {
-        self.0.borrow_mut().take()
+        self.0.response.borrow_mut().take()
+    }
+
+    /// The exchange with the origin, for the log.
+    pub(super) fn exchange(&self) -> Option<Rc<Exchange>> {
+        self.0.exchange.borrow().clone()
     }
 }
 

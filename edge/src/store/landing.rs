@@ -82,7 +82,7 @@ impl Landing {
     pub fn reserve(&mut self, length: u64) -> Result<(), &'static str> {
         let footprint = (length / PAGE) * PAGE + last_page(length);
         self.end = Some(length);
-        if length > self.store.object_max {
+        if length > self.store.object_max() {
             return Err("too-large");
         }
         let reserved = self.store.make_room(footprint).ok_or("no-room")?;
@@ -181,7 +181,7 @@ impl Landing {
             return Ok(charge);
         }
         if !self.windowed {
-            let small = self.at + bytes <= self.store.object_max;
+            let small = self.at + bytes <= self.store.object_max();
             if let Some(charge) = small.then(|| self.store.make_room(bytes)).flatten() {
                 self.store.grew(self.place, &self.object, bytes);
                 return Ok(charge);
