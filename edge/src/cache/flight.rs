@@ -2,20 +2,26 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Cache, decide};
-use crate::handler::{Body, Cause, Exchange, Fault, Frame, Head, Peer, Request, Response};
+use crate::handler::{Body, Cause, Exchange, Fault, Frame, Head, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{Head as StoredHead, Landing, Place};
+use crate::store::{Abandoned, Head as StoredHead, Landing, Place};
 use crate::telemetry::Counters;
 
 /// How long a response that could not be shared keeps its key from being tried again, so that
 /// requests for it don't queue behind one another.
 const REFUSED_MS: u64 = 10_000;
+/// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes taken in before others have their turn.
+const TURN_BYTES: usize = 1 << 20;
 
 /// One fetch in progress. A task of the worker whose request launched it; it goes on when that
 /// client leaves.
@@ -48,11 +54,8 @@ pub(super) fn launch(cache: Cache, landing: Landing, request: &Request, handover
     let request = Request {
         head,
         body: Body::Empty,
-        // Nobody's address in particular: the fetch is the edge's own.
-        peer: Peer {
-            address: request.peer.local,
-            ..request.peer
-        },
+        // Of the launching client only its address is told, as for a request of its own.
+        peer: request.peer,
         interim: None,
     };
     tokio::task::spawn_local(flight.fly(request));
@@ -101,14 +104,14 @@ impl Flight {
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
             return Err("no-room");
         };
-        self.file(&head)?;
+        self.file(&head);
         self.landing.open(Arc::new(head), charge);
         Ok(())
     }
 
     /// Under the Vary that the response names, the object belongs to the variant that the
     /// flight's own request selects.
-    fn file(&mut self, head: &StoredHead) -> Result<(), &'static str> {
+    fn file(&mut self, head: &StoredHead) {
         let place = self.landing.place();
         let object = self.landing.object().clone();
         let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
@@ -120,20 +123,19 @@ impl Flight {
                 &object,
             )
         });
-        if !filed {
-            // Taken out meanwhile, by an eviction or because the resource changed: those who ride
-            // may have it, nobody else will.
-            return Ok(());
+        // Else it was taken out meanwhile, by an eviction or because the resource changed: those
+        // who ride may have it, nobody else will.
+        if filed {
+            self.landing.set_place(Place {
+                variant: to,
+                ..place
+            });
         }
-        self.landing.set_place(Place {
-            variant: to,
-            ..place
-        });
-        Ok(())
     }
 
     /// Takes the body in. Readers hear of progress before the flight waits for more.
     async fn receive(mut self, mut body: Body) {
+        let mut turn = 0;
         loop {
             let landing = &mut self.landing;
             let frame = poll_fn(|cx| {
@@ -147,14 +149,32 @@ impl Flight {
             match frame {
                 Some(Ok(Frame::Data(bytes))) => {
                     self.cache.0.counters.flight_bytes.add(bytes.len() as u64);
-                    if self.landing.write(&bytes).await.is_err() {
+                    if self.take_in(&bytes).await.is_err() {
                         return self.fail(Cause::FetchAbandoned.into());
+                    }
+                    turn += bytes.len();
+                    if turn >= TURN_BYTES {
+                        turn = 0;
+                        self.landing.announce();
+                        tokio::task::yield_now().await;
                     }
                 }
                 // Trailers are not stored (RFC 9111 3: they may be left out).
                 Some(Ok(Frame::Trailers(_))) => {}
                 Some(Err(fault)) => return self.fail(fault),
                 None => return self.landing.land(),
+            }
+        }
+    }
+
+    /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
+    async fn take_in(&mut self, bytes: &[u8]) -> Result<(), Abandoned> {
+        let object = self.landing.object().clone();
+        let mut writing = pin!(self.landing.write(bytes));
+        loop {
+            match tokio::time::timeout(PATIENCE, writing.as_mut()).await {
+                Ok(result) => return result,
+                Err(_) => object.leave_behind(),
             }
         }
     }
@@ -167,8 +187,13 @@ impl Flight {
     /// The response may not be shared. Who launched the flight may have it, if the same request
     /// would have been sent for it alone; the others part.
     fn refuse(self, response: Response, word: &'static str) {
+        // A failing origin or a full store may be better in the next moment.
+        let passing = word == "no-room" || response.status >= 500;
+        let until_ms = match passing {
+            true => 0,
+            false => self.cache.0.clock.unix_ms() + REFUSED_MS,
+        };
         self.handover.put(response);
-        let until_ms = self.cache.0.clock.unix_ms() + REFUSED_MS;
         self.landing.refuse(word, until_ms);
     }
 }

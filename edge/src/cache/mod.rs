@@ -161,7 +161,7 @@ impl Cache {
         place: Place,
         fwd: Fwd,
     ) -> Looked {
-        if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX {
+        if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX && !locked.drop_oldest() {
             return Looked::Pass(CacheStatus::fwd(fwd).because("variants"));
         }
         let weight = self.0.store.weight(&spare.key);

@@ -8,6 +8,7 @@ mod page;
 mod reader;
 mod sync;
 mod table;
+mod window;
 
 #[cfg(all(test, feature = "shuttle"))]
 mod explored;
@@ -23,10 +24,11 @@ use smallvec::SmallVec;
 pub use head::{Head, Selected};
 pub use landing::Landing;
 pub use ledger::{Charge, Ledger};
-pub use object::{Abandoned, Extent, Failure, Object, Phase, WINDOW};
+pub use object::{Abandoned, Extent, Failure, Object, Phase};
 pub use page::PAGE;
 pub use reader::Reader;
 pub use table::{Locked, Place, VARIANTS_MAX, VaryNames};
+pub use window::WINDOW;
 
 use crate::evict;
 use sync::Mutex;
