@@ -51,7 +51,8 @@ fn bodies_that_pass_through_share_what_room_there_is() {
             let endless = fresh(3_000_000).framing(Framing::Chunked(50_000));
             origin.serve(&path, endless.gate_head(&gate));
             let mut reader = edge.reluctant_client();
-            reader.send("GET", &path, &[], b"").expect("sent");
+            let close = [("connection", "close")];
+            reader.send("GET", &path, &close, b"").expect("sent");
             reader
         })
         .collect();
