@@ -201,6 +201,8 @@ pub struct Response {
     pub length: Option<u64>,
     /// The content, unframed.
     pub body: Body,
+    /// The content ends with the origin's connection: nobody can tell whether it is whole.
+    pub until_close: bool,
     /// With status 101: the other end of the tunnel (RFC 9110 7.8).
     pub upgrade: Option<Box<dyn Duplex>>,
     /// Timings of the exchange with the origin, where this request had one.
@@ -218,6 +220,7 @@ impl Response {
             cache: None,
             length: None,
             body: Body::Empty,
+            until_close: false,
             upgrade: None,
             exchange: None,
         }

@@ -25,7 +25,7 @@ use crate::downstream::Spread;
 use crate::sys::net::Listener;
 use crate::sys::{Clock, Random};
 use crate::telemetry::Telemetry;
-use snapshot::Snapshot;
+use snapshot::{Log, Snapshot};
 
 /// Reads the configuration again; the error is what is wrong with it.
 pub type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
@@ -50,9 +50,15 @@ struct Edge {
     /// Why the last reload changed nothing.
     last_error: Mutex<Option<String>>,
     stopping: watch::Sender<bool>,
+    /// Workers without a client left. Each lives until all are: its flights have riders elsewhere.
+    drained: watch::Sender<usize>,
+    /// One reload at a time.
+    reloading: Mutex<()>,
+    /// Every access log there was: at the end each has lines to write.
+    logs: Mutex<Vec<Arc<Log>>>,
 }
 
-/// A running edge. Dropping it ends it without waiting for requests in progress.
+/// A running edge. It runs until `stop`.
 pub struct Running {
     /// Where it listens, in the configuration's order.
     pub listeners: Vec<SocketAddr>,
@@ -83,7 +89,11 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         snapshots: watch::Sender::new(Arc::new(first)),
         last_error: Mutex::new(None),
         stopping: watch::Sender::new(false),
+        drained: watch::Sender::new(0),
+        reloading: Mutex::new(()),
+        logs: Mutex::new(Vec::new()),
     });
+    edge.keep_log();
     let (ready, is_ready) = mpsc::channel();
     let workers = (0..count)
         .map(|index| {
@@ -130,6 +140,7 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Listener>>, Vec<
     for listener in &plan.listeners {
         // With port 0 the first worker's socket chooses, and the others join it there.
         let mut address = listener.address;
+        Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
         for of_worker in &mut sockets {
             let socket = Listener::bind(address, BACKLOG, true)
                 .with_context(|| format!("can't listen on {address}"))?;
@@ -147,13 +158,14 @@ impl Edge {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();
         match &result {
-            Ok(changes) => tracing::info!("reloaded: {}", changes.replace('\n', "; ")),
-            Err(error) => tracing::error!("nothing was changed by a reload:\n{error}"),
+            Ok(changes) => tracing::info!("reloaded: {}", changes.trim_end().replace('\n', "; ")),
+            Err(error) => tracing::error!("nothing was changed by a reload:\n{}", error.trim_end()),
         }
         result
     }
 
     fn try_reload(&self) -> Result<String, String> {
+        let _one_at_a_time = self.reloading.lock();
         let source = self.source.as_ref().ok_or(
             "there is no configuration file to read again: it was started with options alone",
         )?;
@@ -169,7 +181,9 @@ impl Edge {
         let workers = before.workers;
         let next = Snapshot::build(plan, workers, Some(&before)).map_err(|e| format!("{e:#}\n"))?;
         let taken_up = next.taken_up.clone();
+        next.take_effect();
         self.snapshots.send_replace(Arc::new(next));
+        self.keep_log();
         match taken_up.wait(workers, RELOAD_WAIT) {
             true => Ok(changes.to_string()),
             false => Ok(format!("{changes}\nsome workers are busy and will follow")),
@@ -219,16 +233,28 @@ impl Running {
             }
         }
         drop(self.admin_thread.take());
-        self.edge.finish_log();
+        self.edge.finish_logs();
     }
 }
 
 impl Edge {
-    /// Writes what is left of the access log.
-    fn finish_log(&self) {
-        let log = self.snapshots.borrow().log.clone();
-        if log.is_some_and(|log| !log.finish(LOG_WAIT)) {
-            tracing::warn!("the last lines of the access log could not be written in time");
+    /// Remembers the log that is in force now.
+    fn keep_log(&self) {
+        let Some(log) = self.snapshots.borrow().log.clone() else {
+            return;
+        };
+        let mut logs = self.logs.lock();
+        if !logs.iter().any(|kept| Arc::ptr_eq(kept, &log)) {
+            logs.push(log);
+        }
+    }
+
+    /// Writes what is left of the access logs.
+    fn finish_logs(&self) {
+        for log in self.logs.lock().drain(..) {
+            if !log.finish(LOG_WAIT) {
+                tracing::warn!("the last lines of an access log could not be written in time");
+            }
         }
     }
 }

@@ -105,6 +105,10 @@ pub(super) fn store_as(
     exchanged: Exchanged,
     options: &Options,
 ) -> Result<Head, &'static str> {
+    if response.until_close {
+        // If the origin had died half-way, it would look just the same.
+        return Err("until-close");
+    }
     let fields = &response.fields;
     let directives = ResponseDirectives::of(fields);
     let valid_s = valid_s(&options.valid, response.status);
@@ -160,6 +164,8 @@ fn valid_s(valid: &[(Status, std::time::Duration)], status: Status) -> Option<u6
 fn stored_fields(fields: &Fields, date_s: u64) -> Bytes {
     let mut kept = fields.clone();
     kept.remove("age");
+    // Trailers are not kept, so none are announced.
+    kept.remove("trailer");
     if freshness::date_of(&kept).is_none() {
         kept.set("date", date::format(date_s));
     }

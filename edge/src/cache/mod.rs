@@ -18,7 +18,7 @@ use crate::handler::{
     Answer, Cause, Fault, Handler, Head as RequestHead, Pending, Request, Response,
 };
 use crate::http::key::{Key, KeyHash};
-use crate::http::{CacheStatus, Fwd, Status};
+use crate::http::{CacheStatus, Fwd, Status, hop};
 use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, VARIANTS_MAX};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
@@ -161,7 +161,7 @@ impl Cache {
         place: Place,
         fwd: Fwd,
     ) -> Looked {
-        if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX {
+        if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX && !locked.drop_oldest() {
             return Looked::Pass(CacheStatus::fwd(fwd).because("variants"));
         }
         let weight = self.0.store.weight(&spare.key);
@@ -233,13 +233,13 @@ impl Cache {
     /// Starts the flight of an object that was just registered, and rides it.
     fn lead(&self, request: &Request, object: Arc<Object>, place: Place, fwd: Fwd) -> Ride {
         let landing = self.0.store.landing(object.clone(), place);
-        let handover = decide::may_take(&request.head.fields).then(Handover::default);
+        let handover = Handover::new(decide::may_take(&request.head.fields));
         let reader = object.reader(0);
         flight::launch(self.clone(), landing, request, handover.clone());
         Ride {
             reader,
             status: CacheStatus::fwd(fwd),
-            handover,
+            handover: Some(handover),
         }
     }
 
@@ -253,7 +253,8 @@ impl Cache {
                 ride.status.fwd_status = Some(head.status);
                 ride.status.stored = true;
                 let asked = self.asked(&request.head, self.0.clock.unix_ms());
-                let response = serve::respond(&asked, ride.reader, &head, ride.status);
+                let mut response = serve::respond(&asked, ride.reader, &head, ride.status);
+                response.exchange = ride.handover.and_then(|handover| handover.exchange());
                 Rode::Answered(Ok(response))
             }
             // Vary parts this request from the flight's, or its first bytes are gone by.
@@ -319,8 +320,12 @@ impl Cache {
         }
     }
 
-    /// Sends the request to the origin as it is; nothing is stored.
-    fn pass(&self, request: Request, status: CacheStatus) -> Answer {
+    /// Sends the request to the origin on its own; nothing is stored.
+    fn pass(&self, mut request: Request, status: CacheStatus) -> Answer {
+        if request.head.method.is_safe() {
+            // What the key does not hold is not acted upon here, shared or not.
+            hop::strip_unkeyed(&mut request.head.fields);
+        }
         let invalidates = (!request.head.method.is_safe()).then(|| key_of(&request));
         let store = self.0.store.clone();
         let finish = move |result: Result<Response, Fault>| {
@@ -345,7 +350,7 @@ impl Cache {
 struct Ride {
     reader: Reader,
     status: CacheStatus,
-    /// Where the flight leaves a response that can't be shared, for the one who launched it.
+    /// Where the flight leaves things for the one who launched it.
     handover: Option<Handover>,
 }
 

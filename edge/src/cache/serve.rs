@@ -29,7 +29,7 @@ pub(super) fn small(asked: &Asked<'_>, object: &Object, head: &Head) -> Option<R
     if request.method != Method::Get || asks_for_less(&request.fields) {
         return None;
     }
-    let bytes = object.piece(0, head.length?)?;
+    let bytes = object.whole()?;
     let status = fresh(head, asked.now_ms);
     let mut response = begin(head, head.status, Some(status), asked.now_ms);
     response.body = Body::Bytes(bytes);
@@ -125,26 +125,26 @@ fn begin(head: &Head, status: u16, cache: Option<CacheStatus>, now_ms: u64) -> R
 }
 
 /// A response with those stored lines that tell about the whole resource and not about content:
-/// for 304 (RFC 9110 15.4.5), 412 and 416.
+/// for 304 (RFC 9110 15.4.5), 412 and 416. Only a 304 says how long the content is fresh.
 fn begin_bare(head: &Head, status: u16, cache: CacheStatus, now_ms: u64) -> Response {
-    const KEPT: [&str; 9] = [
-        "cache-control",
+    const KEPT: [&str; 7] = [
         "content-location",
         "date",
         "etag",
-        "expires",
         "last-modified",
         "vary",
         "accept-ranges",
         "via",
     ];
+    const FRESHNESS: [&str; 2] = ["cache-control", "expires"];
+    let is_in = |list: &[&str], name: &[u8]| {
+        list.iter()
+            .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
+    };
     let mut response = begin(head, status, Some(cache), now_ms);
     response.stored = Bytes::new();
     for (name, value) in lines_of(&head.fields) {
-        if KEPT
-            .iter()
-            .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
-        {
+        if is_in(&KEPT, name) || (status == 304 && is_in(&FRESHNESS, name)) {
             response.fields.append_bytes(name, value);
         }
     }
@@ -165,12 +165,12 @@ fn whole(
     now_ms: u64,
 ) -> Response {
     let end = length.unwrap_or(u64::MAX);
-    let mut response = begin(
-        head,
-        head.status,
-        Some(settle(status, &reader, 0..end)),
-        now_ms,
-    );
+    // A head alone needs no byte of the content.
+    let status = match request.method {
+        Method::Get => settle(status, &reader, 0..end),
+        _ => status,
+    };
+    let mut response = begin(head, head.status, Some(status), now_ms);
     response.length = length;
     if request.method == Method::Get && length != Some(0) {
         response.body = Body::stream(Stored::new(reader, 0..end));

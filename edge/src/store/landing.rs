@@ -8,6 +8,7 @@ use super::head::Head;
 use super::ledger::Charge;
 use super::object::{Abandoned, Failure, Object};
 use super::page::{PAGE, Page};
+use super::window::WINDOW;
 use super::{Place, Store};
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
@@ -63,11 +64,6 @@ impl Landing {
         self.place = place;
     }
 
-    /// Bytes brought so far.
-    pub fn brought(&self) -> u64 {
-        self.at
-    }
-
     /// Makes the head known. Riders wake.
     pub fn open(&self, head: Arc<Head>, charge: Charge) {
         self.store.grew(self.place, &self.object, charge.bytes());
@@ -80,11 +76,11 @@ impl Landing {
     /// # Errors
     /// The word for why there is none; then the response can't be shared.
     pub fn reserve(&mut self, length: u64) -> Result<(), &'static str> {
-        let footprint = (length / PAGE) * PAGE + last_page(length);
         self.end = Some(length);
-        if length > self.store.object_max {
+        if length > self.store.object_max() {
             return Err("too-large");
         }
+        let footprint = (length / PAGE) * Page::footprint(PAGE) + last_page(length);
         let reserved = self.store.make_room(footprint).ok_or("no-room")?;
         self.reserved = Some(reserved);
         self.store.grew(self.place, &self.object, footprint);
@@ -181,7 +177,7 @@ impl Landing {
             return Ok(charge);
         }
         if !self.windowed {
-            let small = self.at + bytes <= self.store.object_max;
+            let small = self.at + bytes <= self.store.object_max();
             if let Some(charge) = small.then(|| self.store.make_room(bytes)).flatten() {
                 self.store.grew(self.place, &self.object, bytes);
                 return Ok(charge);
@@ -192,7 +188,16 @@ impl Landing {
             self.object.make_windowed();
         }
         self.announce();
-        poll_fn(|cx| self.object.poll_window(self.at, cx)).await?;
+        poll_fn(|cx| {
+            // With the ledger full, each such flight has one page and no more.
+            let ledger = &self.store.ledger;
+            let window = match ledger.used() < ledger.limit() {
+                true => WINDOW,
+                false => PAGE,
+            };
+            self.object.poll_window(self.at, window, cx)
+        })
+        .await?;
         Ok(self.store.ledger.charge_anyway(bytes))
     }
 

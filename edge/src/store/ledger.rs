@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Ledger(Arc<Account>);
 
 struct Account {
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
@@ -16,14 +16,19 @@ impl Ledger {
     /// An empty ledger of `limit` bytes.
     pub fn new(limit: u64) -> Ledger {
         Ledger(Arc::new(Account {
-            limit,
+            limit: AtomicU64::new(limit),
             used: AtomicU64::new(0),
         }))
     }
 
     /// The limit in bytes.
     pub fn limit(&self) -> u64 {
-        self.0.limit
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
+    /// Sets another limit. What is charged stays charged.
+    pub fn set_limit(&self, limit: u64) {
+        self.0.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Bytes charged now. Over the limit only by what `charge_anyway` took.
@@ -33,7 +38,7 @@ impl Ledger {
 
     /// Charges `bytes` if the limit allows it.
     pub fn try_charge(&self, bytes: u64) -> Option<Charge> {
-        let limit = self.0.limit;
+        let limit = self.limit();
         self.0
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {

@@ -8,6 +8,7 @@ mod page;
 mod reader;
 mod sync;
 mod table;
+mod window;
 
 #[cfg(all(test, feature = "shuttle"))]
 mod explored;
@@ -23,10 +24,11 @@ use smallvec::SmallVec;
 pub use head::{Head, Selected};
 pub use landing::Landing;
 pub use ledger::{Charge, Ledger};
-pub use object::{Abandoned, Extent, Failure, Object, Phase, WINDOW};
+pub use object::{Abandoned, Extent, Failure, Object, Phase};
 pub use page::PAGE;
 pub use reader::Reader;
 pub use table::{Locked, Place, VARIANTS_MAX, VaryNames};
+pub use window::WINDOW;
 
 use crate::evict;
 use sync::Mutex;
@@ -55,7 +57,7 @@ const BUSY_MAX: usize = 256;
 pub struct Store {
     shards: Box<[Mutex<Shard>]>,
     ledger: Ledger,
-    object_max: u64,
+    object_max: AtomicU64,
     /// Counts flights and purges: what began before a purge is covered by it.
     sequence: AtomicU64,
     next_flight: AtomicU64,
@@ -90,12 +92,24 @@ impl Store {
                 .map(shard)
                 .collect(),
             ledger: Ledger::new(options.memory),
-            object_max: options.object,
+            object_max: AtomicU64::new(options.object),
             sequence: AtomicU64::new(1),
             next_flight: AtomicU64::new(1),
             hand: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
         })
+    }
+
+    /// Takes up other sizes; what no longer fits is evicted.
+    pub fn resize(&self, options: &Options) {
+        self.object_max.store(options.object, Ordering::Relaxed);
+        self.ledger.set_limit(options.memory);
+        // Room for nothing: evicts for as long as too much is there, and can be.
+        drop(self.make_room(0));
+    }
+
+    fn object_max(&self) -> u64 {
+        self.object_max.load(Ordering::Relaxed)
     }
 
     /// Runs `decide` with this primary key's shard locked: look up, decide, register. It must be

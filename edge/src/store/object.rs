@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use slab::Slab;
@@ -33,9 +33,6 @@ impl fmt::Display for Abandoned {
 }
 
 impl Error for Abandoned {}
-
-/// How far a flight may run ahead of its slowest reader where the store has no room for its bytes.
-pub const WINDOW: u64 = 1 << 20;
 
 /// A cached thing: which bytes of it are there, which are on their way, who waits.
 pub struct Object {
@@ -82,23 +79,25 @@ pub(super) struct State {
     head_charge: Option<Charge>,
     pub(super) present: Ranges,
     /// By index; pages that hold no byte are not listed.
-    pages: Vec<Slot>,
+    pub(super) pages: SmallVec<[Slot; 1]>,
     pub(super) flights: SmallVec<[Claim; 1]>,
     pub(super) riders: Slab<Rider>,
     pub(super) failure: Option<Failure>,
     /// The store has no room: bytes that every rider has passed are dropped.
-    windowed: bool,
+    pub(super) windowed: bool,
     /// The flight that waits for riders to move on.
-    stalled: Option<Waker>,
+    pub(super) stalled: Option<Waker>,
+    /// Riders before this place are not waited for any more.
+    pub(super) left_behind: u64,
 }
 
-struct Slot {
-    index: u64,
+pub(super) struct Slot {
+    pub(super) index: u64,
     state: PageState,
 }
 
 /// Where a page's bytes are. (Write queue and disk join these with the volumes.)
-enum PageState {
+pub(super) enum PageState {
     /// A flight writes into it.
     Filling(Arc<Page>),
     /// All its bytes are there.
@@ -147,12 +146,13 @@ impl Object {
                 length: None,
                 head_charge: None,
                 present: Ranges::new(),
-                pages: Vec::new(),
+                pages: SmallVec::new(),
                 flights: SmallVec::new(),
                 riders: Slab::new(),
                 failure: None,
                 windowed: false,
                 stalled: None,
+                left_behind: 0,
             }),
             _overhead: overhead,
         }
@@ -196,6 +196,24 @@ impl Object {
     /// The complete length, once known.
     pub fn length(&self) -> Option<u64> {
         self.lock().length
+    }
+
+    /// All of the content, when it is there and in one piece: the common hit.
+    #[inline]
+    pub fn whole(&self) -> Option<Bytes> {
+        let state = self.lock();
+        match (state.length?, &state.pages[..]) {
+            (
+                length @ 1..=PAGE,
+                [
+                    Slot {
+                        index: 0,
+                        state: PageState::Full(bytes),
+                    },
+                ],
+            ) if bytes.len() as u64 == length => Some(bytes.clone()),
+            _ => None,
+        }
     }
 
     /// Whether every byte is there.
@@ -340,26 +358,6 @@ impl Object {
         drop(state);
         wakes.wake();
     }
-
-    /// From now on bytes that every reader has passed are dropped.
-    pub(super) fn make_windowed(&self) {
-        self.lock().windowed = true;
-    }
-
-    /// Whether flight `id` at `at` may bring more into a windowed object: not too far ahead of the
-    /// slowest reader. `Err` when nobody reads any more.
-    pub(super) fn poll_window(&self, at: u64, cx: &mut Context<'_>) -> Poll<Result<(), Abandoned>> {
-        let mut state = self.lock();
-        state.trim();
-        match state.slowest() {
-            None => Poll::Ready(Err(Abandoned)),
-            Some(slowest) if at < slowest.saturating_add(WINDOW) => Poll::Ready(Ok(())),
-            Some(_) => {
-                state.stalled = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
 }
 
 impl State {
@@ -409,27 +407,13 @@ impl State {
         Some(self.flights.remove(ended))
     }
 
-    fn all_riders(&mut self) -> Wakes {
+    pub(super) fn all_riders(&mut self) -> Wakes {
         Wakes(
             self.riders
                 .iter_mut()
                 .filter_map(|(_, rider)| rider.waker.take())
                 .collect(),
         )
-    }
-
-    fn slowest(&self) -> Option<u64> {
-        self.riders.iter().map(|(_, rider)| rider.at).min()
-    }
-
-    /// Drops the pages that every rider has passed, where there is no room to keep them.
-    fn trim(&mut self) {
-        let Some(slowest) = self.slowest().filter(|_| self.windowed) else {
-            return;
-        };
-        let passed = slowest / PAGE;
-        self.pages.retain(|slot| slot.index >= passed);
-        self.present.remove(0..passed * PAGE);
     }
 
     /// The published bytes from `at` on, up to `end` and the end of the page.
@@ -459,21 +443,6 @@ impl State {
                 key
             }
             None => self.riders.insert(Rider { at, waker }),
-        }
-    }
-}
-
-impl Object {
-    /// A rider moved or left: a flight that waited for that goes on.
-    pub(super) fn moved(&self, mut state: MutexGuard<'_, State>) {
-        if !state.windowed {
-            return;
-        }
-        state.trim();
-        let stalled = state.stalled.take();
-        drop(state);
-        if let Some(waker) = stalled {
-            waker.wake();
         }
     }
 }

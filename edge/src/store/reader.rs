@@ -102,6 +102,10 @@ impl Drop for Reader {
         if let Some(rider) = self.rider {
             let mut state = self.object.lock();
             state.riders.remove(rider);
+            if state.riders.is_empty() {
+                // A crowd is gone: so is the memory for it.
+                state.riders.shrink_to_fit();
+            }
             self.object.moved(state);
         }
     }

@@ -216,6 +216,20 @@ impl Locked<'_> {
         }
     }
 
+    /// Takes out the variant whose flight began first among those that nobody fills now; says
+    /// whether there was one.
+    pub fn drop_oldest(&mut self) -> bool {
+        let idle = self
+            .all()
+            .into_iter()
+            .filter(|(_, object)| !object.in_flight());
+        let Some((variant, object)) = idle.min_by_key(|(_, object)| object.born_seq) else {
+            return false;
+        };
+        self.remove(variant, &object);
+        true
+    }
+
     /// Takes every variant out.
     pub fn clear(&mut self) {
         for (variant, _) in self.all() {

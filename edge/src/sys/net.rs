@@ -70,6 +70,15 @@ impl Watch {
 }
 
 impl Listener {
+    /// Whether nobody listens at an address. `bind` would share it with whoever does, if that is the
+    /// same user's: two programs would each get half of the connections.
+    ///
+    /// # Errors
+    /// The address is taken, or can't be had.
+    pub fn check_free(address: SocketAddr) -> io::Result<()> {
+        std::net::TcpListener::bind(address).map(drop)
+    }
+
     /// Binds and listens. With `defer`, the kernel keeps a connection to itself until its first
     /// bytes are there (TCP_DEFER_ACCEPT).
     pub fn bind(address: SocketAddr, backlog: i32, defer: bool) -> io::Result<Listener> {

@@ -36,6 +36,15 @@ pub enum AccessTarget {
     File(PathBuf),
 }
 
+impl std::fmt::Display for AccessTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AccessTarget::Stdout => f.write_str("standard output"),
+            AccessTarget::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 /// `format = "…"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

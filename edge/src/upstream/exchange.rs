@@ -197,7 +197,11 @@ impl Asking {
                 download.left = Some(length);
                 response.body = download.into_body()?;
             }
-            Content::Chunked | Content::UntilClose => response.body = Body::stream(download),
+            Content::Chunked => response.body = Body::stream(download),
+            Content::UntilClose => {
+                response.until_close = true;
+                response.body = Body::stream(download);
+            }
         }
         Ok(response)
     }

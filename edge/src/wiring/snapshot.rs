@@ -37,7 +37,7 @@ impl Snapshot {
             let wanted = store_options(options, workers);
             let kept = before
                 .and_then(|before| before.stores.get(name))
-                .filter(|(options, _)| *options == wanted);
+                .filter(|(is, _)| (is.evict, is.shards) == (wanted.evict, wanted.shards));
             let store = match kept {
                 Some((_, store)) => store.clone(),
                 None => Store::new(&wanted),
@@ -60,6 +60,15 @@ impl Snapshot {
             workers,
             plan,
         })
+    }
+}
+
+impl Snapshot {
+    /// It is in force: stores that were kept take up the sizes it says.
+    pub(super) fn take_effect(&self) {
+        for (options, store) in self.stores.values() {
+            store.resize(options);
+        }
     }
 }
 
@@ -92,7 +101,7 @@ fn log(
         return Ok(Some(log));
     }
     let writer = AccessWriter::start(options)
-        .with_context(|| format!("can't write the access log to {:?}", options.target))?;
+        .with_context(|| format!("can't write the access log to {}", options.target))?;
     Ok(Some(Arc::new(Log(Mutex::new(Some(writer))))))
 }
 

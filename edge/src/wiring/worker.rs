@@ -59,7 +59,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Listener>, ready: mps
         let worker = worker.clone();
         tokio::task::spawn_local(async move { worker.listen(listener, Scheme::Http).await });
     }
-    tokio::task::spawn_local(give_memory_back());
+    tokio::task::spawn_local(give_memory_back(counters.clone()));
     // The other side may have given up waiting.
     let _ = ready.send(());
     loop {
@@ -76,15 +76,35 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Listener>, ready: mps
             _ = stopping.wait_for(|stop| *stop) => break,
         }
     }
+    let drained = Drained(edge.clone());
     worker.drain(scene.snapshot.plan.limits.drain).await;
+    drop(drained);
+    // Flights of this worker may have riders on another: they end with the last client.
+    let workers = scene.snapshot.workers;
+    let mut all = edge.drained.subscribe();
+    // The sender lives as long as the edge.
+    let _ = all.wait_for(|drained| *drained >= workers).await;
 }
 
-/// Once a second for as long as the worker lives.
-async fn give_memory_back() {
+/// Counts a worker as drained, even if it panics.
+struct Drained(Arc<Edge>);
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        self.0.drained.send_modify(|drained| *drained += 1);
+    }
+}
+
+/// In each second in which no request came, for as long as the worker lives.
+async fn give_memory_back(counters: Arc<Counters>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut answered = 0;
     loop {
         second.tick().await;
-        memory::give_back();
+        let before = std::mem::replace(&mut answered, counters.requests.get());
+        if before == answered {
+            memory::give_back();
+        }
     }
 }
 
