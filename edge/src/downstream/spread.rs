@@ -2,7 +2,7 @@
 //! worker that got too many hands the next one over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -28,7 +28,9 @@ pub struct Spread {
 /// One worker's count is on cache lines of its own, for it changes with every connection.
 #[repr(align(128))]
 struct Place {
+    /// Those on their way to it included.
     open: AtomicUsize,
+    leaving: AtomicBool,
     sender: mpsc::Sender<HandedOver>,
     inbox: Mutex<Option<mpsc::Receiver<HandedOver>>>,
 }
@@ -40,6 +42,7 @@ impl Spread {
             let (sender, inbox) = mpsc::channel(INBOX_MAX);
             Place {
                 open: AtomicUsize::new(0),
+                leaving: AtomicBool::new(false),
                 sender,
                 inbox: Mutex::new(Some(inbox)),
             }
@@ -76,8 +79,14 @@ impl Spread {
         }
     }
 
+    /// From now on nothing more is handed over to this worker. What is counted as its own by then
+    /// is still on its way, and has to be waited for.
+    pub(super) fn leave(&self, worker: usize) {
+        self.workers[worker].leaving.store(true, Ordering::SeqCst);
+    }
+
     pub(super) fn opened(&self, worker: usize) {
-        self.workers[worker].open.fetch_add(1, Ordering::Relaxed);
+        self.workers[worker].open.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn closed(&self, worker: usize) {
@@ -106,21 +115,24 @@ impl Spread {
         if self.open_at(worker) < self.open_at(least) + margin {
             return Err(connection);
         }
-        // Counted before it is sent, so that the next decision knows of it.
+        // Counted before it is sent, so that the next decision knows of it. And counted before
+        // `leaving` is read, which is written before the count is: one of the two sees the other.
         self.opened(least);
-        self.workers[least]
-            .sender
-            .try_send(connection)
-            .map_err(|e| {
-                self.closed(least);
-                e.into_inner()
-            })
+        let place = &self.workers[least];
+        let sent = match place.leaving.load(Ordering::SeqCst) {
+            true => Err(connection),
+            false => place
+                .sender
+                .try_send(connection)
+                .map_err(|e| e.into_inner()),
+        };
+        sent.inspect_err(|_| self.closed(least))
     }
 }
 
 impl Place {
     fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.open.load(Ordering::SeqCst)
     }
 }
 

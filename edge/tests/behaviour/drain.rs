@@ -105,6 +105,7 @@ fn whoever_is_in_the_queue_is_answered() {
         for client in &mut clients {
             client.send("GET", "/x", &[], b"").expect("sent");
         }
+        eventually("all are in the queue", || edge.established() >= 20);
         edge.signal(Signal::TERM);
         for mut client in clients {
             let reply = client.read_response().expect("a reply");

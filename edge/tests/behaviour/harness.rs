@@ -381,6 +381,17 @@ impl Edge {
         self.process.wait_exit(SOON).expect("it ends")
     }
 
+    /// Connections of clients that the kernel has, accepted or not.
+    pub fn established(&self) -> usize {
+        let local = format!(":{:04X}", self.http.port());
+        let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+        let is_ours = |line: &&str| {
+            let mut words = line.split_ascii_whitespace().skip(1);
+            words.next().is_some_and(|word| word.ends_with(&local)) && words.nth(1) == Some("01")
+        };
+        table.lines().filter(is_ours).count()
+    }
+
     /// The most memory it had in use at any time so far, bytes.
     pub fn peak_memory(&self) -> u64 {
         let path = format!("/proc/{}/status", self.process.pid());

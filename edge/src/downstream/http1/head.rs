@@ -78,6 +78,10 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
     let length = match request.parse_with_uninit_headers(text, &mut lines) {
         Ok(Status::Complete(length)) => length,
         Ok(Status::Partial) => return check_partial(text, limits).map(|()| None),
+        // Which version it is shows when the line has come to its end.
+        Err(httparse::Error::Version) if memchr::memchr2(b'\r', b'\n', text).is_none() => {
+            return check_partial(text, limits).map(|()| None);
+        }
         Err(error) => return Err(refusal_of(error, text, limits)),
     };
     let line = request.method.unwrap_or_default().len()
