@@ -153,8 +153,10 @@ impl Store {
         self.enter(place.primary, |locked| locked.remove(place.variant, object));
     }
 
-    /// Numbers for the status page. Walks the whole table, a shard at a time.
+    /// Numbers for the status page. Walks the whole table, a few objects at a time: no worker waits
+    /// for it longer than that takes.
     pub fn status(&self) -> Status {
+        const AT_A_TIME: usize = 1024;
         let mut status = Status {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
@@ -163,10 +165,14 @@ impl Store {
         };
         let mut idle = 0;
         for shard in &self.shards {
-            let shard = shard.lock();
-            idle += shard.idle_bytes();
-            status.objects += shard.len() as u64;
-            status.flights += shard.objects().filter(|o| o.in_flight()).count() as u64;
+            status.objects += shard.lock().len() as u64;
+            let surveys = (0..).step_by(AT_A_TIME);
+            for (bytes, flights) in
+                surveys.map_while(|from| shard.lock().survey(from..from + AT_A_TIME))
+            {
+                idle += bytes;
+                status.flights += flights;
+            }
         }
         status.pinned = status.bytes.saturating_sub(idle);
         status

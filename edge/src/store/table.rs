@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use slab::Slab;
@@ -59,19 +60,21 @@ impl Shard {
         }
     }
 
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.entries
-            .values()
-            .flat_map(|entry| entry.variants.iter().map(|variant| &variant.object))
-    }
-
-    /// Bytes of the objects that nobody but the table holds.
-    pub(super) fn idle_bytes(&self) -> u64 {
-        let variants = self.entries.values().flat_map(|entry| &entry.variants);
-        variants
-            .filter(|variant| Arc::strong_count(&variant.object) == 1)
-            .map(|variant| variant.weight)
-            .sum()
+    /// Looks at the objects of these ids: bytes of those that nobody but the table holds, and how
+    /// many are being filled. `None` past the last id.
+    pub(super) fn survey(&self, ids: Range<usize>) -> Option<(u64, u64)> {
+        if ids.start >= self.ids.capacity() {
+            return None;
+        }
+        let (mut idle, mut flights) = (0, 0);
+        for variant in ids.filter_map(|id| self.variant(*self.ids.get(id)?)) {
+            // A flight holds its object, so one that nobody holds needs no second look.
+            match Arc::strong_count(&variant.object) {
+                1 => idle += variant.weight,
+                _ => flights += u64::from(variant.object.in_flight()),
+            }
+        }
+        Some((idle, flights))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -102,6 +105,14 @@ impl Shard {
         self.ids.remove(id as usize);
         let variant = self.take(place)?;
         Some(Ok(variant.object))
+    }
+
+    fn variant(&self, place: Place) -> Option<&Variant> {
+        let entry = self.entries.get(&place.primary)?;
+        entry
+            .variants
+            .iter()
+            .find(|variant| variant.hash == place.variant)
     }
 
     fn variant_mut(&mut self, place: Place) -> Option<&mut Variant> {
