@@ -1,8 +1,11 @@
 //! The head of a stored response: plain data, made by the cache, kept by the store.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use super::table::VaryNames;
+/// The names that Vary lists, lower case and sorted.
+pub type VaryNames = Arc<[Box<str>]>;
 
 /// A stored response's head. Times are milliseconds since the Unix epoch unless they say otherwise.
 #[derive(Clone, Debug, PartialEq)]

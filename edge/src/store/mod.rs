@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-pub use head::{Head, Selected};
+pub use head::{Head, Selected, VaryNames};
 pub use landing::Landing;
 pub use ledger::{Charge, Ledger};
 pub use object::{Abandoned, Extent, Failure, Object, Phase};
 pub use page::PAGE;
 pub use reader::Reader;
-pub use table::{Locked, Place, VARIANTS_MAX, VaryNames};
+pub use table::{Locked, Place, VARIANTS_MAX};
 pub use window::WINDOW;
 
 use crate::evict;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::head::VaryNames;
 use super::object::Object;
 use crate::evict::Policy;
 
@@ -25,9 +26,6 @@ pub struct Place {
     /// Hash of the selecting fields; 0 where Vary names none.
     pub variant: u128,
 }
-
-/// The names that Vary lists, lower case and sorted.
-pub type VaryNames = Arc<[Box<str>]>;
 
 /// One shard of the table.
 pub(super) struct Shard {
