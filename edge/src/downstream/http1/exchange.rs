@@ -449,18 +449,19 @@ impl Exchange {
         let now = deadlines.now();
         let written = budget.take_written();
         if written > 0 {
-            self.patience.reply.progress(now, written);
+            self.patience.wrote(now, written);
         }
+        let options = &self.account.serving.options;
+        let look = self.patience.look(options, now, &wire.socket);
         let lingers = matches!(self.stage, Stage::Lingering(_));
-        let (upload, reply) = self
-            .patience
-            .limits(&self.account.serving.options, now, lingers);
+        let (upload, reply) = self.patience.limits(options, now, lingers);
         let whole = match &mut self.stage {
             Stage::Lingering(_) => self.patience.linger(now, LINGER),
             Stage::Tunnelling(tunnel) => tunnel.deadline(now),
             _ => NEVER,
         };
-        deadlines.set(wire.slot, upload.min(reply).min(whole), false);
+        let soonest = upload.min(reply).min(whole).min(look);
+        deadlines.set(wire.slot, soonest, false);
         if whole <= now {
             return Poll::Ready(Next::Close);
         }
