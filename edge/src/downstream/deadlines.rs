@@ -136,20 +136,25 @@ impl Deadlines {
     }
 }
 
-/// How fast one transfer goes, counting only the time that the other end was waited for.
+/// How fast one transfer goes, counting only the time that the other end was waited for. That time
+/// runs up a debt of bytes at the least rate, which bytes pay off; they buy no credit beyond it, so
+/// who was fast once may not be slow ever after.
 #[derive(Default)]
 pub struct Pace {
-    waited: Tick,
     since: Option<Tick>,
-    bytes: u64,
+    /// In bytes, times the ticks of a second, so that a tick costs `rate_min`.
+    debt: u64,
+    rate_min: u64,
 }
+
+const TICKS_A_SECOND: u64 = 1000 / TICK.as_millis() as u64;
 
 /// What a transfer has to keep to.
 #[derive(Clone, Copy)]
 pub struct Rule {
     /// Longest pause.
     pub pause: Duration,
-    /// Bytes a second on average; 0: any.
+    /// Bytes a second; 0: any.
     pub rate_min: u64,
     /// How long it may be slower.
     pub grace: Duration,
@@ -159,27 +164,29 @@ impl Pace {
     /// Bytes went through.
     pub fn progress(&mut self, now: Tick, bytes: usize) {
         self.stop(now);
-        self.bytes += bytes as u64;
+        let paid = (bytes as u64).saturating_mul(TICKS_A_SECOND);
+        self.debt = self.debt.saturating_sub(paid);
     }
 
     /// The other end is not what is waited for.
     pub fn stop(&mut self, now: Tick) {
         if let Some(since) = self.since.take() {
-            self.waited = self.waited.saturating_add(now.saturating_sub(since));
+            let cost = u64::from(now.saturating_sub(since)).saturating_mul(self.rate_min);
+            self.debt = self.debt.saturating_add(cost);
         }
     }
 
-    /// The other end is waited for: until when at most. The average holds while all the time waited
-    /// is within `grace` and what the bytes so far are worth at the least rate.
+    /// The other end is waited for: until when at most. The rate holds while no more is owed than
+    /// `grace` costs.
     pub fn wait(&mut self, now: Tick, rule: &Rule) -> Tick {
         let since = *self.since.get_or_insert(now);
         let pause = since.saturating_add(ticks(rule.pause));
+        self.rate_min = rule.rate_min;
         if rule.rate_min == 0 {
             return pause;
         }
-        let earned = self.bytes.saturating_mul(1000 / TICK.as_millis() as u64) / rule.rate_min;
-        let credit = ticks(rule.grace).saturating_add(Tick::try_from(earned).unwrap_or(NEVER / 2));
-        let left = credit.saturating_sub(self.waited);
+        let owed = Tick::try_from(self.debt.div_ceil(rule.rate_min)).unwrap_or(NEVER);
+        let left = ticks(rule.grace).saturating_sub(owed);
         pause.min(since.saturating_add(left))
     }
 }
@@ -208,9 +215,34 @@ mod tests {
             pace.progress(now, 1);
         }
         assert!((20..=30).contains(&now), "a byte in 0.9 s: {now}");
-        let mut fast = Pace::default();
-        fast.progress(0, 1 << 30);
-        assert_eq!(fast.wait(5, &RULE), 5 + 101);
+    }
+
+    #[test]
+    fn who_was_fast_is_cut_no_later_when_slow() {
+        let mut pace = Pace::default();
+        let mut now = 0;
+        for _ in 0..1_000 {
+            pace.wait(now, &RULE);
+            now += 1;
+            pace.progress(now, 1_000);
+        }
+        let slow_from = now;
+        while pace.wait(now, &RULE) > now + 9 {
+            now += 10;
+            pace.progress(now, 1);
+        }
+        let lasted = now - slow_from;
+        assert!((10..=30).contains(&lasted), "{lasted} ticks of slowness");
+    }
+
+    #[test]
+    fn who_keeps_the_rate_is_never_cut() {
+        let mut pace = Pace::default();
+        for second in 0..1_000 {
+            let now = second * 10;
+            assert!(pace.wait(now, &RULE) > now + 10, "after {second} s");
+            pace.progress(now + 10, 100);
+        }
     }
 
     #[test]

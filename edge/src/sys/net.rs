@@ -183,8 +183,17 @@ fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
+// struct tcp_info grows at its end only. These have been at their places since Linux 4.6 and 4.1.
+const MIN_RTT_AT: usize = 148;
+const BYTES_ACKED_AT: usize = 120;
+
 /// The shortest round trip the kernel has seen on this connection, microseconds.
 fn min_rtt_us(fd: &OwnedFd) -> Option<u32> {
+    tcp_info(fd, MIN_RTT_AT).map(u32::from_ne_bytes)
+}
+
+/// The field of so many bytes at this place of `struct tcp_info`.
+fn tcp_info<const N: usize>(fd: &OwnedFd, at: usize) -> Option<[u8; N]> {
     unsafe extern "C" {
         fn getsockopt(
             fd: c_int,
@@ -195,8 +204,6 @@ fn min_rtt_us(fd: &OwnedFd) -> Option<u32> {
         ) -> c_int;
     }
     const TCP_INFO: c_int = 11;
-    // struct tcp_info grows at its end only; tcpi_min_rtt has been at this place since Linux 4.6.
-    const MIN_RTT_AT: usize = 148;
     let mut info = [0u8; 256];
     let mut length = info.len() as u32;
     // SAFETY: `info` and `length` are ours for the whole call, and `length` says how much of
@@ -210,9 +217,9 @@ fn min_rtt_us(fd: &OwnedFd) -> Option<u32> {
             &raw mut length,
         )
     };
-    let field = info.get(MIN_RTT_AT..MIN_RTT_AT + 4)?;
-    let there = result == 0 && length as usize >= MIN_RTT_AT + 4;
-    there.then_some(u32::from_ne_bytes(field.try_into().ok()?))
+    let there = result == 0 && length as usize >= at + N;
+    let field = info.get(at..at + N).filter(|_| there)?;
+    field.try_into().ok()
 }
 
 /// A connection. It is registered with the reactor when a read or a write first has to wait, so a
@@ -357,6 +364,14 @@ impl Socket {
         }
     }
 
+    /// Bytes that the other end's kernel has acknowledged so far, where it can be known.
+    pub fn acknowledged(&self) -> Option<u64> {
+        match &self.io {
+            Io::Tcp(watch) => tcp_info(watch.fd().ok()?, BYTES_ACKED_AT).map(u64::from_ne_bytes),
+            Io::Memory(_) => None,
+        }
+    }
+
     /// Tells the other end that no more will come.
     pub fn shutdown_write(&mut self) {
         match &mut self.io {
@@ -483,6 +498,25 @@ mod tests {
             b.poll_read(&mut cx, &mut buf),
             Poll::Ready(Err(_))
         ));
+    }
+
+    #[test]
+    fn what_is_acknowledged_is_known() {
+        on_runtime(async {
+            let address = "127.0.0.1:0".parse().expect("an address");
+            let mut listener = Listener::bind(address, 16, false).expect("bind");
+            let mut client = std::net::TcpStream::connect(listener.local()).expect("connect");
+            let mut socket = Socket::new(accept(&mut listener).await.fd);
+            let before = socket.acknowledged().expect("the kernel tells");
+            let sent = poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(&[b'x'; 5000])])).await;
+            client.read_exact(&mut [0; 5000]).expect("read");
+            // What was read over loopback is acknowledged at once, or within the delay of one.
+            while socket.acknowledged() < Some(before + 5000) {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(sent.expect("written"), 5000);
+            assert_eq!(socket.acknowledged(), Some(before + 5000));
+        });
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sluice_lab::client::Closing;
-use sluice_lab::origin::Resource;
+use sluice_lab::origin::{Gate, Resource};
 
-use crate::harness::{SOON, Setup, assert_hit, eventually, fresh, origin, serving};
+use crate::harness::{SOON, Setup, assert_hit, eventually, fresh, origin, serving, wait_asked};
 
 /// So many requests for bodies of 1, 2, 3 … bytes, one behind the other.
 fn pipeline(count: usize) -> Vec<u8> {
@@ -233,4 +233,29 @@ fn requests_may_come_in_pieces() {
         assert_eq!(client.read_response().expect("a reply").text(), "hello");
     }
     assert_eq!(edge.counter("connections_accepted"), 1);
+}
+
+// A client may close its sending side behind its request: it is answered, whoever has the answer.
+#[test]
+fn half_closed_clients_are_answered() {
+    let gate = Gate::closed();
+    let origin = serving("/x", fresh(1000).gate_head(&gate));
+    origin.serve("/pass/x", fresh(1000).gate_head(&gate));
+    let edge = Setup::cached(&origin).start();
+    let mut waiting = ["/x", "/pass/x"].map(|target| {
+        let mut client = edge.client();
+        client.send("GET", target, &[], b"").expect("sent");
+        client.finish_sending().expect("half closed");
+        wait_asked(&origin, target, 1);
+        client
+    });
+    gate.release();
+    for client in &mut waiting {
+        let reply = client.read_response().expect("a reply");
+        reply.verify_whole(1000).expect("the body");
+    }
+    let mut client = edge.client();
+    client.send("GET", "/x", &[], b"").expect("sent");
+    client.finish_sending().expect("half closed");
+    assert_hit(&client.read_response().expect("a reply"));
 }

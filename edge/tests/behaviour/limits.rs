@@ -77,6 +77,24 @@ fn a_reader_that_stalls_is_cut() {
     assert_eq!(edge.counter("responses_cut"), 1);
 }
 
+// Slow but steady: within the timeout the kernel never takes more, but the client gets on.
+#[test]
+fn a_reader_that_is_slow_and_steady_is_not_cut() {
+    let origin = serving("/x", Resource::offset(20 << 20));
+    let edge = Setup::uncached(&origin)
+        .limits("send_timeout = \"1s\"")
+        .start();
+    let mut client = edge.reluctant_client();
+    client.send("GET", "/x", &[], b"").expect("sent");
+    let mut few = [0; 1000];
+    for _ in 0..100 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let read = std::io::Read::read(&mut client.stream(), &mut few);
+        assert!(matches!(read, Ok(1..)), "{read:?}");
+    }
+    assert_eq!(edge.counter("client_timeouts"), 0);
+}
+
 // "a minimum rate for bodies and reads (a byte a second is cut)"
 #[test]
 fn a_reader_that_trickles_is_cut() {

@@ -20,22 +20,24 @@ use super::upload::Upload;
 use super::wire::{Budget, Wire, guarded, yield_turn};
 
 /// Unwanted bytes that are read to keep or to close a connection cleanly.
-const DISCARD_BYTES_MAX: u64 = 256 << 10;
+pub(super) const DISCARD_BYTES_MAX: u64 = 256 << 10;
 /// How long a client may go on sending after it was told to stop.
 const LINGER: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A request from its head to the end of its response.
 pub struct Exchange {
-    account: Account,
-    upload: Option<Upload>,
+    pub(super) account: Account,
+    pub(super) upload: Option<Upload>,
     /// The client waits for `100 Continue` before it sends the body.
     owes_continue: bool,
-    stage: Stage,
+    /// The client sends nothing more.
+    input_ended: bool,
+    pub(super) stage: Stage,
     out: Outbox,
-    patience: Patience,
+    pub(super) patience: Patience,
 }
 
-enum Stage {
+pub(super) enum Stage {
     /// The response is not there yet.
     Awaiting(Pending),
     /// It is being sent.
@@ -57,7 +59,7 @@ pub enum Next {
     Close,
 }
 
-enum Progress {
+pub(super) enum Progress {
     Again,
     Yield,
     Wait,
@@ -77,6 +79,7 @@ impl Exchange {
             account,
             upload,
             owes_continue,
+            input_ended: false,
             stage: Stage::Discarding(0),
             out: wire.worker.pool.outbox(),
             patience: Patience::default(),
@@ -189,6 +192,10 @@ impl Exchange {
                 }
             }
         }
+        if budget.is_spent() {
+            // There is room and there may be more: nobody else would wake us.
+            yield_turn(cx);
+        }
     }
 
     fn await_response(
@@ -233,26 +240,33 @@ impl Exchange {
                 }
             }
         }
-        match self.client_is_gone(cx, wire) {
-            true => self.gone(),
-            false => Progress::Wait,
-        }
+        self.look_ahead(cx, wire)
     }
 
-    /// While there is nothing to tell the client: whether it has closed. Reading what it may have
-    /// sent already of its next requests is bounded by one buffer.
-    fn client_is_gone(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> bool {
-        if self.upload.as_ref().is_some_and(|u| !u.is_complete()) {
-            return false;
+    /// While there is nothing to tell the client: what it has sent already of its next requests, as
+    /// much as one buffer holds, and whether it has reset the connection.
+    ///
+    /// Its end is no reason to stop: a client may close its sending side behind its last request and
+    /// read on (RFC 9112 9.6 closes in halves too). One that has closed both looks the same until
+    /// something is sent to it, so what it asked for may be worked out for nobody; an answer that
+    /// somebody waits for is worth more than that.
+    fn look_ahead(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Progress {
+        if self.input_ended || self.upload.as_ref().is_some_and(|u| !u.is_complete()) {
+            return Progress::Wait;
         }
         while !wire.is_full() {
             match wire.poll_fill(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => {}
-                Poll::Ready(_) => return true,
-                Poll::Pending => return false,
+                Poll::Ready(Ok(0)) => {
+                    self.input_ended = true;
+                    self.account.keep &= !wire.input().is_empty();
+                    break;
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => return self.gone(),
+                Poll::Pending => break,
             }
         }
-        false
+        Progress::Wait
     }
 
     fn gone(&mut self) -> Progress {
@@ -348,10 +362,7 @@ impl Exchange {
                 self.patience.reply_waits = true;
                 Progress::Wait
             }
-            reply::Step::Starved => match self.client_is_gone(cx, wire) {
-                true => self.gone(),
-                false => Progress::Wait,
-            },
+            reply::Step::Starved => self.look_ahead(cx, wire),
             reply::Step::Gone => self.gone(),
             reply::Step::Cut(fault) => {
                 self.account.reason = Some(fault.cause.word());
@@ -368,75 +379,6 @@ impl Exchange {
         }
     }
 
-    fn after_reply(&mut self, wire: &mut Wire) -> Progress {
-        if self.account.keep {
-            if self.upload.as_ref().is_some_and(|u| !u.is_complete()) {
-                self.stage = Stage::Discarding(DISCARD_BYTES_MAX);
-                return Progress::Again;
-            }
-            return Progress::Then(Next::Request);
-        }
-        if self.account.lingers || !wire.input().is_empty() {
-            wire.socket.shutdown_write();
-            self.stage = Stage::Lingering(DISCARD_BYTES_MAX);
-            return Progress::Again;
-        }
-        Progress::Then(Next::Close)
-    }
-
-    fn discard(&mut self, cx: &mut Context<'_>, wire: &mut Wire, budget: &mut Budget) -> Progress {
-        let (Stage::Discarding(left), Some(upload)) = (&mut self.stage, &mut self.upload) else {
-            return Progress::Then(Next::Close);
-        };
-        while *left > 0 && !upload.is_complete() {
-            if wire.input().is_empty() {
-                match wire.poll_fill(cx) {
-                    Poll::Ready(Ok(n)) if n > 0 => {}
-                    Poll::Ready(_) => return Progress::Then(Next::Close),
-                    Poll::Pending => {
-                        self.patience.upload_waits = true;
-                        return Progress::Wait;
-                    }
-                }
-            }
-            match upload.discard(wire.input()) {
-                Ok(used) => {
-                    wire.used(used);
-                    budget.read(used);
-                    *left = left.saturating_sub(used as u64);
-                }
-                Err(_) => *left = 0,
-            }
-        }
-        if upload.is_complete() {
-            return Progress::Then(Next::Request);
-        }
-        wire.socket.shutdown_write();
-        self.stage = Stage::Lingering(DISCARD_BYTES_MAX);
-        Progress::Again
-    }
-
-    /// Reads on after the last byte was written, for closing earlier would reset the connection and
-    /// might take the response from the client (RFC 9112 9.6).
-    fn linger(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Progress {
-        let Stage::Lingering(left) = &mut self.stage else {
-            return Progress::Wait;
-        };
-        loop {
-            let n = wire.input().len();
-            wire.used(n);
-            *left = left.saturating_sub(n as u64);
-            if *left == 0 {
-                return Progress::Then(Next::Close);
-            }
-            match wire.poll_fill(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => {}
-                Poll::Ready(_) => return Progress::Then(Next::Close),
-                Poll::Pending => return Progress::Wait,
-            }
-        }
-    }
-
     /// Sets the deadline for what the client is waited for, and acts if it has passed.
     fn watch_the_time(
         &mut self,
@@ -449,18 +391,19 @@ impl Exchange {
         let now = deadlines.now();
         let written = budget.take_written();
         if written > 0 {
-            self.patience.reply.progress(now, written);
+            self.patience.wrote(now, written);
         }
+        let options = &self.account.serving.options;
+        let look = self.patience.look(options, now, &wire.socket);
         let lingers = matches!(self.stage, Stage::Lingering(_));
-        let (upload, reply) = self
-            .patience
-            .limits(&self.account.serving.options, now, lingers);
+        let (upload, reply) = self.patience.limits(options, now, lingers);
         let whole = match &mut self.stage {
             Stage::Lingering(_) => self.patience.linger(now, LINGER),
             Stage::Tunnelling(tunnel) => tunnel.deadline(now),
             _ => NEVER,
         };
-        deadlines.set(wire.slot, upload.min(reply).min(whole), false);
+        let soonest = upload.min(reply).min(whole).min(look);
+        deadlines.set(wire.slot, soonest, false);
         if whole <= now {
             return Poll::Ready(Next::Close);
         }

@@ -3,6 +3,7 @@
 mod account;
 pub mod chunked;
 mod connection;
+mod ending;
 mod exchange;
 pub mod head;
 pub mod outbox;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::downstream::Options;
-use crate::downstream::deadlines::{NEVER, Pace, Rule, Tick};
+use crate::downstream::deadlines::{NEVER, Pace, Rule, Tick, ticks};
+use crate::sys::net::Socket;
 
 /// The pace of both directions, and which of them the client is waited for in.
 #[derive(Default)]
@@ -16,9 +17,56 @@ pub struct Patience {
     pub upload_waits: bool,
     /// The client has to read.
     pub reply_waits: bool,
+    queue: Queue,
+}
+
+/// What the kernel still has to get rid of. It takes more only when a third of its buffer is free,
+/// so a client that reads slowly but steadily may show nothing for minutes; what the client has
+/// acknowledged does.
+#[derive(Default)]
+struct Queue {
+    /// When it is looked at next, and what had been acknowledged at the last look.
+    look: Option<Tick>,
+    acknowledged: Option<u64>,
+    /// Bytes that counted when they were acknowledged, and whose room is still to be filled.
+    counted: usize,
 }
 
 impl Patience {
+    /// The kernel took so many bytes.
+    pub fn wrote(&mut self, now: Tick, bytes: usize) {
+        let known = bytes.min(self.queue.counted);
+        self.queue.counted -= known;
+        (self.queue.look, self.queue.acknowledged) = (None, None);
+        self.reply.progress(now, bytes - known);
+    }
+
+    /// While the client has to read: counts what it has acknowledged since the last look. Says when
+    /// the next look is due, a few times within the longest pause.
+    pub fn look(&mut self, options: &Options, now: Tick, socket: &Socket) -> Tick {
+        if !self.reply_waits {
+            return NEVER;
+        }
+        let patience = options.send_timeout.min(options.min_rate_grace);
+        let next = now.saturating_add(ticks(patience / 4));
+        match self.queue.look {
+            Some(at) if now < at => return at,
+            Some(_) => {
+                let acknowledged = socket.acknowledged();
+                if let (Some(before), Some(after)) = (self.queue.acknowledged, acknowledged)
+                    && let Ok(bytes @ 1..) = usize::try_from(after.saturating_sub(before))
+                {
+                    self.queue.counted = self.queue.counted.saturating_add(bytes);
+                    self.reply.progress(now, bytes);
+                }
+                self.queue.acknowledged = acknowledged;
+            }
+            None => {}
+        }
+        self.queue.look = Some(next);
+        next
+    }
+
     /// Until when the client has to send, and until when to read. What it is not waited for costs
     /// it no time; `lingers` says that the reply's pace counts something else.
     pub fn limits(&mut self, options: &Options, now: Tick, lingers: bool) -> (Tick, Tick) {

@@ -125,6 +125,32 @@ fn a_reader_that_stops_is_cut() {
 }
 
 #[test]
+fn a_client_that_only_stops_sending_is_answered() {
+    on_worker(async {
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let wait = std::cell::RefCell::new(Some(wait));
+        let bench = Bench::new(move |request| match wait.borrow_mut().take() {
+            None => echo(request),
+            Some(mut wait) => {
+                let mut response = Response::new(200);
+                response.body = Body::stream(Frames(move |cx: &mut Context<'_>| {
+                    std::pin::Pin::new(&mut wait).poll(cx).map(|_| None)
+                }));
+                Answer::Ready(Ok(response))
+            }
+        });
+        let mut client = bench.client();
+        client.send(GET.repeat(3)).await;
+        client.socket.shutdown_write();
+        client.until("\r\n\r\n").await;
+        go.send(()).expect("the body is still wanted");
+        client.until("0\r\n\r\n").await;
+        let rest = client.rest().await;
+        assert_eq!(rest.matches("HTTP/1.1 200").count(), 2, "{rest}");
+    });
+}
+
+#[test]
 fn a_client_that_leaves_takes_its_request_with_it() {
     on_worker(async {
         let (dropped, gone) = tokio::sync::oneshot::channel::<()>();
@@ -139,6 +165,7 @@ fn a_client_that_leaves_takes_its_request_with_it() {
         let mut client = bench.client();
         client.send(GET).await;
         tokio::task::yield_now().await;
+        client.socket.reset_on_drop();
         drop(client);
         assert!(gone.await.is_err(), "the future was dropped");
         assert_eq!(bench.worker.connections(), 0);
