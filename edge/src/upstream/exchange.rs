@@ -27,16 +27,16 @@ impl Asking {
     /// Asks until there is a response or nothing more may be tried.
     ///
     /// Servers that cannot be reached are passed over, up to `retries` of them. A request that met
-    /// a connection which the server had closed meanwhile is sent once more, on a new connection
-    /// to the same server, if that is safe (`may_repeat`).
+    /// a connection which the server had closed meanwhile is sent once more if that is safe
+    /// (`may_repeat`): on a new connection, to the same server if it accepts one.
     pub(super) async fn run(self) -> Result<Response, Fault> {
         // Built before a server is reached, so that a request which cannot be sent takes no place.
         let mut message = self.message()?;
-        let mut link = self.reach().await?;
-        let server = link.seat.server;
-        self.record.server.set(link.peer());
+        let mut link = self.reach(None).await?;
         let mut may_retry = true;
         loop {
+            let server = link.seat.server;
+            self.record.server.set(link.peer());
             self.upstream.count_request(&link);
             let sent_us = self.upstream.clock.monotonic_us();
             let mut spare = Vec::new();
@@ -49,7 +49,7 @@ impl Asking {
                     may_retry = false;
                     self.upstream.counters.upstream_retries.add(1);
                     message = self.message()?;
-                    link = self.open(link.abandon()).await?;
+                    link = self.reach(Some(link.abandon())).await?;
                 }
                 Err(failure) => {
                     self.upstream.count_failure(server);
@@ -88,17 +88,20 @@ impl Asking {
         }
     }
 
-    /// A connection to a server that accepts one.
-    async fn reach(&self) -> Result<Box<Link>, Fault> {
+    /// A connection to a server that accepts one. With a seat: a new one, first in that place.
+    async fn reach(&self, mut seat: Option<Seat>) -> Result<Box<Link>, Fault> {
         let mut failed = Failed::new();
+        let anew = seat.is_some();
         loop {
-            let seat = match self.upstream.pool.acquire(&failed).await {
-                Ok(Grant::Seat(seat)) => seat,
-                Ok(Grant::Link(link)) => match self.checked(link) {
-                    Some(link) => return Ok(link),
-                    None => continue,
+            let seat = match seat.take() {
+                Some(seat) => seat,
+                None => match self.upstream.pool.acquire(&failed).await {
+                    Ok(Grant::Seat(seat)) => seat,
+                    // What came unasked would be taken for the answer to this request.
+                    Ok(Grant::Link(link)) if !anew && link.is_quiet() => return Ok(link),
+                    Ok(Grant::Link(link)) => link.abandon(),
+                    Err(fault) => return Err(self.unreached(fault)),
                 },
-                Err(fault) => return Err(self.unreached(fault)),
             };
             let server = seat.server;
             match self.open(seat).await {
@@ -119,11 +122,6 @@ impl Asking {
     fn unreached(&self, fault: Fault) -> Fault {
         self.upstream.counters.upstream_failures.add(1);
         fault
-    }
-
-    /// A request that could not be repeated only goes over a connection that stands for sure.
-    fn checked(&self, link: Box<Link>) -> Option<Box<Link>> {
-        (self.is_repeatable() || link.is_quiet()).then_some(link)
     }
 
     /// Opens a connection in a place we hold.
@@ -157,11 +155,8 @@ impl Asking {
     /// Sending again is safe if nothing was written, or if doing it twice is like doing it once
     /// and all of the content is still there (RFC 9110 9.2.2, RFC 9112 9.3.1).
     fn may_repeat(&self, failure: &Failure) -> bool {
-        failure.fault.cause == Cause::StaleConnection && (failure.unsent || self.is_repeatable())
-    }
-
-    fn is_repeatable(&self) -> bool {
-        self.head.method.is_idempotent() && self.upload.is_whole()
+        failure.fault.cause == Cause::StaleConnection
+            && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
     }
 
     async fn receive(

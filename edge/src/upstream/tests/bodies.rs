@@ -336,6 +336,54 @@ fn an_upload_that_fails_is_the_clients_fault() {
     });
 }
 
+/// Answers early with half of its content; tells the test all it read up to the close.
+fn hasty() -> Origin {
+    Origin::new(|_, wire| {
+        wire.request();
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        let mut rest = Vec::new();
+        // A reset ends it too.
+        let _ = wire.stream.read_to_end(&mut rest);
+        let _ = wire.tell.send(String::from_utf8_lossy(&rest).into_owned());
+    })
+}
+
+#[test]
+fn an_upload_that_fails_after_an_early_head_never_looks_whole() {
+    let origin = hasty();
+    run(async {
+        let testing = origin.upstream();
+        let fed = Fed::default();
+        fed.data(b"begin");
+        let asked = testing.ask(post(Body::stream(fed.clone()))).await;
+        let mut response = asked.expect("a response");
+        assert!(matches!(response.body.frame().await, Some(Ok(_))));
+        fed.feed(Some(Err(Cause::ClientGone.into())));
+        fed.feed(None);
+        let cut = response.body.frame().await;
+        assert!(matches!(cut, Some(Err(fault)) if fault.cause == Cause::ClientGone));
+        for _ in 0..2 {
+            assert!(!matches!(response.body.frame().await, Some(Ok(_))));
+        }
+        assert_eq!(testing.counters.upstream_busy_now.get(), 0);
+    });
+    origin.next_request();
+    assert_eq!(origin.next_request(), "5\r\nbegin\r\n");
+}
+
+#[test]
+fn the_fault_of_an_upload_stays() {
+    let fed = Fed::default();
+    fed.feed(Some(Err(Cause::ClientGone.into())));
+    fed.feed(None);
+    let upload = Upload::new(Body::stream(fed));
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    for _ in 0..3 {
+        let polled = upload.poll_frame(&mut cx);
+        assert!(matches!(polled, Poll::Ready(Some(Err(_)))));
+    }
+}
+
 #[test]
 fn abandoning_a_request_or_its_response_closes_the_connection() {
     let (tell, closed) = channel();
