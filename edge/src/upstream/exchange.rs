@@ -10,7 +10,7 @@ use super::response::{self, Content, Received};
 use super::upload::Upload;
 use super::{Inner, Limits};
 use crate::handler::{Body, Cause, Exchange, Fault, Head, Interim, Peer, Response};
-use crate::http::Status;
+use crate::http::{Status, Version};
 use crate::sys::connect::{ConnectError, connect};
 
 /// A request on its way.
@@ -77,7 +77,7 @@ impl Asking {
             head,
             upload: self.upload.clone(),
             method: self.head.method.clone(),
-            upgrade: self.head.upgrade,
+            upgrade: request::protocols(&self.head).next().is_some(),
         })
     }
 
@@ -203,7 +203,7 @@ impl Asking {
 
     /// The response without its content.
     fn head(&self, received: Received) -> Result<Response, Fault> {
-        if received.status == 101 && !self.head.upgrade {
+        if received.status == 101 && !self.may_switch(&received) {
             return Err(Cause::UnexpectedStatus.into());
         }
         let mut response = Response::new(received.status);
@@ -214,6 +214,21 @@ impl Asking {
             response.fields.append("upgrade", protocol);
         }
         Ok(response)
+    }
+
+    /// Whether a 101 answers what was asked: by a server of HTTP/1.1, and for nothing but protocols
+    /// that the request named (RFC 9110 7.8, 15.2.2).
+    fn may_switch(&self, received: &Received) -> bool {
+        let asked = |chosen: &[u8]| {
+            request::protocols(&self.head).any(|name| name.eq_ignore_ascii_case(chosen))
+        };
+        let chosen = received.protocols.iter();
+        let mut chosen = chosen
+            .flat_map(|value| value.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+            .filter(|name| !name.is_empty())
+            .peekable();
+        received.version == Version::Http11 && chosen.peek().is_some() && chosen.all(asked)
     }
 
     fn note_head(&self, status: Status, sent_us: u64) {
