@@ -126,9 +126,9 @@ impl Incoming {
             self.decoding = match received.content {
                 Content::None { .. } => Decoding::Ended,
                 Content::Sized(length) => Decoding::Sized(length),
-                Content::Chunked => {
-                    Decoding::Chunked(Box::new(Decoder::new(TRAILERS_MAX, response::trailers)))
-                }
+                Content::Chunked => Decoding::Chunked(Box::new(
+                    Decoder::new(TRAILERS_MAX, response::trailers).padded(),
+                )),
                 Content::UntilClose => Decoding::UntilClose,
             };
         }

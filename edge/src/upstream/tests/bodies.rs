@@ -61,6 +61,19 @@ fn a_body_that_ends_early_or_breaks_its_framing_is_a_fault() {
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nno colon\r\n\r\n",
             Err(Cause::BadBody),
         ),
+        // Padded as some origins do.
+        (
+            "Transfer-Encoding: chunked\r\n\r\n5 \t \r\nhello\r\n0  ;x=y\r\n\r\n",
+            Ok("hello"),
+        ),
+        (
+            "Transfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n0\r\n\r\n",
+            Err(Cause::BadBody),
+        ),
+        (
+            "Transfer-Encoding: chunked\r\n\r\n1 5\r\nhello\r\n0\r\n\r\n",
+            Err(Cause::BadBody),
+        ),
         ("\r\nhello", Ok("hello")),
     ];
     for &(rest, expected) in table {
@@ -334,6 +347,19 @@ fn an_upload_that_fails_is_the_clients_fault() {
         let got = testing.fetch(post(Body::stream(fed))).await;
         assert_eq!(got, Err(Cause::ClientGone));
     });
+}
+
+#[test]
+fn the_padding_of_a_chunk_size_is_bounded() {
+    for (blanks, expected) in [
+        (256, Ok((200, b"hello".to_vec()))),
+        (257, Err(Cause::BadBody)),
+    ] {
+        let pad = " ".repeat(blanks);
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let origin = Origin::once(format!("{head}5{pad}\r\nhello\r\n0{pad}\r\n\r\n"));
+        assert_eq!(run(origin.upstream().fetch(get("/"))), expected);
+    }
 }
 
 /// Answers early with half of its content; tells the test all it read up to the close.
