@@ -24,6 +24,7 @@ pub struct Decoder {
     trailers: Vec<u8>,
     trailers_max: usize,
     read_trailers: ReadTrailers,
+    padded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ enum State {
     Size {
         digits: usize,
     },
+    /// Behind a size's digits, where those may be padded.
+    Padding,
     Extension(Extension),
     SizeLf,
     Data,
@@ -80,7 +83,15 @@ impl Decoder {
             trailers: Vec::new(),
             trailers_max,
             read_trailers,
+            padded: false,
         }
+    }
+
+    /// Also accepts spaces and tabs behind a chunk's size, as some origins pad it to a fixed width.
+    /// Only for responses: a request that two readers may read differently is refused.
+    pub fn padded(mut self) -> Decoder {
+        self.padded = true;
+        self
     }
 
     /// Decodes up to the first content, or the end, or all of the input. After an error there is
@@ -126,6 +137,7 @@ impl Decoder {
     fn step(&mut self, b: u8) -> Result<State, BadChunk> {
         match self.state {
             State::Size { digits } => self.size(b, digits),
+            State::Padding => self.after_digits(b),
             State::Extension(extension) => self.extension(b, extension),
             State::SizeLf if b == b'\n' => Ok(self.after_size()),
             State::DataCr if b == b'\r' => Ok(State::DataLf),
@@ -148,8 +160,21 @@ impl Decoder {
             };
             return Ok(State::Size { digits: digits + 1 });
         }
+        match digits {
+            0 => Err(BadChunk("chunk size missing")),
+            _ => self.after_digits(b),
+        }
+    }
+
+    fn after_digits(&mut self, b: u8) -> Result<State, BadChunk> {
         match b {
-            _ if digits == 0 => Err(BadChunk("chunk size missing")),
+            b' ' | b'\t' if self.padded => {
+                self.line += 1;
+                match self.line > SIZE_LINE_MAX {
+                    true => Err(BadChunk("chunk size line too long")),
+                    false => Ok(State::Padding),
+                }
+            }
             b'\r' => Ok(State::SizeLf),
             b';' => Ok(State::Extension(Extension::NameStart)),
             _ => Err(BadChunk("bad chunk size")),

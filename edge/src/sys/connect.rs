@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
+use super::clock::timer_now;
+
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
@@ -18,23 +20,32 @@ pub enum ConnectError {
 }
 
 /// Connects to a host name or address (an IPv6 one with or without brackets), trying each of its
-/// addresses in turn; all of it may take `timeout`. Small writes are sent at once (TCP_NODELAY).
+/// addresses in turn; all of it may take `timeout`, and each address its share of what is left of
+/// that, so that one which does not answer leaves time for the next. Small writes are sent at once (TCP_NODELAY).
 pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, ConnectError> {
-    tokio::time::timeout(timeout, connect_any(host, port))
-        .await
-        .unwrap_or(Err(ConnectError::Timeout))
+    if let Some(ip) = literal(host) {
+        return connect_any(&[SocketAddr::new(ip, port)], timeout).await;
+    }
+    let began = timer_now();
+    let addresses: Vec<SocketAddr> =
+        tokio::time::timeout(timeout, tokio::net::lookup_host((host, port)))
+            .await
+            .map_err(|_| ConnectError::Timeout)?
+            .map_err(|_| ConnectError::Unresolved)?
+            .collect();
+    connect_any(&addresses, timeout.saturating_sub(began.elapsed())).await
 }
 
-async fn connect_any(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
-    if let Some(ip) = literal(host) {
-        return connect_to(SocketAddr::new(ip, port)).await;
-    }
-    let addresses = tokio::net::lookup_host((host, port))
-        .await
-        .map_err(|_| ConnectError::Unresolved)?;
-    let mut result = Err(ConnectError::Unresolved);
-    for address in addresses {
-        result = connect_to(address).await;
+async fn connect_any(
+    addresses: &[SocketAddr],
+    timeout: Duration,
+) -> Result<TcpStream, ConnectError> {
+    let (began, mut result) = (timer_now(), Err(ConnectError::Unresolved));
+    for (addresses_left, address) in (1..=addresses.len() as u32).rev().zip(addresses) {
+        let share = timeout.saturating_sub(began.elapsed()) / addresses_left;
+        result = tokio::time::timeout(share, connect_to(*address))
+            .await
+            .unwrap_or(Err(ConnectError::Timeout));
         if result.is_ok() {
             break;
         }
@@ -84,5 +95,40 @@ mod tests {
             assert_eq!(unknown.err(), Some(ConnectError::Unresolved));
         });
         assert_eq!(literal("[::1]"), "::1".parse().ok());
+    }
+
+    /// A listener whose queue is full does not answer to more.
+    fn unanswering() -> (TcpListener, Vec<std::net::TcpStream>) {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        socket.bind(&any.into()).expect("a port");
+        socket.listen(0).expect("a listener");
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().expect("an address");
+        let short = Duration::from_millis(100);
+        let connect = |_| std::net::TcpStream::connect_timeout(&address, short).ok();
+        let queued: Vec<_> = (0..100).map_while(connect).collect();
+        (listener, queued)
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_next() {
+        let (full, queued) = unanswering();
+        assert!(queued.len() < 100, "a queue of 0 fills up");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let [silent, good] = [&full, &listener].map(|l| l.local_addr().expect("an address"));
+        runtime.block_on(async {
+            let timeout = Duration::from_millis(400);
+            let stream = connect_any(&[silent, good], timeout).await;
+            let stream = stream.expect("the second one accepts");
+            assert_eq!(stream.peer_addr().expect("an address"), good);
+            let alone = connect_any(&[silent], timeout).await;
+            assert_eq!(alone.err(), Some(ConnectError::Timeout));
+        });
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::Inner;
 use super::incoming::Step;
 use super::link::Link;
-use crate::handler::{Body, BodyStream, Cause, Exchange, Fault, Frame};
+use crate::handler::{Body, BodyStream, Exchange, Fault, Frame};
 
 /// The content still to come, and the connection it comes over. Dropping it before its end closes
 /// the connection.
@@ -107,12 +107,11 @@ impl BodyStream for Download {
             let Some(link) = &mut self.link else {
                 return Poll::Ready(None);
             };
-            let limit = self.upstream.limits.read;
             let ended = match link.poll_more(cx) {
                 Poll::Ready(Ok(0)) => link.close(),
                 Poll::Ready(Ok(_)) => continue,
-                Poll::Ready(Err(_)) => Err(Cause::BodyCut.into()),
-                Poll::Pending => match link.watch_body(limit) {
+                Poll::Ready(Err(fault)) => Err(fault),
+                Poll::Pending => match link.watch_body(&self.upstream.limits) {
                     Some(late) => Err(late.into()),
                     None => return Poll::Pending,
                 },

@@ -10,7 +10,7 @@ use super::response::{self, Content, Received};
 use super::upload::Upload;
 use super::{Inner, Limits};
 use crate::handler::{Body, Cause, Exchange, Fault, Head, Interim, Peer, Response};
-use crate::http::Status;
+use crate::http::{Status, Version};
 use crate::sys::connect::{ConnectError, connect};
 
 /// A request on its way.
@@ -27,16 +27,16 @@ impl Asking {
     /// Asks until there is a response or nothing more may be tried.
     ///
     /// Servers that cannot be reached are passed over, up to `retries` of them. A request that met
-    /// a connection which the server had closed meanwhile is sent once more, on a new connection
-    /// to the same server, if that is safe (`may_repeat`).
+    /// a connection which the server had closed meanwhile is sent once more if that is safe
+    /// (`may_repeat`): on a new connection, to the same server if it accepts one.
     pub(super) async fn run(self) -> Result<Response, Fault> {
         // Built before a server is reached, so that a request which cannot be sent takes no place.
         let mut message = self.message()?;
-        let mut link = self.reach().await?;
-        let server = link.seat.server;
-        self.record.server.set(link.peer());
+        let mut link = self.reach(None).await?;
         let mut may_retry = true;
         loop {
+            let server = link.seat.server;
+            self.record.server.set(link.peer());
             self.upstream.count_request(&link);
             let sent_us = self.upstream.clock.monotonic_us();
             let mut spare = Vec::new();
@@ -49,7 +49,7 @@ impl Asking {
                     may_retry = false;
                     self.upstream.counters.upstream_retries.add(1);
                     message = self.message()?;
-                    link = self.open(link.abandon()).await?;
+                    link = self.reach(Some(link.abandon())).await?;
                 }
                 Err(failure) => {
                     self.upstream.count_failure(server);
@@ -77,7 +77,7 @@ impl Asking {
             head,
             upload: self.upload.clone(),
             method: self.head.method.clone(),
-            upgrade: self.head.upgrade,
+            upgrade: request::protocols(&self.head).next().is_some(),
         })
     }
 
@@ -88,17 +88,20 @@ impl Asking {
         }
     }
 
-    /// A connection to a server that accepts one.
-    async fn reach(&self) -> Result<Box<Link>, Fault> {
+    /// A connection to a server that accepts one. With a seat: a new one, first in that place.
+    async fn reach(&self, mut seat: Option<Seat>) -> Result<Box<Link>, Fault> {
         let mut failed = Failed::new();
+        let anew = seat.is_some();
         loop {
-            let seat = match self.upstream.pool.acquire(&failed).await {
-                Ok(Grant::Seat(seat)) => seat,
-                Ok(Grant::Link(link)) => match self.checked(link) {
-                    Some(link) => return Ok(link),
-                    None => continue,
+            let seat = match seat.take() {
+                Some(seat) => seat,
+                None => match self.upstream.pool.acquire(&failed).await {
+                    Ok(Grant::Seat(seat)) => seat,
+                    // What came unasked would be taken for the answer to this request.
+                    Ok(Grant::Link(link)) if !anew && link.is_quiet() => return Ok(link),
+                    Ok(Grant::Link(link)) => link.abandon(),
+                    Err(fault) => return Err(self.unreached(fault)),
                 },
-                Err(fault) => return Err(self.unreached(fault)),
             };
             let server = seat.server;
             match self.open(seat).await {
@@ -119,11 +122,6 @@ impl Asking {
     fn unreached(&self, fault: Fault) -> Fault {
         self.upstream.counters.upstream_failures.add(1);
         fault
-    }
-
-    /// A request that could not be repeated only goes over a connection that stands for sure.
-    fn checked(&self, link: Box<Link>) -> Option<Box<Link>> {
-        (self.is_repeatable() || link.is_quiet()).then_some(link)
     }
 
     /// Opens a connection in a place we hold.
@@ -157,11 +155,8 @@ impl Asking {
     /// Sending again is safe if nothing was written, or if doing it twice is like doing it once
     /// and all of the content is still there (RFC 9110 9.2.2, RFC 9112 9.3.1).
     fn may_repeat(&self, failure: &Failure) -> bool {
-        failure.fault.cause == Cause::StaleConnection && (failure.unsent || self.is_repeatable())
-    }
-
-    fn is_repeatable(&self) -> bool {
-        self.head.method.is_idempotent() && self.upload.is_whole()
+        failure.fault.cause == Cause::StaleConnection
+            && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
     }
 
     async fn receive(
@@ -208,7 +203,7 @@ impl Asking {
 
     /// The response without its content.
     fn head(&self, received: Received) -> Result<Response, Fault> {
-        if received.status == 101 && !self.head.upgrade {
+        if received.status == 101 && !self.may_switch(&received) {
             return Err(Cause::UnexpectedStatus.into());
         }
         let mut response = Response::new(received.status);
@@ -219,6 +214,21 @@ impl Asking {
             response.fields.append("upgrade", protocol);
         }
         Ok(response)
+    }
+
+    /// Whether a 101 answers what was asked: by a server of HTTP/1.1, and for nothing but protocols
+    /// that the request named (RFC 9110 7.8, 15.2.2).
+    fn may_switch(&self, received: &Received) -> bool {
+        let asked = |chosen: &[u8]| {
+            request::protocols(&self.head).any(|name| name.eq_ignore_ascii_case(chosen))
+        };
+        let chosen = received.protocols.iter();
+        let mut chosen = chosen
+            .flat_map(|value| value.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+            .filter(|name| !name.is_empty())
+            .peekable();
+        received.version == Version::Http11 && chosen.peek().is_some() && chosen.all(asked)
     }
 
     fn note_head(&self, status: Status, sent_us: u64) {

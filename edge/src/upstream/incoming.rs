@@ -19,6 +19,8 @@ use crate::http::chunked::{Decoded, Decoder};
 const READ_MIN: usize = 8 << 10;
 /// Longest trailer section.
 const TRAILERS_MAX: usize = 16 << 10;
+/// Interim heads (1xx) in one exchange.
+const INTERIM_MAX: usize = 64;
 
 /// What was received and not used, and how to read it.
 pub(super) struct Incoming {
@@ -27,6 +29,9 @@ pub(super) struct Incoming {
     size: usize,
     /// Bytes in which no complete head was found.
     looked_at: usize,
+    /// Interim heads of this exchange so far, and their bytes.
+    interim: usize,
+    interim_bytes: usize,
     decoding: Decoding,
 }
 
@@ -53,6 +58,8 @@ impl Incoming {
             buffer: BytesMut::new(),
             size: READ_MIN,
             looked_at: 0,
+            interim: 0,
+            interim_bytes: 0,
             decoding: Decoding::Ended,
         }
     }
@@ -94,7 +101,8 @@ impl Incoming {
         Poll::Ready(Ok(n))
     }
 
-    /// The head, once it is complete; the content follows it.
+    /// The head, once it is complete; the content follows it. All heads of an exchange together,
+    /// interim ones included, may have `most` bytes.
     pub(super) fn head(&mut self, method: &Method, most: usize) -> Result<Option<Received>, Fault> {
         // A head that comes byte by byte is not read over and over: it ends with a line.
         let fresh = self.buffer.get(self.looked_at..).unwrap_or_default();
@@ -104,6 +112,7 @@ impl Incoming {
             false => None,
         };
         let length = received.as_ref().map_or(self.buffer.len(), |r| r.length);
+        let most = most.saturating_sub(self.interim_bytes);
         if length > most || (received.is_none() && length == most) {
             return Err(Cause::BadHead.into());
         }
@@ -113,16 +122,31 @@ impl Incoming {
         };
         if let Some(received) = &received {
             self.buffer.advance(length);
+            self.count(received)?;
             self.decoding = match received.content {
                 Content::None { .. } => Decoding::Ended,
                 Content::Sized(length) => Decoding::Sized(length),
-                Content::Chunked => {
-                    Decoding::Chunked(Box::new(Decoder::new(TRAILERS_MAX, response::trailers)))
-                }
+                Content::Chunked => Decoding::Chunked(Box::new(
+                    Decoder::new(TRAILERS_MAX, response::trailers).padded(),
+                )),
                 Content::UntilClose => Decoding::UntilClose,
             };
         }
         Ok(received)
+    }
+
+    /// An origin that sends one interim head after the other would never let go of the worker.
+    fn count(&mut self, received: &Received) -> Result<(), Fault> {
+        if matches!(received.status, 101 | 200..) {
+            (self.interim, self.interim_bytes) = (0, 0);
+            return Ok(());
+        }
+        self.interim += 1;
+        self.interim_bytes += received.length;
+        match self.interim > INTERIM_MAX {
+            true => Err(Cause::BadHead.into()),
+            false => Ok(()),
+        }
     }
 
     /// The next step through what was read.

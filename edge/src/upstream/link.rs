@@ -4,7 +4,6 @@
 //! it along the way. That saves a task switch for each head and each chunk, and abandoning an
 //! exchange is simply dropping its link.
 
-use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -134,10 +133,11 @@ impl Link {
 
     /// Gives memory back before resting.
     pub(super) fn trim(&mut self) {
+        self.outgoing.rest();
         self.incoming.rest();
     }
 
-    /// Whether the server has not closed the connection as of now.
+    /// Whether the server has neither closed the connection nor sent anything as of now.
     pub(super) fn is_quiet(&self) -> bool {
         self.wire.is_quiet()
     }
@@ -165,16 +165,8 @@ impl Link {
         *spare = self.outgoing.load(message.head, message.upload);
         let before = (self.wire.read, self.wire.written);
         self.awaits = Awaits::Nothing;
-        let mut began = false;
         std::future::poll_fn(|cx| {
             self.relay.aim(cx.waker());
-            if !std::mem::replace(&mut began, true) && reused && !self.is_silent() {
-                let fault = Cause::StaleConnection.into();
-                return Poll::Ready(Err(Failure {
-                    fault,
-                    unsent: true,
-                }));
-            }
             let polled = self.poll_head(&method, limits, &mut interim);
             let polled = polled.map_err(|broken| match broken {
                 Broken::Fault(fault) => fault,
@@ -182,7 +174,7 @@ impl Link {
             });
             let result = match polled {
                 Poll::Ready(result) => result,
-                Poll::Pending => match self.watch(&upload, limits) {
+                Poll::Pending => match self.watch(Awaits::Head, limits) {
                     Some(late) => Err(late.into()),
                     None => return Poll::Pending,
                 },
@@ -237,22 +229,26 @@ impl Link {
         }
         Fault::from(if stale {
             Cause::StaleConnection
-        } else if !upload.is_done() {
+        } else if !self.outgoing.has_gathered() {
             Cause::SendFailed
         } else {
             Cause::ClosedBeforeHead
         })
     }
 
-    /// Sees to it that no wait before the head lasts too long.
-    fn watch(&mut self, upload: &Upload, limits: &Limits) -> Option<Cause> {
+    /// Sees to it that no wait lasts too long; `response` is what is awaited of it.
+    fn watch(&mut self, response: Awaits, limits: &Limits) -> Option<Cause> {
+        let late = match response {
+            Awaits::Body => Cause::BodyTimeout,
+            _ => Cause::HeadTimeout,
+        };
         let (awaits, limit, cause) = if self.wire.write_blocked {
             let written = self.wire.written;
             (Awaits::Room(written), Some(limits.send), Cause::SendFailed)
-        } else if !upload.is_done() {
-            (Awaits::Client, None, Cause::HeadTimeout)
+        } else if !self.outgoing.has_gathered() {
+            (Awaits::Client, None, late)
         } else {
-            (Awaits::Head, Some(limits.read), Cause::HeadTimeout)
+            (response, Some(limits.read), late)
         };
         self.is_late(awaits, limit).then_some(cause)
     }
@@ -266,19 +262,20 @@ impl Link {
         step
     }
 
-    /// Sends what is left of the request and reads more of the content; 0 at the end, and an error
-    /// when the connection broke.
-    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Sends what is left of the request and reads more of the content; 0 at the end, and a fault
+    /// when the connection broke or the request cannot be completed.
+    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Fault>> {
         self.relay.aim(cx.waker());
         let mut relayed = Context::from_waker(&self.waker);
         if !self.outgoing.is_done()
-            && let Poll::Ready(Err(_)) = self.outgoing.poll(&mut relayed, &mut self.wire)
+            && let Poll::Ready(Err(fault)) = self.outgoing.poll(&mut relayed, &mut self.wire)
         {
             self.reusable = false;
+            return Poll::Ready(Err(fault));
         }
         let read = ready!(self.incoming.poll_read(&mut relayed, &mut self.wire));
         self.awaits = Awaits::Nothing;
-        Poll::Ready(read)
+        Poll::Ready(read.map_err(|_| Cause::BodyCut.into()))
     }
 
     /// The server has closed: whether that is the content's end.
@@ -296,10 +293,10 @@ impl Link {
         self.incoming.has_ended()
     }
 
-    /// Sees to it that the next bytes of a body do not take too long.
-    pub(super) fn watch_body(&mut self, limit: Duration) -> Option<Cause> {
-        self.is_late(Awaits::Body, Some(limit))
-            .then_some(Cause::BodyTimeout)
+    /// Sees to it that the next bytes of a body do not take too long. While the client still sends,
+    /// the origin may be waiting for it.
+    pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Cause> {
+        self.watch(Awaits::Body, limits)
     }
 
     fn is_late(&mut self, awaits: Awaits, limit: Option<Duration>) -> bool {

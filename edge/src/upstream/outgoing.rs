@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 
+use super::SPARE_HEAD_BYTES_MAX;
 use super::hop;
 use super::io::Wire;
 use super::upload::Upload;
@@ -26,6 +27,9 @@ pub(super) struct Outgoing {
     left: Option<u64>,
     /// Whether nothing more is to be taken from the upload.
     ended: bool,
+    /// Why it cannot be completed. Then it has no end either: the origin must not take what it got
+    /// for a whole request (RFC 9112 8).
+    broken: Option<Fault>,
 }
 
 impl Outgoing {
@@ -34,8 +38,18 @@ impl Outgoing {
         self.left = upload.length();
         self.ended = self.left == Some(0);
         self.upload = upload;
+        self.broken = None;
         (self.at, self.content, self.tail) = (0, Bytes::new(), b"");
         std::mem::replace(&mut self.text, text)
+    }
+
+    /// Lets go of a request that was sent, but for a buffer of usual size.
+    pub(super) fn rest(&mut self) {
+        self.upload = Upload::default();
+        self.content = Bytes::new();
+        if self.text.capacity() > SPARE_HEAD_BYTES_MAX {
+            (self.text, self.at) = (Vec::new(), 0);
+        }
     }
 
     /// Whether all of the request was written.
@@ -43,16 +57,32 @@ impl Outgoing {
         self.ended && self.is_written()
     }
 
+    /// Whether the client has nothing more to give.
+    pub(super) fn has_gathered(&self) -> bool {
+        self.ended
+    }
+
     fn is_written(&self) -> bool {
         self.at == self.text.len() && self.content.is_empty() && self.tail.is_empty()
     }
 
-    /// Sends on; ready when all is written.
+    /// Sends on; ready when all is written, or as soon as it cannot be: then for ever.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         wire: &mut Wire,
     ) -> Poll<Result<(), Fault>> {
+        if let Some(fault) = self.broken {
+            return Poll::Ready(Err(fault));
+        }
+        let sent = self.poll_on(cx, wire);
+        if let Poll::Ready(Err(fault)) = sent {
+            self.broken = Some(fault);
+        }
+        sent
+    }
+
+    fn poll_on(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Result<(), Fault>> {
         loop {
             if !self.ended && self.content.is_empty() && self.tail.is_empty() {
                 self.gather(cx)?;
@@ -205,5 +235,19 @@ mod tests {
         );
         outgoing.written(6);
         assert!(outgoing.is_done());
+    }
+
+    #[test]
+    fn a_connection_that_rests_holds_no_request() {
+        let mut outgoing = Outgoing::default();
+        let content = Bytes::from(vec![b'x'; 100]);
+        let upload = Upload::new(Body::Bytes(content.clone()));
+        outgoing.load(vec![b'h'; 2 * SPARE_HEAD_BYTES_MAX], upload);
+        outgoing.take(content.slice(..)).expect("as declared");
+        outgoing.written(2 * SPARE_HEAD_BYTES_MAX + 100);
+        assert!(outgoing.is_done() && !content.is_unique());
+        outgoing.rest();
+        assert!(outgoing.is_done() && content.is_unique());
+        assert_eq!(outgoing.text.capacity(), 0);
     }
 }

@@ -138,17 +138,17 @@ impl Pool {
             && place.idle.borrow().is_empty()
     }
 
-    /// The connection that became idle last, if it still stands, else the right to a new one.
+    /// The connection that became idle last, if it still stands, else the right to a new one: in
+    /// that one's place, which those who wait would get if it were left.
     pub(super) fn take(self: &Rc<Pool>, server: usize) -> Grant {
-        loop {
-            let idle = self.places[server].idle.borrow_mut().pop();
-            let Some(mut link) = idle else {
-                return Grant::Seat(Seat::new(self, server));
-            };
-            link.seat.set_busy(true);
-            if self.expires_in_us(&link) > 0 && link.is_idle() {
-                return Grant::Link(link);
-            }
+        let idle = self.places[server].idle.borrow_mut().pop();
+        let Some(mut link) = idle else {
+            return Grant::Seat(Seat::new(self, server));
+        };
+        link.seat.set_busy(true);
+        match self.expires_in_us(&link) > 0 && link.is_idle() {
+            true => Grant::Link(link),
+            false => Grant::Seat(link.abandon()),
         }
     }
 

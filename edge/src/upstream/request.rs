@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::hop::{self, Ending};
 use crate::handler::{Cause, Fault, Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
@@ -15,6 +17,9 @@ pub(super) const PSEUDONYM: &[u8] = b"sluice";
 
 /// A request that came through this many of us is going round in circles.
 const PASSES_MAX: usize = 8;
+
+/// Protocols beyond these are not asked for; real requests name one.
+const PROTOCOLS_MAX: usize = 16;
 
 /// Fields that are replaced by ours or belong to framing.
 const REPLACED: &[&str] = &["host", "content-length", "expect"];
@@ -195,12 +200,22 @@ fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>, client: IpAddr, word:
     out.extend_from_slice(source.peer.scheme.as_str().as_bytes());
 }
 
+/// The protocols that the origin is asked to switch to. Not HTTP/2 in the clear and not TLS: those
+/// would carry requests that nobody here looks at, past every rule (RFC 9110 7.8).
+pub(super) fn protocols(head: &Head) -> impl Iterator<Item = &[u8]> {
+    let asked = head.upgrade.then(|| head.fields.members("upgrade"));
+    let asked = asked.into_iter().flatten().take(PROTOCOLS_MAX);
+    asked.filter(|protocol| {
+        let name = protocol.split(|&b| b == b'/').next().unwrap_or_default();
+        !is_in(&["h2c", "tls"], name.trim_ascii())
+    })
+}
+
 /// Asks on the client's behalf for what concerns this hop: another protocol, trailers.
 fn ask_for(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
-    if head.upgrade
-        && let Some(protocols) = head.fields.joined("upgrade")
-    {
-        checked_line(out, b"upgrade", &protocols)?;
+    let protocols: SmallVec<[&[u8]; 4]> = protocols(head).collect();
+    if !protocols.is_empty() {
+        checked_line(out, b"upgrade", &protocols.join(&b", "[..]))?;
         line(out, b"connection", b"upgrade");
     }
     let mut codings = head.fields.members("te");

@@ -14,7 +14,6 @@ pub(super) struct Upload(Option<Rc<State>>);
 struct State {
     body: RefCell<Body>,
     touched: Cell<bool>,
-    done: Cell<bool>,
     fault: Cell<Option<Fault>>,
 }
 
@@ -24,15 +23,9 @@ impl Upload {
             Rc::new(State {
                 body: RefCell::new(body),
                 touched: Cell::default(),
-                done: Cell::default(),
                 fault: Cell::default(),
             })
         }))
-    }
-
-    /// Whether all of it was taken.
-    pub(super) fn is_done(&self) -> bool {
-        self.0.as_ref().is_none_or(|state| state.done.get())
     }
 
     /// Whether all of it is still there, so that it can be sent again.
@@ -52,16 +45,18 @@ impl Upload {
             .map_or(Some(0), |state| state.body.borrow().length())
     }
 
-    /// The next frame; `None` at the end. Not polled again once it is done.
+    /// The next frame; `None` at the end. A fault stays: what follows it is no content, and no end
+    /// either.
     pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         let Some(state) = &self.0 else {
             return Poll::Ready(None);
         };
+        if let Some(fault) = state.fault.get() {
+            return Poll::Ready(Some(Err(fault)));
+        }
         state.touched.set(true);
         let mut body = state.body.borrow_mut();
         let frame = ready!(body.poll_frame(cx));
-        // What has a declared length is not polled beyond it.
-        state.done.set(frame.is_none() || body.length() == Some(0));
         if let Some(Err(fault)) = &frame {
             state.fault.set(Some(*fault));
         }

@@ -61,6 +61,19 @@ fn a_body_that_ends_early_or_breaks_its_framing_is_a_fault() {
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nno colon\r\n\r\n",
             Err(Cause::BadBody),
         ),
+        // Padded as some origins do.
+        (
+            "Transfer-Encoding: chunked\r\n\r\n5 \t \r\nhello\r\n0  ;x=y\r\n\r\n",
+            Ok("hello"),
+        ),
+        (
+            "Transfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n0\r\n\r\n",
+            Err(Cause::BadBody),
+        ),
+        (
+            "Transfer-Encoding: chunked\r\n\r\n1 5\r\nhello\r\n0\r\n\r\n",
+            Err(Cause::BadBody),
+        ),
         ("\r\nhello", Ok("hello")),
     ];
     for &(rest, expected) in table {
@@ -334,6 +347,67 @@ fn an_upload_that_fails_is_the_clients_fault() {
         let got = testing.fetch(post(Body::stream(fed))).await;
         assert_eq!(got, Err(Cause::ClientGone));
     });
+}
+
+#[test]
+fn the_padding_of_a_chunk_size_is_bounded() {
+    for (blanks, expected) in [
+        (256, Ok((200, b"hello".to_vec()))),
+        (257, Err(Cause::BadBody)),
+    ] {
+        let pad = " ".repeat(blanks);
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let origin = Origin::once(format!("{head}5{pad}\r\nhello\r\n0{pad}\r\n\r\n"));
+        assert_eq!(run(origin.upstream().fetch(get("/"))), expected);
+    }
+}
+
+/// Answers early with half of its content; tells the test all it read up to the close.
+fn hasty() -> Origin {
+    Origin::new(|_, wire| {
+        wire.request();
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        let mut rest = Vec::new();
+        // A reset ends it too.
+        let _ = wire.stream.read_to_end(&mut rest);
+        let _ = wire.tell.send(String::from_utf8_lossy(&rest).into_owned());
+    })
+}
+
+#[test]
+fn an_upload_that_fails_after_an_early_head_never_looks_whole() {
+    let origin = hasty();
+    run(async {
+        let testing = origin.upstream();
+        let fed = Fed::default();
+        fed.data(b"begin");
+        let asked = testing.ask(post(Body::stream(fed.clone()))).await;
+        let mut response = asked.expect("a response");
+        assert!(matches!(response.body.frame().await, Some(Ok(_))));
+        fed.feed(Some(Err(Cause::ClientGone.into())));
+        fed.feed(None);
+        let cut = response.body.frame().await;
+        assert!(matches!(cut, Some(Err(fault)) if fault.cause == Cause::ClientGone));
+        for _ in 0..2 {
+            assert!(!matches!(response.body.frame().await, Some(Ok(_))));
+        }
+        assert_eq!(testing.counters.upstream_busy_now.get(), 0);
+    });
+    origin.next_request();
+    assert_eq!(origin.next_request(), "5\r\nbegin\r\n");
+}
+
+#[test]
+fn the_fault_of_an_upload_stays() {
+    let fed = Fed::default();
+    fed.feed(Some(Err(Cause::ClientGone.into())));
+    fed.feed(None);
+    let upload = Upload::new(Body::stream(fed));
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    for _ in 0..3 {
+        let polled = upload.poll_frame(&mut cx);
+        assert!(matches!(polled, Poll::Ready(Some(Err(_)))));
+    }
 }
 
 #[test]

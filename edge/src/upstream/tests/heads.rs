@@ -167,13 +167,42 @@ fn interim_heads_are_shown_but_not_100() {
 }
 
 #[test]
-fn a_flood_of_interim_heads_ends_in_the_timeout() {
+fn a_flood_of_interim_heads_is_refused() {
     let origin = Origin::new(|_, wire| {
         wire.request();
         while wire.send(b"HTTP/1.1 102 Processing\r\n\r\n") {}
     });
-    let mut options = Options::new(vec![origin.server()]);
-    options.read_timeout = Duration::from_millis(50);
-    let testing = Testing::new(options);
-    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::HeadTimeout));
+    let testing = origin.upstream();
+    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::BadHead));
+}
+
+/// Answers with so many interim heads of 100 bytes before the final one, again and again.
+fn interim_heads(count: usize) -> Origin {
+    let interim = format!("HTTP/1.1 103 X\r\nLink: {}\r\n\r\n", "x".repeat(74));
+    let mut answer = interim.repeat(count).into_bytes();
+    assert_eq!(answer.len(), 100 * count);
+    answer.extend_from_slice(HELLO);
+    Origin::new(move |_, wire| while wire.request().is_some() && wire.send(&answer) {})
+}
+
+#[test]
+fn interim_heads_are_bounded_in_number_and_together_in_size() {
+    for (count, most, accepted) in [
+        (64, 64 << 10, true),
+        (65, 64 << 10, false),
+        (9, 1000, true),
+        (10, 1000, false),
+    ] {
+        let origin = interim_heads(count);
+        run(async {
+            let mut options = Options::new(vec![origin.server()]);
+            options.head = most;
+            let testing = Testing::new(options);
+            // Each exchange has the whole bound for itself.
+            for _ in 0..2 {
+                let got = testing.fetch(get("/")).await.map(|(status, _)| status);
+                assert_eq!(got, accepted.then_some(200).ok_or(Cause::BadHead));
+            }
+        });
+    }
 }

@@ -20,6 +20,46 @@ fn a_silent_origin_times_out() {
 }
 
 #[test]
+fn a_silent_origin_times_out_after_an_upload_with_trailers() {
+    let origin = silent();
+    let mut options = Options::new(vec![origin.server()]);
+    options.read_timeout = Duration::from_millis(20);
+    let testing = Testing::new(options);
+    let fed = Fed::default();
+    fed.data(b"content");
+    let mut trailers = crate::http::Fields::new();
+    trailers.append("x-digest", "1");
+    fed.feed(Some(Ok(Frame::Trailers(trailers))));
+    let got = run(testing.fetch(post(Body::stream(fed))));
+    assert_eq!(got, Err(Cause::HeadTimeout));
+}
+
+#[test]
+fn a_slow_upload_is_not_the_origins_delay_after_an_early_head_either() {
+    let origin = Origin::new(|_, wire| {
+        wire.request();
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+        wire.read(b"4\r\nslow\r\n0\r\n\r\n".len());
+        wire.send(b"hello");
+    });
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.read_timeout = Duration::from_millis(200);
+        let testing = Testing::new(options);
+        let fed = Fed::default();
+        let feeding = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            fed.data(b"slow");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            fed.feed(None);
+        };
+        let asked = testing.fetch(post(Body::stream(fed.clone())));
+        let (got, ()) = tokio::join!(asked, feeding);
+        assert_eq!(got, Ok((200, b"hello".to_vec())));
+    });
+}
+
+#[test]
 fn a_body_that_stalls_times_out() {
     let origin = Origin::new(|_, wire| {
         wire.request();

@@ -274,3 +274,81 @@ fn what_an_idle_connection_says_unasked_answers_nobody() {
         assert_eq!(testing.shared.status()[0].connects, 2);
     });
 }
+
+#[test]
+fn what_the_runtime_has_not_learned_of_answers_nobody_either() {
+    let (go, gone) = channel();
+    let (tell, told) = channel();
+    let gone = std::sync::Mutex::new(gone);
+    let origin = Origin::new(move |number, wire| {
+        wire.request();
+        wire.send(HELLO);
+        if number == 0 {
+            let () = gone.lock().expect("one at a time").recv().expect("a word");
+            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+            tell.send(()).expect("the test listens");
+            wire.await_close();
+        }
+    });
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        assert_eq!(testing.idle(), 1);
+        // Blocks the runtime, which therefore does not learn of what came.
+        go.send(()).expect("the origin listens");
+        told.recv().expect("the origin sends");
+        let second = testing.fetch(get("/")).await;
+        assert_eq!(second, Ok((200, b"hello".to_vec())));
+        let status = testing.shared.status().remove(0);
+        assert_eq!((status.connects, status.busy), (2, 0));
+    });
+}
+
+/// Answers one request, and closes for good when there is a second one.
+fn leaving() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        drop(listener);
+        let mut wire = Wire {
+            stream,
+            tell: channel().0,
+        };
+        wire.request();
+        wire.send(HELLO);
+        wire.request();
+    });
+    address
+}
+
+#[test]
+fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
+    for (retries, expected) in [
+        (1, Ok((200, b"hello".to_vec()))),
+        (0, Err(Cause::ConnectFailed)),
+    ] {
+        let spare = Origin::always(HELLO);
+        let mut backup = spare.server();
+        backup.backup = true;
+        let mut options = Options::new(vec![server(leaving()), backup]);
+        options.retries = retries;
+        run(async {
+            let testing = Testing::new(options);
+            testing.fetch(get("/")).await.expect("a response");
+            let response = testing.ask(get("/")).await;
+            if let Ok(response) = &response {
+                let record = response.exchange.as_ref().expect("a record");
+                assert_eq!(record.server.get(), Some(spare.address));
+            }
+            let got = match response {
+                Ok(mut response) => Ok((200, content(&mut response.body).await.expect("all"))),
+                Err(cause) => Err(cause),
+            };
+            assert_eq!(got, expected);
+            let status = testing.shared.status();
+            assert_eq!(status[1].requests, u64::from(retries));
+            assert_eq!(testing.counters.upstream_busy_now.get(), 0);
+        });
+    }
+}

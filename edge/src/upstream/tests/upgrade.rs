@@ -65,3 +65,47 @@ fn an_origin_may_decline_to_upgrade() {
         assert!(!origin.next_request().contains("close"));
     }
 }
+
+fn asking_for(protocols: &str) -> Request {
+    let mut request = request(Method::Get, "/", &[("Upgrade", protocols)]);
+    request.head.upgrade = true;
+    request
+}
+
+#[test]
+fn only_what_was_asked_for_is_switched_to() {
+    for (status_line, chosen, accepted) in [
+        ("HTTP/1.1 101 X", "upgrade: websocket\r\n", true),
+        ("HTTP/1.1 101 X", "upgrade: echo/2, WebSocket\r\n", true),
+        ("HTTP/1.1 101 X", "upgrade: websocket, other\r\n", false),
+        ("HTTP/1.1 101 X", "upgrade: h2c\r\n", false),
+        ("HTTP/1.1 101 X", "", false),
+        ("HTTP/1.0 101 X", "upgrade: websocket\r\n", false),
+    ] {
+        let origin = Origin::once(format!("{status_line}\r\n{chosen}\r\n"));
+        let asked = run(origin.upstream().ask(asking_for("WebSocket, h2c, echo/2")));
+        let expected = accepted.then_some(101).ok_or(Cause::UnexpectedStatus);
+        let got = asked.map(|response| response.status);
+        assert_eq!(got, expected, "{status_line} {chosen}");
+    }
+}
+
+#[test]
+fn protocols_that_would_carry_requests_unseen_are_not_asked_for() {
+    for (asked, sent) in [
+        ("h2c", None),
+        ("H2C, TLS/1.0, tls", None),
+        ("h2c, websocket ,TLS/1.2", Some("websocket")),
+        ("websocket, echo/1", Some("websocket, echo/1")),
+    ] {
+        let origin = Origin::always(HELLO);
+        run(origin.upstream().fetch(asking_for(asked))).expect("a response");
+        let head = origin.next_request();
+        let line = |name: &str| {
+            let name = format!("{name}: ");
+            head.lines().find_map(|line| line.strip_prefix(&name))
+        };
+        assert_eq!(line("upgrade"), sent, "{asked}");
+        assert_eq!(line("connection"), sent.map(|_| "upgrade"), "{asked}");
+    }
+}
