@@ -28,7 +28,9 @@ pub struct Decoder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Size { digits: usize },
+    Size {
+        digits: usize,
+    },
     Extension(Extension),
     SizeLf,
     Data,
@@ -36,6 +38,8 @@ enum State {
     DataLf,
     Trailers,
     Ended,
+    /// Where the body ends can't be known any more.
+    Broken(&'static str),
 }
 
 /// Where in `; name = value` the decoder stands (RFC 9112 7.1.1, without the optional whitespace).
@@ -79,8 +83,17 @@ impl Decoder {
         }
     }
 
-    /// Decodes up to the first content, or the end, or all of the input.
+    /// Decodes up to the first content, or the end, or all of the input. After an error there is
+    /// nothing but that error.
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<Decoded<'a>, BadChunk> {
+        if let State::Broken(why) = self.state {
+            return Err(BadChunk(why));
+        }
+        self.advance(input)
+            .inspect_err(|bad| self.state = State::Broken(bad.0))
+    }
+
+    fn advance<'a>(&mut self, input: &'a [u8]) -> Result<Decoded<'a>, BadChunk> {
         let mut at = 0;
         while at < input.len() {
             match self.state {

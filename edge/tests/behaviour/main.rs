@@ -24,6 +24,7 @@ mod patience;
 mod pressure;
 mod ranges;
 mod reload;
+mod sharing;
 mod sites;
 mod storm;
 mod streaming;

@@ -89,6 +89,23 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_the_last_word() {
+        for bad in [
+            "g\r\n",
+            "5;x=\r\nhello\r\n",
+            "0\r\nContent-Length: 3\r\n\r\n",
+            "0\r\nX: y\n\r\n",
+        ] {
+            let mut decoder = decoder(100);
+            let first = decoder.decode(bad.as_bytes());
+            assert!(first.is_err(), "{bad:?}");
+            for again in [bad, "0\r\n\r\n", "\r\n", ""] {
+                assert_eq!(decoder.decode(again.as_bytes()), first, "{bad:?}");
+            }
+        }
+    }
+
+    #[test]
     fn sizes_extensions_and_trailers_are_bounded() {
         let largest = collect(b"ffffffffffffffff\r\nx", 1000);
         assert_eq!(largest, Ok(None), "counts, overflows nothing");

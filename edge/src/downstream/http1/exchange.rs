@@ -167,6 +167,9 @@ impl Exchange {
             if !wire.input().is_empty() {
                 self.owes_continue = false;
                 let Ok(used) = upload.take(wire.input()) else {
+                    // Where the next request would begin can't be known any more.
+                    self.account.keep = false;
+                    self.account.lingers = true;
                     return;
                 };
                 wire.used(used);

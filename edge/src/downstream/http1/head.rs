@@ -12,7 +12,7 @@ use crate::handler::Head;
 use crate::http::{Fields, Method, Scheme, Version, target};
 
 use super::super::Refusal;
-use super::steering::Steering;
+use super::steering::{self, Steering};
 
 /// Field lines in one head or trailer section.
 pub const LINES_MAX: usize = 256;
@@ -245,19 +245,26 @@ fn interpret(
 thread_local! {
     /// The last Host that was checked on this worker, as received and in its canonical form:
     /// requests come in runs for the same one.
-    static LAST_HOST: RefCell<(Vec<u8>, String)> = const { RefCell::new((Vec::new(), String::new())) };
+    static LAST_HOST: RefCell<Option<(Vec<u8>, String)>> = const { RefCell::new(None) };
 }
 
 #[inline]
 fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
-    LAST_HOST.with_borrow_mut(|(raw, canonical)| {
-        if raw != host {
-            raw.clear();
-            canonical.clear();
-            target::host(host, canonical).map_err(|e| Refusal::bad(e.word()))?;
-            raw.extend_from_slice(host);
+    LAST_HOST.with_borrow_mut(|last| {
+        if let Some((raw, canonical)) = last
+            && raw == host
+        {
+            out.push_str(canonical);
+            return Ok(());
         }
-        out.push_str(canonical);
+        // Of one that is refused nothing is kept.
+        let (mut raw, mut canonical) = last.take().unwrap_or_default();
+        raw.clear();
+        canonical.clear();
+        target::host(host, &mut canonical).map_err(|e| Refusal::bad(e.word()))?;
+        raw.extend_from_slice(host);
+        out.push_str(&canonical);
+        *last = Some((raw, canonical));
         Ok(())
     })
 }
@@ -333,7 +340,7 @@ fn is_barred_from_trailers(name: &str) -> bool {
         "authorization",
     ]
     .iter()
-    .any(|barred| name.eq_ignore_ascii_case(barred))
+    .any(|barred| steering::reads_as(name.as_bytes(), barred.as_bytes()))
 }
 
 /// For the fuzzer: what is accepted must mean one thing only. A head is complete at its first empty
@@ -377,6 +384,44 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const LIMITS: Limits = Limits {
+        request_line: 8 << 10,
+        headers: 32 << 10,
+        body: 0,
+    };
+
+    #[test]
+    fn a_refused_host_is_nobody_elses() {
+        for refused in ["evil.example:99999", "evil.example:1:2", "evil.example@"] {
+            let head = format!("GET / HTTP/1.1\r\nHost: {refused}\r\n\r\n");
+            let parsed = parse(head.as_bytes(), &LIMITS, Scheme::Http);
+            assert!(matches!(parsed, Err(refusal) if refusal.status == 400));
+            let empty = b"GET / HTTP/1.0\r\nHost:\r\n\r\n";
+            let parsed = parse(empty, &LIMITS, Scheme::Http);
+            assert!(matches!(parsed, Ok(Some(parsed)) if parsed.head.authority.is_empty()));
+        }
+    }
+
+    #[test]
+    fn names_that_some_read_as_framing_are_refused() {
+        for name in [
+            "Content_Length",
+            "content_length",
+            "Transfer_Encoding",
+            "TRANSFER_ENCODING",
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{name}: 3\r\n\r\n");
+            let parsed = parse(head.as_bytes(), &LIMITS, Scheme::Http);
+            assert!(
+                matches!(parsed, Err(refusal) if refusal == Refusal::bad("field-mimics-framing")),
+                "{name}"
+            );
+            assert!(parse_trailers(format!("{name}: 3\r\n\r\n").as_bytes()).is_err());
+        }
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nContent_Lengths: 3\r\nx_y: z\r\n\r\n";
+        assert!(matches!(parse(head, &LIMITS, Scheme::Http), Ok(Some(_))));
+    }
 
     proptest! {
         #[test]

@@ -14,6 +14,7 @@ pub(super) struct Steering<'a> {
     lengths: usize,
     coding: Option<&'a [u8]>,
     codings: usize,
+    mimicked: bool,
     expects_continue: bool,
     expects_other: bool,
     pub(super) close: bool,
@@ -48,6 +49,8 @@ impl<'a> Steering<'a> {
                 self.coding = Some(value);
                 self.codings += 1;
             }
+            14 if reads_as(name, b"content-length") => self.mimicked = true,
+            17 if reads_as(name, b"transfer-encoding") => self.mimicked = true,
             _ => {}
         }
     }
@@ -62,6 +65,9 @@ impl<'a> Steering<'a> {
 
     /// RFC 9112 6.3, and stricter: what two readers could read differently is refused.
     pub(super) fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Refusal> {
+        if self.mimicked {
+            return Err(Refusal::bad("field-mimics-framing"));
+        }
         match (self.length, self.coding) {
             (None, None) => Ok(Framing::None),
             (Some(_), Some(_)) => Err(Refusal::bad("length-and-transfer-encoding")),
@@ -80,6 +86,19 @@ impl<'a> Steering<'a> {
             (None, Some(value)) => Err(refused_coding(value, self.codings)),
         }
     }
+}
+
+/// Whether a name is this field's for an origin that takes `_` for `-`, as those do that hand fields
+/// on as environment variables (RFC 3875 4.1.18).
+pub(super) fn reads_as(name: &[u8], field: &[u8]) -> bool {
+    let dashed = |&b: &u8| {
+        if b == b'_' {
+            b'-'
+        } else {
+            b.to_ascii_lowercase()
+        }
+    };
+    name.len() == field.len() && name.iter().map(dashed).eq(field.iter().copied())
 }
 
 /// Unknown codings are 501 (RFC 9112 6.1); anything odd about a known one is 400.

@@ -34,6 +34,8 @@ enum Decoding {
     Length(u64),
     Chunked(Box<Decoder>),
     Ended,
+    /// Where it ends can't be known any more.
+    Broken(Fault),
 }
 
 /// The reader's side.
@@ -115,6 +117,7 @@ impl Upload {
         match self.framing {
             Decoding::Length(left) => left <= bytes,
             Decoding::Chunked(_) | Decoding::Ended => true,
+            Decoding::Broken(_) => false,
         }
     }
 
@@ -157,12 +160,22 @@ impl Upload {
         slot.wake_reader();
     }
 
+    /// After an error there is nothing but that error: the decoder may be further than what was
+    /// used of the input, so reading on would take content for framing.
     fn decode<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Piece<'a>), Fault> {
+        self.advance(input)
+            .inspect_err(|&fault| self.framing = Decoding::Broken(fault))
+    }
+
+    fn advance<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Piece<'a>), Fault> {
+        if let Decoding::Broken(fault) = self.framing {
+            return Err(fault);
+        }
         if input.is_empty() {
             return Ok((0, Piece::Nothing));
         }
         let (used, piece) = match &mut self.framing {
-            Decoding::Ended => (0, Piece::Nothing),
+            Decoding::Ended | Decoding::Broken(_) => (0, Piece::Nothing),
             Decoding::Length(left) => {
                 let n = input
                     .len()
@@ -289,6 +302,11 @@ mod tests {
             upload.take(b"\r\n2\r\nde"),
             Err(Cause::RequestBodyTooLarge.into())
         );
+        for more in ["\r\n2\r\nde", "0\r\n\r\n", ""] {
+            let again = upload.discard(more.as_bytes());
+            assert_eq!(again, Err(Cause::RequestBodyTooLarge.into()));
+        }
+        assert!(!upload.is_complete() && !upload.may_end_within(u64::MAX));
         assert!(body.poll_frame(&mut cx).is_ready());
         drop(upload);
         assert!(matches!(

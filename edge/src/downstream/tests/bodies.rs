@@ -173,6 +173,65 @@ fn interim_heads_go_before_the_final_one_to_http_1_1_only() {
     });
 }
 
+/// Answers before it has read the body, and ends the answer once the body has failed or ended.
+fn early(mut request: Request) -> Answer {
+    let (go, mut wait) = tokio::sync::oneshot::channel::<()>();
+    tokio::task::spawn_local(async move {
+        while let Some(Ok(_)) = request.body.frame().await {}
+        let _ = go.send(());
+    });
+    let mut first = Some(data("early;"));
+    let mut response = Response::new(200);
+    response.body = Body::stream(Frames(move |cx: &mut Context<'_>| match first.take() {
+        Some(frame) => Poll::Ready(Some(frame)),
+        None => std::pin::Pin::new(&mut wait).poll(cx).map(|_| None),
+    }));
+    Answer::Ready(Ok(response))
+}
+
+#[test]
+fn a_body_that_fails_during_the_answer_leaves_no_request_behind_it() {
+    const SMUGGLED: &str = "\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+    let too_long = [
+        format!("400\r\n{}\r\n", "x".repeat(1024)),
+        format!("{:x}\r\n", SMUGGLED.len()),
+        SMUGGLED.to_owned(),
+    ];
+    let bad_trailers = [
+        "0\r\n".to_owned(),
+        "Content-Length: 3\r\n\r\n".to_owned(),
+        "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+    ];
+    on_worker(async {
+        for body in [too_long, bad_trailers] {
+            let asked = Rc::new(Cell::new(0));
+            let count = asked.clone();
+            let options = Options {
+                body: 1024,
+                ..Options::default()
+            };
+            let bench = Bench::with(options, move |request| {
+                count.set(count.get() + 1);
+                early(request)
+            });
+            let mut client = bench.client();
+            client
+                .send(format!("{POST}Transfer-Encoding: chunked\r\n\r\n"))
+                .await;
+            client.until("early;").await;
+            for part in body {
+                client.send(part).await;
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            client.socket.shutdown_write();
+            client.rest().await;
+            assert_eq!(asked.get(), 1, "one request was sent");
+        }
+    });
+}
+
 #[test]
 fn trailers_go_to_who_takes_them() {
     on_worker(async {
