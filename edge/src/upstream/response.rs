@@ -12,7 +12,7 @@ use crate::http::fields::is_field_value;
 use crate::http::{Fields, Method, Status, Version};
 
 /// Field lines in one head or trailer section.
-const LINES_MAX: usize = 100;
+const LINES_MAX: usize = 256;
 
 /// How a response's content is delimited (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -226,7 +226,7 @@ fn one_thing_under_two_spellings_is_stored_once() {
 // As many fields as may be reach the origin, in their order, and as many come back.
 #[test]
 fn many_fields_are_carried() {
-    let many = 90;
+    let many = 200;
     let mut resource = crate::harness::fresh(10);
     for n in 0..many {
         resource = resource.header(&format!("X-Answer-{n}"), &n.to_string());

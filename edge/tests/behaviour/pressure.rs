@@ -120,25 +120,29 @@ fn a_stalled_rider_does_not_stop_a_fill() {
     reply.verify_whole(20_000_000).expect("all of it");
 }
 
-// … and where it has none, for no longer than a stalled reader has.
+// … and where it has none: who stalls is left behind, and cut where its bytes are gone.
 #[test]
 fn a_stalled_rider_of_something_too_large_is_left_behind() {
     let gate = Gate::closed();
-    let endless = fresh(20_000_000)
+    let endless = fresh(40_000_000)
         .framing(Framing::Chunked(50_000))
         .gate_head(&gate);
     let origin = serving("/x", endless);
     let edge = Setup::cached(&origin)
         .cache("memory = \"8MiB\"")
-        .limits("send_timeout = \"500ms\"")
+        .limits("send_timeout = \"1h\"\nmin_rate = 0")
         .start();
-    let _stalled = stalled(&edge, "/x");
+    let mut stalled = stalled(&edge, "/x");
     let mut reader = edge.client();
     reader.send("GET", "/x", &[], b"").expect("sent");
     eventually("both ride", || edge.counter("requests_now") == 2);
     gate.release();
     let reply = reader.read_response().expect("a reply");
-    reply.verify_whole(20_000_000).expect("all of it");
+    reply.verify_whole(40_000_000).expect("all of it");
+    let late = stalled.read_response().expect("a head");
+    assert!(late.truncated(), "{:?}", late.end);
+    sluice_lab::offset::verify_offset(0, &late.body).expect("what came is right");
+    assert!(edge.peak_memory() < MEMORY_MAX);
 }
 
 // Out of file descriptors it waits for some, and goes on.
