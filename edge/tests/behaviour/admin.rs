@@ -182,5 +182,6 @@ fn status_is_not_held_up_by_requests() {
         .collect();
     eventually("all are counted", || edge.counter("requests_now") == 50);
     drop(clients);
+    gate.release();
     eventually("all have left", || edge.counter("requests_now") == 0);
 }
