@@ -2,7 +2,7 @@
 //! worker that got too many hands the next one over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -29,6 +29,8 @@ pub struct Spread {
 #[repr(align(128))]
 struct Place {
     open: AtomicUsize,
+    /// Nothing is handed over to it any more.
+    draining: AtomicBool,
     sender: mpsc::Sender<HandedOver>,
     inbox: Mutex<Option<mpsc::Receiver<HandedOver>>>,
 }
@@ -40,6 +42,7 @@ impl Spread {
             let (sender, inbox) = mpsc::channel(INBOX_MAX);
             Place {
                 open: AtomicUsize::new(0),
+                draining: AtomicBool::new(false),
                 sender,
                 inbox: Mutex::new(Some(inbox)),
             }
@@ -76,8 +79,14 @@ impl Spread {
         }
     }
 
+    /// This worker takes what has been handed over to it, and nothing more. What still lies between
+    /// two workers is in its count from here on.
+    pub(super) fn drains(&self, worker: usize) {
+        self.workers[worker].draining.store(true, Ordering::SeqCst);
+    }
+
     pub(super) fn opened(&self, worker: usize) {
-        self.workers[worker].open.fetch_add(1, Ordering::Relaxed);
+        self.workers[worker].open.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn closed(&self, worker: usize) {
@@ -98,7 +107,7 @@ impl Spread {
         for (i, place) in self.workers.iter().enumerate() {
             let open = place.open();
             total += open;
-            if open < self.workers[least].open() {
+            if open < self.workers[least].open() && !place.drains() {
                 least = i;
             }
         }
@@ -106,8 +115,13 @@ impl Spread {
         if self.open_at(worker) < self.open_at(least) + margin {
             return Err(connection);
         }
-        // Counted before it is sent, so that the next decision knows of it.
+        // Counted before it is sent, so that the next decision knows of it; and before it is asked
+        // again whether that worker drains: one that begins to now waits for this connection.
         self.opened(least);
+        if self.workers[least].drains() {
+            self.closed(least);
+            return Err(connection);
+        }
         self.workers[least]
             .sender
             .try_send(connection)
@@ -120,7 +134,11 @@ impl Spread {
 
 impl Place {
     fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.open.load(Ordering::SeqCst)
+    }
+
+    fn drains(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
     }
 }
 

@@ -127,9 +127,11 @@ impl Worker {
             .monotonic_us()
             .saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
         self.phase.set(Phase::Draining);
+        self.spread.drains(self.index);
         self.stopping.notify_waiters();
         self.deadlines.wake_all();
-        while self.open.get() + self.listening.get() > 0 {
+        // The spread counts also what was handed over and has not arrived.
+        while self.spread.open_at(self.index) + self.listening.get() > 0 {
             let changed = self.changed.notified();
             if self.clock.monotonic_us() >= end_us && !self.is_cut() {
                 self.phase.set(Phase::Cut);
