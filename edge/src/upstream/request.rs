@@ -195,11 +195,15 @@ fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>, client: IpAddr, word:
     out.extend_from_slice(source.peer.scheme.as_str().as_bytes());
 }
 
-/// Asks on the client's behalf for what concerns this hop: another protocol, trailers.
+/// Asks on the client's behalf for what concerns this hop: another protocol, trailers. Not for
+/// HTTP/2 (`h2c`): its settings belong to the client's hop, and requests inside would pass us unseen.
 fn ask_for(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
-    if head.upgrade
-        && let Some(protocols) = head.fields.joined("upgrade")
-    {
+    let members = head.fields.members("upgrade");
+    let protocols: Vec<&[u8]> = members
+        .filter(|protocol| head.upgrade && !protocol.eq_ignore_ascii_case(b"h2c"))
+        .collect();
+    if !protocols.is_empty() {
+        let protocols = protocols.join(&b", "[..]);
         checked_line(out, b"upgrade", &protocols)?;
         line(out, b"connection", b"upgrade");
     }
