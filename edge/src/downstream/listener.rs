@@ -58,7 +58,11 @@ impl Worker {
                 Batch::NoRoom => {
                     let evicted = self.deadlines.expire_idle(EVICTED_MAX);
                     self.counters.connections_refused.add(evicted as u64);
-                    tokio::time::sleep(TICK).await;
+                    match evicted {
+                        0 => tokio::time::sleep(TICK).await,
+                        // They have been woken before us, and are gone when we look again.
+                        _ => tokio::task::yield_now().await,
+                    }
                 }
             }
         }

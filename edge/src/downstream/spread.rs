@@ -28,9 +28,9 @@ pub struct Spread {
 /// One worker's count is on cache lines of its own, for it changes with every connection.
 #[repr(align(128))]
 struct Place {
-    /// Those on their way to it included.
     open: AtomicUsize,
-    leaving: AtomicBool,
+    /// Nothing is handed over to it any more.
+    draining: AtomicBool,
     sender: mpsc::Sender<HandedOver>,
     inbox: Mutex<Option<mpsc::Receiver<HandedOver>>>,
 }
@@ -42,7 +42,7 @@ impl Spread {
             let (sender, inbox) = mpsc::channel(INBOX_MAX);
             Place {
                 open: AtomicUsize::new(0),
-                leaving: AtomicBool::new(false),
+                draining: AtomicBool::new(false),
                 sender,
                 inbox: Mutex::new(Some(inbox)),
             }
@@ -79,10 +79,10 @@ impl Spread {
         }
     }
 
-    /// From now on nothing more is handed over to this worker. What is counted as its own by then
-    /// is still on its way, and has to be waited for.
-    pub(super) fn leave(&self, worker: usize) {
-        self.workers[worker].leaving.store(true, Ordering::SeqCst);
+    /// This worker takes what has been handed over to it, and nothing more. What still lies between
+    /// two workers is in its count from here on.
+    pub(super) fn drains(&self, worker: usize) {
+        self.workers[worker].draining.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn opened(&self, worker: usize) {
@@ -107,7 +107,7 @@ impl Spread {
         for (i, place) in self.workers.iter().enumerate() {
             let open = place.open();
             total += open;
-            if open < self.workers[least].open() {
+            if open < self.workers[least].open() && !place.drains() {
                 least = i;
             }
         }
@@ -115,24 +115,30 @@ impl Spread {
         if self.open_at(worker) < self.open_at(least) + margin {
             return Err(connection);
         }
-        // Counted before it is sent, so that the next decision knows of it. And counted before
-        // `leaving` is read, which is written before the count is: one of the two sees the other.
+        // Counted before it is sent, so that the next decision knows of it; and before it is asked
+        // again whether that worker drains: one that begins to now waits for this connection.
         self.opened(least);
-        let place = &self.workers[least];
-        let sent = match place.leaving.load(Ordering::SeqCst) {
-            true => Err(connection),
-            false => place
-                .sender
-                .try_send(connection)
-                .map_err(|e| e.into_inner()),
-        };
-        sent.inspect_err(|_| self.closed(least))
+        if self.workers[least].drains() {
+            self.closed(least);
+            return Err(connection);
+        }
+        self.workers[least]
+            .sender
+            .try_send(connection)
+            .map_err(|e| {
+                self.closed(least);
+                e.into_inner()
+            })
     }
 }
 
 impl Place {
     fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
+    }
+
+    fn drains(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
     }
 }
 

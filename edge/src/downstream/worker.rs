@@ -127,10 +127,10 @@ impl Worker {
             .monotonic_us()
             .saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
         self.phase.set(Phase::Draining);
-        self.spread.leave(self.index);
+        self.spread.drains(self.index);
         self.stopping.notify_waiters();
         self.deadlines.wake_all();
-        // The spread counts what other workers have handed over and has not been taken yet.
+        // The spread counts also what was handed over and has not arrived.
         while self.spread.open_at(self.index) + self.listening.get() > 0 {
             let changed = self.changed.notified();
             if self.clock.monotonic_us() >= end_us && !self.is_cut() {

@@ -63,7 +63,10 @@ fn the_deadline_cuts_what_is_left() {
     let gate = Gate::at(1000);
     let origin = origin();
     origin.serve("/body", Resource::offset(5000).gate(&gate));
-    let mut edge = Setup::uncached(&origin).limits("drain = \"200ms\"").start();
+    let mut edge = Setup::uncached(&origin)
+        .limits("drain = \"200ms\"")
+        .logged("json")
+        .start();
     let mut client = edge.client();
     client.send("GET", "/body", &[], b"").expect("sent");
     assert!(gate.wait_held(1, SOON));
@@ -71,6 +74,7 @@ fn the_deadline_cuts_what_is_left() {
     assert!(edge.wait_exit().success());
     let reply = client.read_response().expect("a reply");
     assert!(reply.truncated(), "a body that is cut does not look whole");
+    assert_eq!(edge.json_log(1)[0]["reason"], "drain-timeout");
 }
 
 // A second signal does not wait for the deadline.

@@ -111,3 +111,17 @@ fn upgrade_has_to_be_meant() {
             .all(|seen| seen.header("upgrade").is_none())
     );
 }
+
+// HTTP/2 inside HTTP/1.1 is not asked for on anyone's behalf.
+#[test]
+fn h2c_ends_here() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    for (asked, passed) in [("h2c", None), ("H2C, echo", Some("echo"))] {
+        let fields = [("Connection", "Upgrade"), ("Upgrade", asked)];
+        assert_eq!(edge.get("/x", &fields).status, 200);
+        let seen = origin.requests().pop().expect("it was asked");
+        assert_eq!(seen.header("upgrade"), passed);
+        assert_eq!(seen.header("connection").is_some(), passed.is_some());
+    }
+}

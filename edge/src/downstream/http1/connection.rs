@@ -65,6 +65,9 @@ impl Connection {
         let worker = &self.wire.worker;
         worker.deadlines.watch(self.wire.slot, cx);
         if worker.is_cut() {
+            if let Some(exchange) = &mut self.exchange {
+                exchange.cut_off();
+            }
             self.wire.socket.reset_on_drop();
             return Poll::Ready(());
         }

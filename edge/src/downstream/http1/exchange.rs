@@ -355,7 +355,8 @@ impl Exchange {
             return Progress::Wait;
         };
         let step = reply.poll(cx, &mut self.out, wire, budget);
-        self.account.body_bytes = reply.content();
+        // Of what is gathered and not sent some may be framing: rather too little than too much.
+        self.account.body_bytes = reply.content().saturating_sub(self.out.len() as u64);
         match step {
             reply::Step::Yield => Progress::Yield,
             reply::Step::Blocked => {
@@ -431,6 +432,11 @@ impl Exchange {
             }
             _ => Poll::Ready(Next::Close),
         }
+    }
+
+    /// The time to drain is over.
+    pub fn cut_off(&mut self) {
+        self.account.reason = Some("drain-timeout");
     }
 
     /// Gives back what was borrowed.

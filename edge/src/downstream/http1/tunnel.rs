@@ -1,6 +1,7 @@
 //! An upgraded connection (RFC 9110 7.8): bytes both ways, half-closes passed on.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -171,8 +172,8 @@ fn poll_read_into(
     cx: &mut Context<'_>,
     buffer: &mut Vec<u8>,
 ) -> Poll<io::Result<usize>> {
-    let mut memory = [0; BUFFER_BYTES];
-    let mut read = ReadBuf::new(&mut memory);
+    let mut memory = [const { MaybeUninit::uninit() }; BUFFER_BYTES];
+    let mut read = ReadBuf::uninit(&mut memory);
     ready!(Pin::new(duplex).poll_read(cx, &mut read))?;
     buffer.extend_from_slice(read.filled());
     Poll::Ready(Ok(buffer.len()))

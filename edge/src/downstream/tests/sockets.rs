@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use super::super::spread::HandedOver;
 use super::*;
 use crate::sys::net::Listener;
 
@@ -88,6 +89,80 @@ fn few_connections_spread_over_the_workers() {
         thread.join().expect("a worker's end");
     }
     assert_eq!(spread.open(), 0);
+}
+
+#[test]
+fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
+    on_worker(async {
+        let spread = Spread::new(2);
+        let worker = |index: usize, text: &'static str| {
+            let options = serving(Options::default(), move |_| ok(text));
+            Worker::new(context(&spread, index), options)
+        };
+        let (zero, one) = (worker(0, "zero;"), worker(1, "one;"));
+        let listener = bind(any());
+        let target = listener.local();
+        let mut streams: Vec<_> = (0..4)
+            .map(|_| TcpStream::connect(target).expect("connect"))
+            .collect();
+        for stream in &mut streams {
+            stream.write_all(GET.as_bytes()).expect("write");
+        }
+        let listening = zero.clone();
+        tokio::task::spawn_local(async move { listening.listen(listener, Scheme::Http).await });
+        // The other one drains in the very turn in which some lie in its inbox.
+        while zero.counters.connections_handed_over.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        one.drain(Duration::from_secs(5)).await;
+        let before = zero.counters.connections_handed_over.get();
+        let mut late = TcpStream::connect(target).expect("connect");
+        late.write_all(GET.as_bytes()).expect("write");
+        while zero.counters.connections_accepted.get() + before < 5 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(zero.counters.connections_handed_over.get(), before);
+        zero.drain(Duration::from_secs(5)).await;
+        streams.push(late);
+        for mut stream in streams {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an answer");
+            assert!(
+                answer.ends_with("zero;") || answer.ends_with("one;"),
+                "{answer}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_connection_in_the_inbox_is_part_of_the_drain() {
+    on_worker(async {
+        let spread = Spread::new(2);
+        let worker = Worker::new(
+            context(&spread, 1),
+            serving(Options::default(), |_| ok("x;")),
+        );
+        let listener = bind(any());
+        let mut stream = TcpStream::connect(listener.local()).expect("connect");
+        stream.write_all(GET.as_bytes()).expect("write");
+        let mut listener = listener;
+        let accepted = poll_fn(|cx| match listener.accept(cx) {
+            Ok(Some(accepted)) => Poll::Ready(accepted),
+            _ => listener
+                .poll_readable(cx)
+                .map(|_| unreachable!("it waits in the queue")),
+        });
+        let accepted = accepted.await;
+        spread.opened(0);
+        let scheme = Scheme::Http;
+        let handed = spread.hand_over(0, HandedOver { accepted, scheme });
+        assert!(handed.is_ok(), "the other has none");
+        worker.drain(Duration::from_secs(5)).await;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.ends_with("x;"), "{answer}");
+    });
 }
 
 #[test]
