@@ -1,14 +1,14 @@
 //! Origins that send more or other than they were asked for: no answer is taken for another's.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use sluice_lab::client::Client;
 
-use crate::harness::{Edge, Setup, assert_says};
+use crate::harness::{Edge, SOON, Setup, assert_says};
 
 /// Answers each request head, on whatever connection, with the next of these texts; then with the last.
 struct Scripted {
@@ -176,5 +176,55 @@ fn heads_can_not_be_split() {
         let head = client.read_head().expect("a head");
         assert_eq!(head.status, 502);
         assert_eq!(head.header("set-cookie"), None);
+    }
+}
+
+/// Answers its one connection before it has read the content; then reads to the end and tells the
+/// test what it was.
+fn hasty() -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let (mut seen, mut byte) = (Vec::new(), [0]);
+        while !seen.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
+            seen.push(byte[0]);
+        }
+        let early = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
+        stream.write_all(early).expect("an edge that reads");
+        seen.clear();
+        // A reset ends it too.
+        let _ = stream.read_to_end(&mut seen);
+        let _ = tell.send(seen);
+    });
+    (address, told)
+}
+
+// "no request smuggling": content that breaks off is never given the end of whole content, also
+// when the answer began before.
+#[test]
+fn an_upload_that_breaks_after_an_early_answer_is_never_completed() {
+    let breaks: [fn(&mut Client); 3] = [
+        |client| client.send_raw(b"zz\r\n").expect("sent"),
+        |client| client.stream().shutdown(Shutdown::Both).expect("open"),
+        |client| client.stream().shutdown(Shutdown::Write).expect("open"),
+    ];
+    for (which, broken) in breaks.iter().enumerate() {
+        let (address, told) = hasty();
+        let edge = Setup::of_servers(vec![format!("http://{address}")]).start();
+        let mut client = edge.client();
+        let begin =
+            b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n";
+        client.send_raw(begin).expect("sent");
+        assert_eq!(client.read_head().expect("a head").status, 200);
+        if which > 0 {
+            client.send_raw(b"9\r\nmid").expect("sent");
+        }
+        broken(&mut client);
+        let seen = told.recv_timeout(SOON).expect("the edge closes");
+        let text = String::from_utf8_lossy(&seen);
+        assert!(text.starts_with("5\r\nbegin\r\n"), "{text:?}");
+        assert!(!text.contains("0\r\n\r\n"), "{text:?}");
     }
 }

@@ -306,3 +306,31 @@ fn requests_are_spread_over_servers_by_weight() {
         assert_eq!((status[0].requests, status[1].requests), (2, 6));
     });
 }
+
+#[test]
+fn a_dead_connections_place_is_not_given_twice() {
+    use crate::upstream::pool::{Failed, Grant};
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let mut options = Options::new(vec![a.server(), b.server()]);
+        options.connections = 1;
+        let testing = Testing::new(options);
+        for _ in 0..2 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        testing.clock.advance_us(61_000_000);
+        let pool = &testing.upstream.0.pool;
+        // One server is full, the other avoided: someone waits, and would take either.
+        let _held = pool.take(0);
+        pool.note_connect(1, false);
+        let failed = Failed::new();
+        let mut waiting = std::pin::pin!(pool.acquire(&failed));
+        assert!(is_waiting(&mut waiting).await);
+        let granted = pool.take(1);
+        assert!(matches!(granted, Grant::Seat(_)));
+        assert!(is_waiting(&mut waiting).await);
+        assert_eq!(testing.counters.upstream_busy_now.get(), 2);
+        drop(granted);
+        assert!(matches!(waiting.await, Ok(Grant::Seat(seat)) if seat.server == 1));
+    });
+}
