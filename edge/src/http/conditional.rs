@@ -102,12 +102,6 @@ pub enum Decision {
     PreconditionFailed,
 }
 
-/// Whether the request has conditions that are the origin's to judge (RFC 9110 13.1.1, 13.1.4):
-/// a cache may pass them over or send the request on (RFC 9111 4.3.2). `evaluate` does judge them.
-pub fn is_for_origin(request: &Fields) -> bool {
-    request.contains("if-match") || request.contains("if-unmodified-since")
-}
-
 /// Whether any field begins with `If-`: one walk instead of five, for the many that have none.
 fn is_conditional(request: &Fields) -> bool {
     let conditional = |name: &[u8]| matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]);
@@ -337,7 +331,6 @@ mod tests {
         assert_eq!(get(&both), GO);
         let both = [("if-match", "\"b\""), ("if-none-match", "\"a\"")];
         assert_eq!(get(&both), Decision::PreconditionFailed);
-        assert!(is_for_origin(&fields(&both)) && !is_for_origin(&Fields::new()));
     }
 
     #[test]

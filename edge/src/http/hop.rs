@@ -123,27 +123,37 @@ pub fn is_in(list: &[&str], name: &[u8]) -> bool {
     list.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Removes what concerns the connection it came on: `HOP_BY_HOP`, and what Connection names.
-pub fn strip_hop_by_hop(fields: &mut Fields) {
-    let named = named_by_connection(fields);
-    fields.retain(|name, _| {
-        !is_in(HOP_BY_HOP, name) && !named.iter().any(|n| n.eq_ignore_ascii_case(name))
-    });
+/// The fields of one message that end here.
+pub struct Ending<'a> {
+    named: SmallVec<[&'a [u8]; 4]>,
+}
+
+impl<'a> Ending<'a> {
+    /// Reads the Connection fields.
+    pub fn new(connection: impl Iterator<Item = &'a [u8]>) -> Ending<'a> {
+        let named = connection
+            .flat_map(|value| value.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+            .take(OPTIONS_MAX)
+            .filter(|name| !is_in(&["", "close", "keep-alive"], name) && !is_end_to_end(name))
+            .collect();
+        Ending { named }
+    }
+
+    /// Of a message we hold as field lines.
+    pub fn of(fields: &'a Fields) -> Ending<'a> {
+        Ending::new(fields.get_all("connection"))
+    }
+
+    /// Whether a field of this name ends here.
+    pub fn covers(&self, name: &[u8]) -> bool {
+        is_in(HOP_BY_HOP, name) || self.named.iter().any(|n| n.eq_ignore_ascii_case(name))
+    }
 }
 
 /// Removes `UNKEYED`.
 pub fn strip_unkeyed(fields: &mut Fields) {
     fields.retain(|name, _| !is_in(UNKEYED, name));
-}
-
-/// The connection options that may name a field to remove; usually none.
-fn named_by_connection(fields: &Fields) -> SmallVec<[Box<[u8]>; 2]> {
-    fields
-        .members("connection")
-        .take(OPTIONS_MAX)
-        .filter(|option| !is_in(&["close", "keep-alive"], option) && !is_end_to_end(option))
-        .map(Box::from)
-        .collect()
 }
 
 /// Whether a field of this name is for all recipients, so that Connection must not name it.
@@ -158,6 +168,12 @@ pub fn is_end_to_end(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn strip_hop_by_hop(fields: &mut Fields) {
+        let message = fields.clone();
+        let ending = Ending::of(&message);
+        fields.retain(|name, _| !ending.covers(name));
+    }
 
     fn stripped(lines: &[(&str, &str)], strip: fn(&mut Fields)) -> Vec<String> {
         let mut fields = Fields::new();
