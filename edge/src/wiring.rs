@@ -94,6 +94,14 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         logs: Mutex::new(Vec::new()),
     });
     edge.keep_log();
+    // Before the first request is taken, so that whoever sees a listener finds this, too.
+    let admin_thread = match admin_address {
+        None => None,
+        Some(address) => Some(
+            Admin::start(address, edge.clone())
+                .with_context(|| format!("can't listen on the admin address {address}"))?,
+        ),
+    };
     let (ready, is_ready) = mpsc::channel();
     let workers = (0..count)
         .map(|index| {
@@ -110,13 +118,6 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     for _ in 0..count {
         is_ready.recv().context("a worker ended before it began")?;
     }
-    let admin_thread = match admin_address {
-        None => None,
-        Some(address) => Some(
-            Admin::start(address, edge.clone())
-                .with_context(|| format!("can't listen on the admin address {address}"))?,
-        ),
-    };
     Ok(Running {
         listeners,
         admin: admin_thread.as_ref().map(Admin::address),

@@ -5,6 +5,7 @@
 
 mod decide;
 mod flight;
+mod memo;
 mod serve;
 
 use std::future::poll_fn;
@@ -23,6 +24,7 @@ use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, V
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 use flight::Handover;
+use memo::Memo;
 use serve::Asked;
 
 /// `[cache.NAME]`.
@@ -62,6 +64,7 @@ pub struct Cache(Rc<Parts>);
 struct Parts {
     options: Options,
     store: Arc<Store>,
+    memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
     origin: Rc<dyn Handler>,
     clock: Clock,
@@ -88,7 +91,7 @@ impl Handler for Cache {
         if let Err(status) = decide::admit(&request.head, request.body.is_empty()) {
             return self.pass(request, status);
         }
-        let key = key_of(&request);
+        let key = self.0.memo.key(request.peer.scheme, &request.head);
         let now_ms = self.0.clock.unix_ms();
         match self.look(&request, key, now_ms, None) {
             Looked::Fresh(object, head) => match self.hit(&request, &object, &head, now_ms) {
@@ -111,6 +114,7 @@ impl Cache {
         counters: Arc<Counters>,
     ) -> Cache {
         Cache(Rc::new(Parts {
+            memo: Memo::new(),
             fill: options.fill.build(),
             options,
             store,
