@@ -11,11 +11,9 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
@@ -342,7 +340,7 @@ impl Body {
 
 /// A bounded queue of 1xx heads (RFC 9110 15.2) between an exchange and its client.
 #[derive(Clone, Default)]
-pub struct Interim(Arc<Mutex<InterimState>>);
+pub struct Interim(Rc<RefCell<InterimState>>);
 
 #[derive(Default)]
 struct InterimState {
@@ -356,7 +354,7 @@ impl Interim {
 
     /// Adds a head. 100 and 101 are not passed: downstream answers Expect, and 101 is final.
     pub fn push(&self, status: Status, fields: Fields) {
-        let mut state = self.0.lock();
+        let mut state = self.0.borrow_mut();
         if state.heads.len() < Self::HEADS_MAX {
             state.heads.push_back((status, fields));
         }
@@ -369,7 +367,7 @@ impl Interim {
 
     /// The next head; pending while there is none.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(Status, Fields)> {
-        let mut state = self.0.lock();
+        let mut state = self.0.borrow_mut();
         match state.heads.pop_front() {
             Some(head) => Poll::Ready(head),
             None => {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -57,7 +57,12 @@ impl Wire {
         if self.write_broken {
             return Poll::Ready(Ok(bytes.len()));
         }
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        // There is nearly always room: the kernel is asked first, and the runtime when there is none.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let polled = match rustix::net::send(&self.stream, bytes, flags) {
+            Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.stream).poll_write(cx, bytes),
+            sent => Poll::Ready(sent.map_err(io::Error::from)),
+        };
         self.note(bytes.len(), polled)
     }
 
