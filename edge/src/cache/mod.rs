@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::evict;
-use crate::fill::{self, OPEN, Plan, Situation};
+use crate::fill::{self, Flight, Joinable, OPEN, Plan, Situation, Unsettled};
 use crate::handler::{
     Answer, Cause, Fault, Handler, Head as RequestHead, Pending, Request, Response,
 };
@@ -35,7 +35,9 @@ pub struct Options {
     /// What is dropped first.
     pub evict: evict::Kind,
     /// How missing bytes are fetched.
-    pub fill: fill::Kind,
+    pub fill: fill::Options,
+    /// Bytes fetched on behalf of one client and not sent to it, at most.
+    pub client_budget: u64,
     /// Freshness lifetime by status where the response gives none.
     pub valid: Vec<(Status, Duration)>,
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
@@ -47,7 +49,8 @@ impl Default for Options {
         Options {
             memory: 256 << 20,
             evict: evict::Kind::default(),
-            fill: fill::Kind::default(),
+            fill: fill::Options::default(),
+            client_budget: 64 << 20,
             valid: Vec::new(),
             object: 0,
         }
@@ -115,7 +118,11 @@ impl Cache {
     ) -> Cache {
         Cache(Rc::new(Parts {
             memo: Memo::new(),
-            fill: options.fill.build(),
+            // Objects are filled whole until they can be put together from parts.
+            fill: fill::build(&fill::Options {
+                kind: fill::Kind::Whole,
+                ..options.fill.clone()
+            }),
             options,
             store,
             origin,
@@ -306,14 +313,31 @@ impl Cache {
             return true;
         }
         let extent = object.extent();
+        let flights: Vec<Flight> = extent
+            .flying
+            .iter()
+            .map(|range| Flight {
+                at: range.start,
+                end: range.end,
+                rate: None,
+                idle: Duration::ZERO,
+            })
+            .collect();
         let situation = Situation {
-            want: &(0..OPEN),
+            want: 0..OPEN,
             length: extent.length,
             have: &extent.stored,
-            flying: &extent.flying,
-            joinable: false,
+            flights: &flights,
+            joinable: Joinable::No,
+            unsettled: Unsettled::No,
+            leads: false,
+            begun: false,
+            waited: Duration::ZERO,
+            spare: 0,
+            width: 1,
+            whole_max: OPEN,
         };
-        self.0.fill.plan(&situation) == Plan::Wait
+        self.0.fill.plan(&situation) == Plan::Wait(None)
     }
 
     fn asked<'a>(&'a self, head: &'a RequestHead, now_ms: u64) -> Asked<'a> {
