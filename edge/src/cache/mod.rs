@@ -38,7 +38,9 @@ pub struct Options {
     /// What is dropped first.
     pub evict: evict::Kind,
     /// How missing bytes are fetched.
-    pub fill: fill::Kind,
+    pub fill: fill::Options,
+    /// Bytes fetched on behalf of one client and not sent to it, at most.
+    pub client_budget: u64,
     /// Freshness lifetime by status where the response gives none.
     pub valid: Vec<(Status, Duration)>,
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
@@ -50,7 +52,8 @@ impl Default for Options {
         Options {
             memory: 256 << 20,
             evict: evict::Kind::default(),
-            fill: fill::Kind::default(),
+            fill: fill::Options::default(),
+            client_budget: 64 << 20,
             valid: Vec::new(),
             object: 0,
         }

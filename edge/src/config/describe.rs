@@ -78,7 +78,7 @@ fn cache(options: &cache::Options) -> String {
         "{} of memory, evict {}, fill {}",
         show_size(options.memory),
         word(options.evict),
-        word(options.fill)
+        word(options.fill.kind)
     );
     if options.object != 0 {
         text += &format!(", objects up to {}", show_size(options.object));

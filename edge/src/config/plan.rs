@@ -14,7 +14,7 @@ use super::sites::SitePlan;
 use super::value::show_size;
 use super::{sites, upstreams};
 use crate::telemetry::{AccessOptions, AccessTarget};
-use crate::{cache, downstream, upstream};
+use crate::{cache, downstream, fill, upstream};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -301,7 +301,11 @@ fn cache_options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
     cache::Options {
         memory,
         evict: file.evict.unwrap_or(d.evict),
-        fill: file.fill.unwrap_or(d.fill),
+        fill: fill::Options {
+            kind: file.fill.unwrap_or_default(),
+            ..d.fill
+        },
+        client_budget: d.client_budget,
         valid: valid(file, checks),
         object,
     }

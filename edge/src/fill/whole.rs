@@ -1,20 +1,26 @@
 //! Whole: who wants any missing byte has everything missing fetched, and everyone rides that.
 
+use smallvec::smallvec;
+
 use super::{OPEN, Plan, Policy, Situation};
+use crate::ranges::Ranges;
 
 pub(super) struct Whole;
 
 impl Policy for Whole {
     fn plan(&self, situation: &Situation<'_>) -> Plan {
-        if situation.missing(situation.want.clone()).is_empty() {
-            return Plan::Wait;
+        let end = situation.want.end.min(situation.length.unwrap_or(OPEN));
+        let mut coming: Ranges = situation.have.clone();
+        coming.extend(situation.flights.iter().map(|flight| flight.at..flight.end));
+        if coming.covers(&(situation.want.start..end)) {
+            return Plan::Wait(None);
         }
-        let begun = !situation.have.is_empty() || !situation.flying.is_empty();
-        if begun && !situation.joinable {
-            // Its one fetch ended early, or will not bring this: a second one could be of another
-            // version.
-            return Plan::Forward;
+        if coming.is_empty() {
+            return Plan::Fetch {
+                ranges: smallvec![0..OPEN],
+                again: None,
+            };
         }
-        Plan::Fetch(situation.missing(0..OPEN))
+        Plan::Forward("partial")
     }
 }
