@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::account::Account;
-use super::decide::fence::{self, Content, Meaning};
+use super::decide::fence::{self, Meaning};
 use super::ride::Filler;
 use super::{Cache, decide};
 use crate::fill::{Kind, OPEN};
@@ -18,7 +18,7 @@ use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
 use crate::store::{
-    Abandoned, Charge, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress,
+    Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress,
 };
 use crate::telemetry::Counters;
 

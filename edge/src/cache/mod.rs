@@ -20,7 +20,7 @@ use crate::fill::{self, ReadAhead};
 use crate::handler::{Answer, Body, Cause, Fault, Handler, Pending, Request, Response};
 use crate::http::key::{Key, KeyHash};
 use crate::http::vary::Codings;
-use crate::http::{CacheStatus, Fwd, Method, Outcome, Status, hop};
+use crate::http::{CacheStatus, Fwd, Status, hop};
 use crate::store::{Failure, Head, Locked, Lore, Object, Phase, Place, Store, VARIANTS_MAX};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
@@ -201,7 +201,7 @@ impl Cache {
             };
             match spare {
                 None => Looked::Missing,
-                Some(spare) => self.register(locked, spare, place, why),
+                Some(spare) => self.register(locked, spare, place, fwd),
             }
         })
     }
@@ -218,7 +218,7 @@ impl Cache {
         }
         let weight = self.0.store.weight(&spare.key);
         locked.insert(place.variant, spare.clone(), weight);
-        Looked::New(spare, place, why)
+        Looked::New(spare, place, fwd)
     }
 
     /// In which codings this request is answered.
@@ -302,7 +302,7 @@ impl Cache {
                 Looked::Missing => return self.pass(request, no_room()).wait().await,
                 Looked::Fresh(object, _, place) => (object, place, Why::Stored),
                 Looked::Flying(object, place) => (object, place, Why::Flying),
-                Looked::New(object, place, why) => (object, place, Why::New(fwd)),
+                Looked::New(object, place, fwd) => (object, place, Why::New(fwd)),
             };
             request = match self.ride(request, key, &object, place, why).await {
                 Rode::Answered(result) => return result,

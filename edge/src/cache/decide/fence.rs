@@ -157,3 +157,162 @@ pub(in crate::cache) fn generation(primary: KeyHash, fields: &Fields, length: Op
     }
     primary.variant(&text).low().max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::handler::Body;
+
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    fn response(status: Status, bytes: usize, lines: &[(&str, &str)]) -> Response {
+        let mut response = Response::new(status);
+        response.fields = fields(lines);
+        response.body = Body::Bytes(Bytes::from(vec![0; bytes]));
+        response
+    }
+
+    fn head(generation: u64, length: u64) -> Head {
+        Head {
+            status: 200,
+            fields: Bytes::new(),
+            length: Some(length),
+            etag: None,
+            last_modified_s: None,
+            date_s: 0,
+            received_ms: 0,
+            initial_age_ms: 0,
+            fresh_until_ms: 0,
+            generation,
+            joinable: true,
+            vary: None,
+        }
+    }
+
+    #[test]
+    fn only_one_clear_range_of_a_known_length_is_a_part() {
+        let of = |bytes, value: &str| content_of(&response(206, bytes, &[("content-range", value)]));
+        assert_eq!(of(10, "bytes 5-14/100"), Content::Part(5..15, 100));
+        for (bytes, value) in [
+            (9, "bytes 5-14/100"),
+            (10, "bytes 5-14/*"),
+            (10, "bytes 5-14/14"),
+            (10, "bytes */100"),
+            (10, "items 5-14/100"),
+            (10, "bytes 14-5/100"),
+            (10, ""),
+        ] {
+            assert_eq!(of(bytes, value), Content::Unusable, "{value}");
+        }
+        let twice = [
+            ("content-range", "bytes 0-9/100"),
+            ("content-range", "bytes 0-9/100"),
+        ];
+        assert_eq!(content_of(&response(206, 10, &twice)), Content::Unusable);
+        assert_eq!(content_of(&response(206, 10, &[])), Content::Unusable);
+        assert_eq!(content_of(&response(200, 7, &[])), Content::Whole(Some(7)));
+        let unsatisfied = response(416, 0, &[("content-range", "bytes */42")]);
+        assert_eq!(content_of(&unsatisfied), Content::NotSatisfiable(Some(42)));
+        let silent = response(416, 0, &[]);
+        assert_eq!(content_of(&silent), Content::NotSatisfiable(None));
+    }
+
+    #[test]
+    fn a_first_response_opens_the_object_with_what_it_brings() {
+        let asked = 5..15;
+        let open = |asked: Option<&Range<u64>>, content| first(asked, content, Ok(head(1, 100)));
+        let part = || Content::Part(5..12, 100);
+        assert_eq!(open(Some(&asked), part()), Meaning::Open(head(1, 100), 5..12));
+        let whole = open(Some(&asked), Content::Whole(Some(100)));
+        assert_eq!(whole, Meaning::Open(head(1, 100), 0..100));
+        assert_eq!(
+            open(None, Content::Whole(None)),
+            Meaning::Open(head(1, 100), 0..OPEN)
+        );
+        assert!(matches!(open(None, part()), Meaning::Refuse(_)));
+        let elsewhere = open(Some(&asked), Content::Part(6..12, 100));
+        assert!(matches!(elsewhere, Meaning::Plain(_)));
+        assert!(matches!(open(Some(&asked), Content::Unusable), Meaning::Plain(_)));
+        let beyond = |asked| first(Some(&asked), Content::NotSatisfiable(None), Err("status"));
+        assert!(matches!(beyond(5..15), Meaning::Refuse(_)));
+        assert!(matches!(beyond(0..15), Meaning::Plain(_)));
+    }
+
+    #[test]
+    fn a_further_response_joins_under_the_same_validator_and_length_only() {
+        let is = head(7, 100);
+        let judged = |content, head| further(&(5..15), 206, content, Ok(head), &is);
+        let part = || Content::Part(5..15, 100);
+        assert!(matches!(judged(part(), head(7, 100)), Meaning::Join(..)));
+        assert!(matches!(judged(part(), head(8, 100)), Meaning::Supersede(..)));
+        assert!(matches!(judged(part(), head(0, 100)), Meaning::Supersede(..)));
+        let longer = judged(Content::Part(5..15, 101), head(7, 101));
+        assert!(matches!(longer, Meaning::Supersede(..)));
+        let elsewhere = judged(Content::Part(0..5, 100), head(7, 100));
+        assert!(matches!(elsewhere, Meaning::Plain(_)));
+        let answered = |status, content, stored| further(&(5..15), status, content, stored, &is);
+        let whole = || Content::Whole(Some(100));
+        assert!(matches!(answered(200, whole(), Ok(head(7, 100))), Meaning::Join(..)));
+        assert!(matches!(answered(200, whole(), Ok(head(8, 100))), Meaning::Supersede(..)));
+        assert!(matches!(answered(206, part(), Err("no-store")), Meaning::Retire("no-store")));
+        assert!(matches!(answered(503, whole(), Err("status")), Meaning::Fail(_)));
+        assert!(matches!(answered(404, whole(), Err("no-lifetime")), Meaning::Retire(_)));
+        let gone = answered(416, Content::NotSatisfiable(Some(3)), Err("status"));
+        assert!(matches!(gone, Meaning::Retire(_)));
+    }
+
+    #[test]
+    fn weak_validators_have_no_generation() {
+        const EARLY: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+        const LATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let of = |lines: &[(&str, &str)], length| generation(KeyHash(1), &fields(lines), length);
+        let strong = of(&[("etag", "\"a\"")], Some(5));
+        assert_ne!(strong, 0);
+        assert_eq!(strong, of(&[("etag", "\"a\"")], Some(5)));
+        for other in [
+            of(&[("etag", "\"b\"")], Some(5)),
+            of(&[("etag", "\"a\"")], Some(6)),
+            of(&[("etag", "\"a\""), ("content-encoding", "gzip")], Some(5)),
+            generation(KeyHash(2), &fields(&[("etag", "\"a\"")]), Some(5)),
+        ] {
+            assert!(other != 0 && other != strong);
+        }
+        assert_ne!(of(&[("last-modified", EARLY), ("date", LATE)], Some(5)), 0);
+        for weak in [
+            of(&[("etag", "W/\"a\"")], Some(5)),
+            of(&[("last-modified", LATE), ("date", LATE)], Some(5)),
+            of(&[("last-modified", EARLY)], Some(5)),
+            of(&[("etag", "\"a\"")], None),
+            of(&[], Some(5)),
+        ] {
+            assert_eq!(weak, 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_are_never_joined_across_versions(
+            a in 0..4u64, b in 0..4u64, lengths in (90..110u64, 90..110u64),
+            status in prop::sample::select(vec![200u16, 206]), start in 0..20u64,
+        ) {
+            let content = match status {
+                206 => Content::Part(start..start + 10, lengths.1),
+                _ => Content::Whole(Some(lengths.1)),
+            };
+            let is = head(a, lengths.0);
+            let meaning = further(&(5..15), status, content, Ok(head(b, lengths.1)), &is);
+            if matches!(meaning, Meaning::Join(..)) {
+                prop_assert!(a != 0 && a == b && lengths.0 == lengths.1);
+            }
+        }
+    }
+}
