@@ -7,10 +7,12 @@ use crate::admin::{
     CacheState, Inspect, Numbers, ObjectState, ReloadState, ServerState, Span, Status,
     UpstreamState, UrlState,
 };
+use crate::http::date;
 use crate::http::key::KeyHash;
 use crate::http::target;
 use crate::http::{Method, Scheme};
-use crate::store::{Extent, Object, Phase, Store};
+use crate::ranges::Ranges;
+use crate::store::{Extent, Head, Object, Phase, Store};
 use crate::upstream::Shared;
 
 impl Inspect for Edge {
@@ -120,6 +122,7 @@ fn upstream_state(shared: &Shared) -> UpstreamState {
     }
 }
 
+/// One object, as the admin address shows it.
 fn object_state(object: &Object, now_ms: u64) -> ObjectState {
     let Extent {
         stored,
@@ -128,35 +131,79 @@ fn object_state(object: &Object, now_ms: u64) -> ObjectState {
     } = object.extent();
     let mut state = ObjectState {
         length,
-        stored_bytes: stored.total(),
-        stored: stored
-            .iter()
-            .map(|range| span(range.start, range.end))
-            .collect(),
-        in_flight: flying
-            .iter()
-            .map(|range| span(range.start, range.end))
-            .collect(),
         ..ObjectState::default()
     };
-    if let Phase::Open(head) = object.phase() {
-        state.status = head.status;
-        state.etag = head
-            .etag
-            .as_deref()
-            .map(|tag| String::from_utf8_lossy(tag).into_owned());
-        state.fresh_for_s = (head.fresh_until_ms as i64 - now_ms as i64) / 1000;
-        if let Some(selected) = &head.vary {
-            state.variant = format!("{}: {:032x}", selected.names.join(", "), selected.variant);
-        }
-    }
+    list_bytes(&mut state, &stored, &flying);
+    describe_phase(&mut state, &object.phase(), now_ms);
     state
 }
 
-/// Both ends included.
-fn span(start: u64, end: u64) -> Span {
-    Span {
-        first: start,
-        last: end.saturating_sub(1),
+/// Lists which bytes are where. Bytes past the last known one are not called missing.
+fn list_bytes(state: &mut ObjectState, stored: &Ranges, flying: &Ranges) {
+    let known = stored.end().max(flying.end());
+    let mut there = stored.clone();
+    there.extend(flying.iter());
+    let missing: Ranges = there.gaps(0..state.length.unwrap_or(known)).collect();
+    state.stored_bytes = stored.total();
+    state.missing_bytes = missing.total();
+    for (list, ranges) in [
+        (&mut state.stored, stored),
+        (&mut state.in_flight, flying),
+        (&mut state.missing, &missing),
+    ] {
+        let mut all = ranges.iter();
+        list.extend(all.by_ref().take(ObjectState::SPANS_MAX).map(Span::of));
+        // The lists are complete up to where the first of them has to stop.
+        if let Some(left_out) = all.next() {
+            let to = state.listed_to.unwrap_or(u64::MAX).min(left_out.start);
+            state.listed_to = Some(to);
+        }
+    }
+}
+
+/// What it is, and why.
+fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
+    state.state = match phase {
+        Phase::Awaiting => "awaiting",
+        Phase::Open(_) => "open",
+        Phase::Refused { .. } => "refused",
+        Phase::Failed(_) => "failed",
+    }
+    .to_owned();
+    match phase {
+        Phase::Awaiting => {}
+        Phase::Open(head) => describe_head(state, head, now_ms),
+        Phase::Refused { word, until_ms } => {
+            state.why = Some((*word).to_owned());
+            state.refused_for_ms = Some(until_ms.saturating_sub(now_ms));
+        }
+        Phase::Failed(failure) => state.why = Some(failure.to_string()),
+    }
+}
+
+/// What the head of its response says.
+fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    state.status = head.status;
+    state.etag = head.etag.as_deref().map(text);
+    state.last_modified = head.last_modified_s.map(|s| text(&date::format(s)));
+    state.age_s = Some(head.age_ms(now_ms) / 1000);
+    state.fresh_for_s = (head.fresh_until_ms as i64).saturating_sub(now_ms as i64) / 1000;
+    if let Some(selected) = &head.vary {
+        state.vary = selected.names.iter().map(|n| n.to_string()).collect();
+        state.variant = format!("{}: {:032x}", selected.names.join(", "), selected.variant);
+    }
+    let obstacle = obstacle(head);
+    state.joinable = Some(obstacle.is_none());
+    state.why_not_joinable = obstacle.map(str::to_owned);
+}
+
+/// What keeps bytes of other responses from being put beside this one's (RFC 9111 3.4).
+fn obstacle(head: &Head) -> Option<&'static str> {
+    match &head.etag {
+        None => Some("no ETag"),
+        Some(tag) if tag.starts_with(b"W/") => Some("its ETag is weak"),
+        Some(_) if head.length.is_none() => Some("its complete length is not known"),
+        Some(_) => None,
     }
 }
