@@ -20,6 +20,7 @@ use super::{AdminArgs, colours, harmless, json, percent_encoded, say};
 pub use paper::Look;
 
 #[derive(Debug, Args)]
+#[command(after_help = "It ends with status 3 where no cache has anything of the URL.")]
 pub struct InspectArgs {
     /// The URL as clients ask for it, port included: http://cdn.example.com/video.mp4
     url: String,

@@ -80,6 +80,10 @@ fn ranges(spans: &[Span]) -> Ranges {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "lists of one range are meant"
+)]
 mod tests {
     use proptest::prelude::*;
 
