@@ -113,10 +113,10 @@ fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
         }
         "open" if flying => format!("status {}, being fetched", object.status),
         "open" => format!("status {}, in part", object.status),
-        "refused" => format!(
-            "not shared: {why}; tried again in {}",
-            time(object.refused_for_ms.unwrap_or(0))
-        ),
+        "refused" => match object.refused_for_ms {
+            None | Some(0) => format!("not shared: {why}; tried again at the next request"),
+            Some(ms) => format!("not shared: {why}; tried again in {}", time(ms)),
+        },
         "failed" => format!("failed: {why}"),
         "retired" => "retired: another version took its place".to_owned(),
         other => paper.foreign(other),
