@@ -19,12 +19,13 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Reload(args) => commands::reload::run(&args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             commands::complain(&error);
-            ExitCode::FAILURE
+            commands::exit_code(&error)
         }
     }
 }

@@ -99,8 +99,8 @@ fn where_no_edge_runs_it_is_said_so() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Port 1 of a loopback address that nothing is bound to refuses connections.
     let address = "127.99.0.1:1";
-    for command in ["status", "reload"] {
-        let output = sluice(folder.path(), &[command, "--admin", address]);
+    for command in [&["status"][..], &["reload"], &["inspect", "http://a/b"]] {
+        let output = sluice(folder.path(), &[command, &["--admin", address]].concat());
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
         assert!(
@@ -221,6 +221,23 @@ fn a_running_edge_reloads_tells_its_status_and_ends() {
     );
     let (done, said, _) = ask(&["status", "--url", "http://a/b"]);
     assert!(done && said == "no cache has anything of it\n", "{said}");
+    let inspect = |arguments: &[&str]| {
+        let admin = ["--admin", &edge.admin];
+        let output = sluice(folder.path(), &[&["inspect"], arguments, &admin].concat());
+        let said = text(&output.stderr);
+        (output.status.code(), text(&output.stdout), said)
+    };
+    let (code, out, said) = inspect(&["http://a/b"]);
+    assert_eq!((code, out.as_str()), (Some(3), ""));
+    assert!(
+        said.starts_with("error: no cache has anything of http://a/b\n"),
+        "{said}"
+    );
+    let (code, out, _) = inspect(&["http://a/b", "--json"]);
+    assert_eq!((code, out.as_str()), (Some(3), "[]\n"));
+    let (code, _, said) = inspect(&["a/b"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(said, "error: a URL begins with http:// or https://\n");
 
     edge.signal(rustix::process::Signal::TERM);
     let ended = edge.process.wait().expect("our own child");

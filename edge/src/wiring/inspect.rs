@@ -7,10 +7,12 @@ use crate::admin::{
     CacheState, Inspect, Numbers, ObjectState, ReloadState, ServerState, Span, Status,
     UpstreamState, UrlState,
 };
+use crate::http::date;
 use crate::http::key::KeyHash;
 use crate::http::target;
 use crate::http::{Method, Scheme};
-use crate::store::{Extent, Object, Phase, Store};
+use crate::ranges::Ranges;
+use crate::store::{Extent, Head, Object, Phase, Store};
 use crate::upstream::Shared;
 
 impl Inspect for Edge {
@@ -85,9 +87,10 @@ fn key_of(url: &str) -> Result<KeyHash, String> {
     let (host, path) = rest.split_at(slash);
     let path = if path.is_empty() { "/" } else { path };
     let (mut authority, mut canonical) = (String::new(), String::new());
-    target::host(host.as_bytes(), &mut authority).map_err(|e| e.word().to_owned())?;
+    let wrong = |word: &str| format!("this is no URL ({word})");
+    target::host(host.as_bytes(), &mut authority).map_err(|e| wrong(e.word()))?;
     target::canonical(&Method::Get, path.as_bytes(), &mut canonical)
-        .map_err(|e| e.word().to_owned())?;
+        .map_err(|e| wrong(e.word()))?;
     let (path, query) = match canonical.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (canonical.as_str(), None),
@@ -120,6 +123,7 @@ fn upstream_state(shared: &Shared) -> UpstreamState {
     }
 }
 
+/// One object, as the admin address shows it.
 fn object_state(object: &Object, now_ms: u64) -> ObjectState {
     let Extent {
         stored,
@@ -128,35 +132,183 @@ fn object_state(object: &Object, now_ms: u64) -> ObjectState {
     } = object.extent();
     let mut state = ObjectState {
         length,
-        stored_bytes: stored.total(),
-        stored: stored
-            .iter()
-            .map(|range| span(range.start, range.end))
-            .collect(),
-        in_flight: flying
-            .iter()
-            .map(|range| span(range.start, range.end))
-            .collect(),
         ..ObjectState::default()
     };
-    if let Phase::Open(head) = object.phase() {
-        state.status = head.status;
-        state.etag = head
-            .etag
-            .as_deref()
-            .map(|tag| String::from_utf8_lossy(tag).into_owned());
-        state.fresh_for_s = (head.fresh_until_ms as i64 - now_ms as i64) / 1000;
-        if let Some(selected) = &head.vary {
-            state.variant = format!("{}: {:032x}", selected.names.join(", "), selected.variant);
-        }
-    }
+    let mut coming = stored.clone();
+    coming.extend(flying.iter());
+    let missing = coming.gaps(0..length.unwrap_or(0)).collect();
+    list_bytes(&mut state, &stored, &flying, &missing);
+    describe_phase(&mut state, &object.phase(), now_ms);
     state
 }
 
-/// Both ends included.
-fn span(start: u64, end: u64) -> Span {
-    Span {
-        first: start,
-        last: end.saturating_sub(1),
+/// Lists which bytes are where.
+fn list_bytes(state: &mut ObjectState, stored: &Ranges, flying: &Ranges, missing: &Ranges) {
+    state.stored_bytes = stored.total();
+    state.missing_bytes = missing.total();
+    for (list, ranges) in [
+        (&mut state.stored, stored),
+        (&mut state.in_flight, flying),
+        (&mut state.missing, missing),
+    ] {
+        let mut all = ranges.iter();
+        list.extend(all.by_ref().take(ObjectState::SPANS_MAX).map(Span::of));
+        // The lists are complete up to where the first of them has to stop.
+        if let Some(left_out) = all.next() {
+            let to = state.listed_to.unwrap_or(u64::MAX).min(left_out.start);
+            state.listed_to = Some(to);
+        }
+    }
+}
+
+/// What it is, and why.
+fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
+    state.state = match phase {
+        Phase::Awaiting => "awaiting",
+        Phase::Open(_) => "open",
+        Phase::Refused { .. } => "refused",
+        Phase::Failed(_) => "failed",
+    }
+    .to_owned();
+    match phase {
+        Phase::Awaiting => {}
+        Phase::Open(head) => describe_head(state, head, now_ms),
+        Phase::Refused { word, until_ms } => {
+            state.why = Some((*word).to_owned());
+            state.refused_for_ms = Some(until_ms.saturating_sub(now_ms));
+        }
+        Phase::Failed(failure) => state.why = Some(failure.to_string()),
+    }
+}
+
+/// What the head of its response says.
+fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    state.status = head.status;
+    state.etag = head.etag.as_deref().map(text);
+    state.last_modified = head.last_modified_s.map(|s| text(&date::format(s)));
+    state.age_s = Some(head.age_ms(now_ms) / 1000);
+    state.fresh_for_s = (head.fresh_until_ms as i64).saturating_sub(now_ms as i64) / 1000;
+    if let Some(selected) = &head.vary {
+        state.vary = selected.names.iter().map(|n| n.to_string()).collect();
+        state.variant = format!("{}: {:032x}", selected.names.join(", "), selected.variant);
+    }
+    let obstacle = obstacle(head);
+    state.joinable = Some(obstacle.is_none());
+    state.why_not_joinable = obstacle.map(str::to_owned);
+}
+
+/// What keeps bytes of other responses from being put beside this one's (RFC 9111 3.4).
+fn obstacle(head: &Head) -> Option<&'static str> {
+    match &head.etag {
+        None => Some("no ETag"),
+        Some(tag) if tag.starts_with(b"W/") => Some("its ETag is weak"),
+        Some(_) if head.length.is_none() => Some("its complete length is not known"),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::store::Selected;
+
+    #[test]
+    fn bytes_are_listed_up_to_a_bound() {
+        let mut state = ObjectState::default();
+        let (stored, flying) = (Ranges::from(0..10), Ranges::from(20..u64::MAX));
+        list_bytes(&mut state, &stored, &flying, &Ranges::from(10..20));
+        assert_eq!(state.stored, [Span::of(0..10)]);
+        assert_eq!(state.in_flight[0].last, None);
+        assert_eq!(state.missing, [Span::of(10..20)]);
+        assert_eq!((state.stored_bytes, state.missing_bytes), (10, 10));
+        assert_eq!(state.listed_to, None);
+
+        let many: Ranges = (0..20_000).map(|n| 2 * n..2 * n + 1).collect();
+        let mut state = ObjectState::default();
+        list_bytes(&mut state, &many, &Ranges::new(), &Ranges::new());
+        assert_eq!(state.stored.len(), ObjectState::SPANS_MAX);
+        assert_eq!(state.listed_to, Some(2 * ObjectState::SPANS_MAX as u64));
+        assert_eq!(state.stored_bytes, 20_000);
+    }
+
+    fn head() -> Head {
+        Head {
+            status: 200,
+            fields: Bytes::new(),
+            length: Some(100),
+            etag: Some(Bytes::from_static(b"\"a\xff\"")),
+            last_modified_s: Some(784_111_777),
+            date_s: 0,
+            received_ms: 10_000,
+            initial_age_ms: 500,
+            fresh_until_ms: 20_000,
+            vary: Some(Selected {
+                names: [Box::from("accept-encoding")].into(),
+                variant: 0xab,
+            }),
+        }
+    }
+
+    fn described(phase: &Phase, now_ms: u64) -> ObjectState {
+        let mut state = ObjectState::default();
+        describe_phase(&mut state, phase, now_ms);
+        state
+    }
+
+    #[test]
+    fn a_head_is_put_into_words() {
+        let state = described(&Phase::Open(Arc::new(head())), 12_000);
+        assert_eq!((state.state.as_str(), state.status), ("open", 200));
+        assert_eq!(state.etag.as_deref(), Some("\"a\u{fffd}\""));
+        let modified = state.last_modified.as_deref();
+        assert_eq!(modified, Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+        assert_eq!((state.age_s, state.fresh_for_s), (Some(2), 8));
+        assert_eq!(
+            described(&Phase::Open(Arc::new(head())), 23_000).fresh_for_s,
+            -3
+        );
+        assert_eq!(state.vary, ["accept-encoding"]);
+        assert!(
+            state
+                .variant
+                .ends_with(": 000000000000000000000000000000ab")
+        );
+        assert_eq!(state.joinable, Some(true));
+        let weak = Head {
+            etag: Some(Bytes::from_static(b"W/\"a\"")),
+            ..head()
+        };
+        let state = described(&Phase::Open(Arc::new(weak)), 0);
+        assert_eq!(state.joinable, Some(false));
+        assert_eq!(state.why_not_joinable.as_deref(), Some("its ETag is weak"));
+    }
+
+    #[test]
+    fn what_is_no_response_says_why() {
+        let refused = Phase::Refused {
+            word: "private",
+            until_ms: 5,
+        };
+        let state = described(&refused, 3);
+        assert_eq!((state.state.as_str(), state.status), ("refused", 0));
+        assert_eq!(state.why.as_deref(), Some("private"));
+        assert_eq!(state.refused_for_ms, Some(2));
+        let failed = Phase::Failed(Arc::new(crate::store::Abandoned));
+        let state = described(&failed, 3);
+        assert_eq!(state.why.as_deref(), Some("the fetch was given up"));
+        assert_eq!(described(&Phase::Awaiting, 3).state, "awaiting");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        assert_eq!(key_of("http://a"), key_of("http://A:80/"));
+        for bad in ["", "a/b", "ftp://a/", "http://a/..", "http://a%00/"] {
+            assert!(key_of(bad).is_err(), "{bad}");
+        }
     }
 }
