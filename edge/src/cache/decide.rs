@@ -152,6 +152,8 @@ pub(super) fn store_as(
                 names,
             }
         }),
+        joinable: false,
+        generation: 0,
     })
 }
 

@@ -98,14 +98,21 @@ impl Flight {
 
     /// Files the object under its variant, makes room for it and opens it to readers.
     fn admit(&mut self, head: StoredHead) -> Result<(), &'static str> {
+        let now_us = self.cache.0.clock.monotonic_us();
+        let content = 0..head.length.unwrap_or(u64::MAX);
+        // The first flight of an object brings what its response has.
+        let _ = self.landing.accept(content, now_us);
         if let Some(length) = head.length {
-            self.landing.reserve(length)?;
+            if length > self.cache.0.store.object_max() {
+                return Err("too-large");
+            }
+            self.landing.reserve()?;
         }
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
             return Err("no-room");
         };
         self.file(&head);
-        self.landing.open(Arc::new(head), charge);
+        self.landing.open(Arc::new(head), charge, false);
         Ok(())
     }
 
@@ -170,10 +177,11 @@ impl Flight {
     /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
     async fn take_in(&mut self, bytes: &[u8]) -> Result<(), Abandoned> {
         let object = self.landing.object().clone();
-        let mut writing = pin!(self.landing.write(bytes));
+        let now_us = self.cache.0.clock.monotonic_us();
+        let mut writing = pin!(self.landing.write(bytes, now_us));
         loop {
             match tokio::time::timeout(PATIENCE, writing.as_mut()).await {
-                Ok(result) => return result,
+                Ok(result) => return result.map(|_| ()),
                 Err(_) => object.leave_behind(),
             }
         }

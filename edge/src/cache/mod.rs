@@ -13,6 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::smallvec;
+
 use crate::evict;
 use crate::fill::{self, OPEN, Plan, Situation};
 use crate::handler::{
@@ -20,7 +22,9 @@ use crate::handler::{
 };
 use crate::http::key::{Key, KeyHash};
 use crate::http::{CacheStatus, Fwd, Status, hop};
-use crate::store::{Failure, Head, Locked, Object, Phase, Place, Reader, Store, VARIANTS_MAX};
+use crate::store::{
+    Failure, Head, Locked, Object, Opening, Phase, Place, Reader, Seen, Store, VARIANTS_MAX,
+};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 use flight::Handover;
@@ -236,10 +240,14 @@ impl Cache {
 
     /// Starts the flight of an object that was just registered, and rides it.
     fn lead(&self, request: &Request, object: Arc<Object>, place: Place, fwd: Fwd) -> Ride {
-        let landing = self.0.store.landing(object.clone(), place);
+        let now_us = self.0.clock.monotonic_us();
+        let whole = |_: &Seen<'_>| (smallvec![0..OPEN], ());
+        let ((), landings) = self.0.store.arrange(&object, place, now_us, whole);
         let handover = Handover::new(decide::may_take(&request.head.fields));
         let reader = object.reader(0);
-        flight::launch(self.clone(), landing, request, handover.clone());
+        for landing in landings {
+            flight::launch(self.clone(), landing, request, handover.clone());
+        }
         Ride {
             reader,
             status: CacheStatus::fwd(fwd),
@@ -249,8 +257,8 @@ impl Cache {
 
     /// Waits for the flight's head and answers from it, if it serves this request.
     async fn ride(&self, request: &Request, mut ride: Ride) -> Rode {
-        match poll_fn(|cx| ride.reader.poll_phase(cx)).await {
-            Phase::Open(head)
+        match poll_fn(|cx| ride.reader.poll_opening(cx)).await {
+            Opening::Here(head)
                 if decide::selects(key_of(request), &head, &request.head.fields)
                     && self.brings_all(ride.reader.object()) =>
             {
@@ -262,9 +270,11 @@ impl Cache {
                 Rode::Answered(Ok(response))
             }
             // Vary parts this request from the flight's, or its first bytes are gone by.
-            Phase::Open(_) | Phase::Awaiting => Rode::Parted,
-            Phase::Failed(failure) => Rode::Answered(Err(fault_of(&failure))),
-            Phase::Refused { word, .. } => {
+            Opening::Here(_)
+            | Opening::Missing(_)
+            | Opening::Other(Phase::Open(_) | Phase::Awaiting | Phase::Retired) => Rode::Parted,
+            Opening::Other(Phase::Failed(failure)) => Rode::Answered(Err(fault_of(&failure))),
+            Opening::Other(Phase::Refused { word, .. }) => {
                 let mut status = ride.status.because(word);
                 let asks_for_less = serve::asks_for_less(&request.head.fields);
                 match ride.handover.as_ref().and_then(Handover::take) {
@@ -305,12 +315,12 @@ impl Cache {
         if object.is_complete() {
             return true;
         }
-        let extent = object.extent();
+        let xray = object.xray(0);
         let situation = Situation {
             want: &(0..OPEN),
-            length: extent.length,
-            have: &extent.stored,
-            flying: &extent.flying,
+            length: xray.length,
+            have: &xray.stored,
+            flying: &xray.flights.iter().map(|c| c.at..c.end).collect(),
             joinable: false,
         };
         self.0.fill.plan(&situation) == Plan::Wait
@@ -390,7 +400,7 @@ fn found(object: Arc<Object>, now_ms: u64) -> Result<Looked, Fwd> {
         Phase::Refused { word, until_ms } if now_ms < until_ms => {
             Ok(Looked::Pass(CacheStatus::fwd(Fwd::Miss).because(word)))
         }
-        Phase::Refused { .. } | Phase::Failed(_) => Err(Fwd::Miss),
+        Phase::Refused { .. } | Phase::Failed(_) | Phase::Retired => Err(Fwd::Miss),
     }
 }
 

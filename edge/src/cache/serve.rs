@@ -1,6 +1,7 @@
 //! Answers from a stored object: conditions, ranges, then bytes as they are there or arrive.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use crate::http::conditional::{self, Decision, EntityTag, Validators};
 use crate::http::fields::lines_of;
 use crate::http::range::{self, ContentRange, Multipart, PART_OVERHEAD, Resolved};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome};
-use crate::store::{Head, Object, Reader};
+use crate::store::{Abandoned, Head, Next, Object, Reader};
 use crate::sys::Random;
 
 /// What is asked for, and when.
@@ -287,7 +288,9 @@ impl Stored {
 
 impl BodyStream for Stored {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
-        self.reader.poll_next(cx).map(|next| next.map(frame))
+        self.reader
+            .poll_next(cx)
+            .map(|next| frame(&self.reader, next))
     }
 
     fn length(&self) -> Option<u64> {
@@ -295,8 +298,17 @@ impl BodyStream for Stored {
     }
 }
 
-fn frame(next: Result<Bytes, crate::store::Failure>) -> Result<Frame, Fault> {
-    next.map(Frame::Data).map_err(|failure| fault_of(&failure))
+fn frame(reader: &Reader, next: Next) -> Option<Result<Frame, Fault>> {
+    match next {
+        Next::Bytes(bytes) => Some(Ok(Frame::Data(bytes))),
+        Next::End => None,
+        Next::Missing => {
+            let failure = reader.object().failure();
+            Some(Err(fault_of(
+                &failure.unwrap_or_else(|| Arc::new(Abandoned)),
+            )))
+        }
+    }
 }
 
 /// Several ranges of a stored object with the text between them.
@@ -315,12 +327,12 @@ impl BodyStream for Parts {
         if self.in_part {
             match self.reader.poll_next(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => self.in_part = false,
-                Poll::Ready(Some(next)) => {
-                    if let Ok(bytes) = &next {
+                Poll::Ready(Next::End) => self.in_part = false,
+                Poll::Ready(next) => {
+                    if let Next::Bytes(bytes) = &next {
                         self.remaining = self.remaining.saturating_sub(bytes.len() as u64);
                     }
-                    return Poll::Ready(Some(frame(next)));
+                    return Poll::Ready(frame(&self.reader, next));
                 }
             }
         }

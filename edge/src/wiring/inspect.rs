@@ -10,7 +10,7 @@ use crate::admin::{
 use crate::http::key::KeyHash;
 use crate::http::target;
 use crate::http::{Method, Scheme};
-use crate::store::{Extent, Object, Phase, Store};
+use crate::store::{Object, Phase, Store, Xray};
 use crate::upstream::Shared;
 
 impl Inspect for Edge {
@@ -121,11 +121,12 @@ fn upstream_state(shared: &Shared) -> UpstreamState {
 }
 
 fn object_state(object: &Object, now_ms: u64) -> ObjectState {
-    let Extent {
+    let Xray {
         stored,
-        flying,
+        flights,
         length,
-    } = object.extent();
+        ..
+    } = object.xray(0);
     let mut state = ObjectState {
         length,
         stored_bytes: stored.total(),
@@ -133,9 +134,9 @@ fn object_state(object: &Object, now_ms: u64) -> ObjectState {
             .iter()
             .map(|range| span(range.start, range.end))
             .collect(),
-        in_flight: flying
+        in_flight: flights
             .iter()
-            .map(|range| span(range.start, range.end))
+            .map(|claim| span(claim.at, claim.end))
             .collect(),
         ..ObjectState::default()
     };
