@@ -129,7 +129,7 @@ impl Filler {
         let (now_us, want) = (parts.clock.monotonic_us(), reader.wanted());
         let block = parts.options.fill.block;
         self.asked_block = Some(want.start / block);
-        let object = reader.object().clone();
+        let (object, place) = (reader.object().clone(), self.place);
         let decide = |seen: &Seen<'_>| {
             let plan = self.plan(seen, want.clone(), now_us);
             let ranges = match &plan {
@@ -138,7 +138,7 @@ impl Filler {
             };
             (ranges, plan)
         };
-        let (plan, landings) = parts.store.arrange(&object, self.place, now_us, decide);
+        let (plan, landings) = parts.store.arrange(&object, place, now_us, decide);
         self.note(&object, &want, &plan);
         let ahead = (self.pace.width() as u64).saturating_mul(block);
         reader.keep_until(want.start.saturating_add(ahead).min(want.end));
@@ -225,7 +225,10 @@ impl Filler {
     fn note(&self, object: &Object, want: &Range<u64>, plan: &Plan) {
         let (what, why, ranges) = match plan {
             Plan::Wait(_) => return,
-            Plan::Fetch { ranges, .. } if ranges.is_empty() => return,
+            // The beginning of an object nobody knows: no news, and there are many of those.
+            Plan::Fetch { ranges, .. } if !self.begun && ranges.iter().all(|r| r.start == 0) => {
+                return;
+            }
             Plan::Fetch { ranges, .. } => {
                 let why = match (self.misses > 1, self.begun, self.launched) {
                     (true, ..) => "resume",

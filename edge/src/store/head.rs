@@ -30,6 +30,12 @@ pub struct Head {
     pub fresh_until_ms: u64,
     /// The fields by which this variant was chosen; `None` without Vary.
     pub vary: Option<Selected>,
+    /// Whether bytes of other responses may be put beside those of this one: it has a strong
+    /// validator and a complete length, and its origin honours ranges (RFC 9110 13.1.5, 14.2).
+    pub joinable: bool,
+    /// Names the version: the first 64 bits of a hash over key, strong validator and length; 0
+    /// without a strong validator.
+    pub generation: u64,
 }
 
 /// Which variant a response is (RFC 9111 4.1).

@@ -1,20 +1,22 @@
 //! A flight's end at the store: takes bytes in, finds room for them, tells the readers.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use super::claims::{Claim, NotOurs};
 use super::head::Head;
 use super::ledger::Charge;
 use super::object::{Abandoned, Failure, Object};
 use super::page::{PAGE, Page};
+use super::pages::{Lacking, ToFill};
 use super::window::WINDOW;
 use super::{Place, Store};
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
 
-/// Brings one object's bytes from one place on. The only writer of what it has claimed. Dropped
+/// Brings an object's bytes from one place on. The only writer of what it has claimed. Dropped
 /// without `land` or `fail`, it fails as abandoned, so that nobody waits for ever.
 pub struct Landing {
     store: Arc<Store>,
@@ -22,27 +24,53 @@ pub struct Landing {
     place: Place,
     id: u64,
     at: u64,
-    end: Option<u64>,
+    /// Where the claim ended when it was last looked at; it may have been cut since.
+    end: u64,
+    /// Bytes of the response that come before the claim.
+    skip: u64,
+    /// Bytes it has written.
+    brought: u64,
     page: Option<(u64, Arc<Page>)>,
-    reserved: Option<Charge>,
+    reserve: Option<Reserve>,
     unannounced: u64,
     windowed: bool,
     over: bool,
 }
 
+/// Room made beforehand.
+struct Reserve {
+    charge: Charge,
+    /// The end of what it is for.
+    until: u64,
+}
+
+/// How far a flight is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It has more to bring.
+    More,
+    /// All of its claim is there, whatever else the origin sends.
+    Done,
+}
+
 impl Landing {
-    pub(super) fn new(store: Arc<Store>, object: Arc<Object>, place: Place) -> Landing {
-        let id = store.next_flight.fetch_add(1, Ordering::Relaxed);
-        object.claim(id, 0, None);
+    pub(super) fn new(
+        store: Arc<Store>,
+        object: Arc<Object>,
+        place: Place,
+        claim: &Claim,
+    ) -> Landing {
         Landing {
             store,
             object,
             place,
-            id,
-            at: 0,
-            end: None,
+            id: claim.id,
+            at: claim.at,
+            end: claim.end,
+            skip: 0,
+            brought: 0,
             page: None,
-            reserved: None,
+            reserve: None,
             unannounced: 0,
             windowed: false,
             over: false,
@@ -64,52 +92,166 @@ impl Landing {
         self.place = place;
     }
 
-    /// Makes the head known. Riders wake.
-    pub fn open(&self, head: Arc<Head>, charge: Charge) {
-        self.store.grew(self.place, &self.object, charge.bytes());
-        self.object.open(head, charge);
+    /// What it has still to bring; `u64::MAX` as an end that is not known.
+    pub fn range(&self) -> Range<u64> {
+        self.object.claimed(self.id)
     }
 
-    /// Makes room for all of a body of known length, so that the fill can't get stuck in the
-    /// middle.
+    /// Makes the head known. Riders wake. `sparse`: the bytes are accounted and evicted by block,
+    /// if the head says that they can be had again.
+    pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
+        self.weigh(None, charge.bytes() as i64);
+        let block = self.store.block().filter(|_| sparse);
+        self.object.open(head, charge, block);
+    }
+
+    /// Puts the head of a later response of the same version in the place of the one that is there
+    /// (RFC 9111 3.4).
+    pub fn renew(&self, head: Arc<Head>, charge: Charge) {
+        if let Some(more) = self.object.renew(head, charge) {
+            self.weigh(None, more);
+        }
+    }
+
+    /// The response's head is accepted; its content is `content` of the representation, with
+    /// `u64::MAX` for an end that is not known. The first flight of an object claims just that from
+    /// now on. Any other claims what of it lies in its claim, and `write` skips what comes before.
     ///
     /// # Errors
-    /// The word for why there is none; then the response can't be shared.
-    pub fn reserve(&mut self, length: u64) -> Result<(), &'static str> {
-        self.end = Some(length);
-        if length > self.store.object_max() {
-            return Err("too-large");
-        }
-        let footprint = (length / PAGE) * Page::footprint(PAGE) + last_page(length);
-        let reserved = self.store.make_room(footprint).ok_or("no-room")?;
-        self.reserved = Some(reserved);
-        self.store.grew(self.place, &self.object, footprint);
+    /// The content has nothing of the claim.
+    pub fn accept(&mut self, content: Range<u64>, now_us: u64) -> Result<(), NotOurs> {
+        let from = content.start;
+        let met = self
+            .object
+            .accept(self.id, content, now_us)
+            .ok_or(NotOurs)?;
+        self.skip = met.start - from;
+        self.at = met.start;
+        self.page = None;
+        self.ends_at(met.end);
         Ok(())
     }
 
-    /// Takes bytes in; waits only where the store has no room and the readers are behind. An error
-    /// when nobody reads what can't be kept.
-    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Abandoned> {
-        while !bytes.is_empty() {
+    /// Lets the claim end at `end`, if not before.
+    pub fn shorten(&mut self, end: u64) {
+        let end = self.object.shorten(self.id, end);
+        self.ends_at(end);
+    }
+
+    /// Lets the claim go on to the next byte that is there or claimed by another flight, or to the
+    /// end. What was reserved does not grow with it: `reserve` does that.
+    pub fn extend(&mut self) {
+        self.page = None; // where the claim ended, the page may have been evicted
+        self.end = self.object.extend(self.id);
+    }
+
+    /// Makes room for all of the claim, whose end must be known, so that the fill can't get stuck
+    /// in the middle. What is left of it when the flight ends is given back.
+    ///
+    /// # Errors
+    /// The word for why there is none.
+    pub fn reserve(&mut self) -> Result<(), &'static str> {
+        if !self.store.holds(self.place, &self.object) {
+            // Out of the table it can't be evicted: its readers carry it along with them.
+            self.store.shed(self.place, &self.object, true);
+        }
+        let lacking = self.unreserved();
+        let more = self.store.make_room(lacking).ok_or("no-room")?;
+        self.put_by(more);
+        Ok(())
+    }
+
+    /// Lets the claim end with its first page, and charges that in any case: for a reader that
+    /// waits, so that a full ledger can't stop a response that is under way. Only for objects whose
+    /// bytes can be had again.
+    pub fn reserve_least(&mut self) {
+        self.shorten((self.at / PAGE * PAGE).saturating_add(PAGE));
+        let lacking = self.unreserved();
+        let more = self.store.make_room(lacking).unwrap_or_else(|| {
+            // What others read and fetch is all there is. This object keeps no more of that than
+            // is needed at this moment.
+            self.store.shed(self.place, &self.object, false);
+            self.store.ledger.charge_anyway(lacking)
+        });
+        self.put_by(more);
+    }
+
+    /// What has to be charged yet for all of the claim.
+    fn unreserved(&self) -> u64 {
+        let reserved = self.reserve.as_ref().map_or(0, |r| r.charge.bytes());
+        let need = self.object.need(self.at..self.end);
+        need.saturating_sub(reserved)
+    }
+
+    fn put_by(&mut self, more: Charge) {
+        let until = self.end;
+        match &mut self.reserve {
+            Some(reserve) => {
+                reserve.charge.absorb(more);
+                reserve.until = until;
+            }
+            None => {
+                self.reserve = Some(Reserve {
+                    charge: more,
+                    until,
+                });
+            }
+        }
+    }
+
+    /// The claim ends here: what was reserved for more is given back.
+    fn ends_at(&mut self, end: u64) {
+        if end >= self.end {
+            self.end = end;
+            return;
+        }
+        self.end = end;
+        if let Some(reserve) = &mut self.reserve {
+            let need = self.object.need(self.at..end);
+            let spare = reserve.charge.bytes().saturating_sub(need);
+            drop(reserve.charge.split(spare));
+            reserve.until = reserve.until.min(end);
+        }
+    }
+
+    /// Takes bytes in; waits only where the store has no room, the object can't be had again, and
+    /// the readers are behind. `now_us` as for `Store::arrange`.
+    ///
+    /// # Errors
+    /// Nobody reads what can't be kept, or there is no room for what was not reserved.
+    pub async fn write(&mut self, bytes: &[u8], now_us: u64) -> Result<Progress, Abandoned> {
+        let skipped = self.skip.min(bytes.len() as u64);
+        self.skip -= skipped;
+        let mut bytes = &bytes[skipped as usize..];
+        while !bytes.is_empty() && self.at < self.end {
             let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
             let page = self.page(index).await?;
-            let take = bytes.len().min(page.capacity().saturating_sub(offset));
+            let room = (page.capacity() as u64).saturating_sub(offset as u64);
+            let take = room.min(self.end - self.at).min(bytes.len() as u64);
             if take == 0 {
-                return Err(Abandoned); // more bytes than the declared length: the caller's check failed
+                break;
             }
-            let (now, later) = bytes.split_at(take);
-            // SAFETY: this landing alone claimed these bytes (claims are disjoint, `at` only
-            // grows), and they are published only afterwards.
+            let (now, later) = bytes.split_at(take as usize);
+            // SAFETY: this landing alone claimed these bytes, and they are published only
+            // afterwards. Claims are disjoint and `at` only grows. Others may cut this claim while
+            // it copies, but to `at + PAGE` at the earliest, and `take` is at most one page.
             unsafe { page.write(offset, now) };
-            self.object.publish(self.id, self.at, take as u64);
-            self.at += take as u64;
-            self.unannounced += take as u64;
+            let published = self.object.publish(self.id, self.at, take, now_us);
+            self.at += take;
+            self.brought += take;
+            self.ends_at(published.ok_or(Abandoned)?);
+            self.unannounced += take;
             if self.unannounced >= ANNOUNCE {
                 self.announce();
             }
             bytes = later;
         }
-        Ok(())
+        match self.at < self.end {
+            // More bytes than the declared length: the caller's check failed.
+            true if !bytes.is_empty() => Err(Abandoned),
+            true => Ok(Progress::More),
+            false => Ok(Progress::Done),
+        }
     }
 
     /// Tells the readers of what has come: before the flight waits for more.
@@ -122,65 +264,77 @@ impl Landing {
 
     /// All bytes are there.
     pub fn land(mut self) {
-        self.over = true;
-        if self.end.is_some_and(|end| end != self.at) {
+        let end = self.object.claimed(self.id).end;
+        if end != u64::MAX && end != self.at {
             return self.give_up(Arc::new(Abandoned));
         }
-        let tail = self.end.is_none().then(|| self.shrunk_tail()).flatten();
+        self.over = true;
+        let tail = (end == u64::MAX).then(|| self.shrunk_tail()).flatten();
         self.object.land(self.id, tail);
-        self.reserved = None;
     }
 
     /// The response can't be shared: until then (Unix ms) requests for this key go forward on
-    /// their own, without waiting for one another.
+    /// their own, without waiting for one another. For the first flight of an object.
     pub fn refuse(mut self, word: &'static str, until_ms: u64) {
         self.over = true;
         self.object.refuse(self.id, word, until_ms);
     }
 
-    /// The flight failed: the object is not offered to anyone any more, and readers get the
-    /// failure where the bytes end.
+    /// The flight failed: its claim is given up. What it brought stays if others may bring the
+    /// rest; else the object is not offered to anyone any more.
     pub fn fail(mut self, failure: Failure) {
         self.give_up(failure);
     }
 
     fn give_up(&mut self, failure: Failure) {
         self.over = true;
-        self.store.withdraw(self.place, &self.object);
-        self.object.fail(self.id, failure);
+        if !self.object.outlives_flights() {
+            self.store.withdraw(self.place, &self.object);
+        }
+        self.object.fail(self.id, failure, self.brought);
     }
 
-    /// The page to write to, a new one if need be.
+    /// The page to write to, a new one if need be. Looks where the claim ends now.
     async fn page(&mut self, index: u64) -> Result<Arc<Page>, Abandoned> {
         match &self.page {
             Some((at, page)) if *at == index => return Ok(page.clone()),
             _ => {}
         }
-        let page = match self.object.filling(index) {
-            Some(page) => page,
-            None => {
-                let capacity = self
-                    .end
-                    .map_or(PAGE, |end| end.saturating_sub(index * PAGE).clamp(1, PAGE));
-                let charge = self.room(Page::footprint(capacity)).await?;
-                let page = Page::new(capacity as usize, charge);
-                self.object.add_page(index, page)
-            }
+        let (found, end) = self.object.to_fill(self.id, index);
+        self.ends_at(end.min(self.end));
+        let page = match found {
+            ToFill::There(page) => page,
+            ToFill::Full => return Err(Abandoned),
+            ToFill::Lacking(lacking) => self.new_page(index, lacking).await?,
         };
         self.page = Some((index, page.clone()));
         Ok(page)
     }
 
+    async fn new_page(&mut self, index: u64, lacking: Lacking) -> Result<Arc<Page>, Abandoned> {
+        let charge = self.room(lacking.cost).await?;
+        let page = Page::new(lacking.capacity as usize, charge);
+        let (page, ours) = self.object.add_page(index, page).ok_or(Abandoned)?;
+        if ours && !self.windowed {
+            // Until this is told the block can't be evicted: the claim meets it.
+            self.weigh(lacking.block, lacking.cost as i64);
+        }
+        Ok(page)
+    }
+
     /// Room for one page: reserved before, made now, or within the window that readers open.
     async fn room(&mut self, bytes: u64) -> Result<Charge, Abandoned> {
-        if let Some(charge) = self.reserved.as_mut().and_then(|all| all.split(bytes)) {
+        if let Some(charge) = self.reserved(bytes) {
             return Ok(charge);
         }
+        let again = self.object.lock().joinable;
         if !self.windowed {
-            let small = self.at + bytes <= self.store.object_max();
+            let small = again || self.at + bytes <= self.store.object_max();
             if let Some(charge) = small.then(|| self.store.make_room(bytes)).flatten() {
-                self.store.grew(self.place, &self.object, bytes);
                 return Ok(charge);
+            }
+            if again {
+                return Err(Abandoned);
             }
             // From here on the bytes only pass through: nobody may join any more.
             self.windowed = true;
@@ -201,6 +355,19 @@ impl Landing {
         Ok(self.store.ledger.charge_anyway(bytes))
     }
 
+    /// Takes from what was reserved. That may be a little short, by what was not known then: the
+    /// size of the last page, and the bookkeeping for blocks.
+    fn reserved(&mut self, bytes: u64) -> Option<Charge> {
+        let reserve = self.reserve.as_mut().filter(|r| self.at < r.until)?;
+        if let lacking @ 1.. = bytes.saturating_sub(reserve.charge.bytes()) {
+            let more = self.store.make_room(lacking);
+            reserve
+                .charge
+                .absorb(more.unwrap_or_else(|| self.store.ledger.charge_anyway(lacking)));
+        }
+        reserve.charge.split(bytes)
+    }
+
     /// The last page's bytes in memory of their size, where the page is much too large.
     fn shrunk_tail(&self) -> Option<bytes::Bytes> {
         let start = self.at.checked_sub(1)? / PAGE * PAGE;
@@ -211,20 +378,18 @@ impl Landing {
         }
         let bytes = self.object.slice(start, self.at)?;
         let charge = self.store.ledger.charge_anyway(Page::footprint(used));
+        let less = Page::footprint(capacity) - charge.bytes();
         let page = Page::new(used as usize, charge);
+        self.weigh(None, -(less as i64));
         // SAFETY: nobody else has this page yet, and it is written once before it is sliced.
         unsafe {
             page.write(0, &bytes);
             Some(page.slice(0, bytes.len()))
         }
     }
-}
 
-/// Footprint of the last, partly used page of a body of this length.
-fn last_page(length: u64) -> u64 {
-    match length % PAGE {
-        0 => 0,
-        rest => Page::footprint(rest),
+    fn weigh(&self, block: Option<Range<u64>>, by: i64) {
+        self.store.weigh(self.place, &self.object, block, by);
     }
 }
 

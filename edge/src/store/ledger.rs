@@ -82,6 +82,16 @@ impl Charge {
             bytes,
         })
     }
+
+    /// Joins another charge to the same ledger with this one.
+    pub fn absorb(&mut self, mut other: Charge) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Charges `bytes` more to the same ledger in any case: for small things of bounded number.
+    pub fn beside(&self, bytes: u64) -> Charge {
+        self.ledger.charge_anyway(bytes)
+    }
 }
 
 impl Drop for Charge {

@@ -1,38 +1,48 @@
 //! Objects in memory: the table that owns them, their bytes, and the ledger that bounds them.
 
+mod claims;
 mod head;
 mod landing;
 mod ledger;
+mod locked;
 mod object;
 mod page;
+mod pages;
+mod parts;
 mod reader;
 mod sync;
 mod table;
 mod window;
+mod xray;
 
 #[cfg(all(test, feature = "shuttle"))]
 mod explored;
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+pub use claims::{CLAIMS_MAX, Claim, FRAGMENTS_MAX, NotOurs, Seen};
 pub use head::{Head, Selected, VaryNames};
-pub use landing::Landing;
+pub use landing::{Landing, Progress};
 pub use ledger::{Charge, Ledger};
-pub use object::{Abandoned, Extent, Failure, Object, Phase};
+pub use locked::{Locked, Lore};
+pub use object::{Abandoned, Failure, Object, Phase};
 pub use page::PAGE;
-pub use reader::Reader;
-pub use table::{Locked, Place, VARIANTS_MAX};
+pub use reader::{Next, Opening, Reader};
+pub use table::{Place, VARIANTS_MAX};
 pub use window::WINDOW;
+pub use xray::{Decision, Xray};
 
 use crate::evict;
 use sync::Mutex;
-use table::Shard;
+use table::{Evicted, Shard};
 
 /// How a store is laid out.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +55,8 @@ pub struct Options {
     pub evict: evict::Kind,
     /// Locks that workers spread over; a power of two.
     pub shards: usize,
+    /// The unit in which bytes of sparse objects are evicted, in bytes; rounded up to whole pages.
+    pub block: u64,
 }
 
 /// What an object takes beside its pages: its own structure, table entry, policy's bookkeeping.
@@ -58,6 +70,7 @@ pub struct Store {
     shards: Box<[Mutex<Shard>]>,
     ledger: Ledger,
     object_max: AtomicU64,
+    block: AtomicU64,
     /// Counts flights and purges: what began before a purge is covered by it.
     sequence: AtomicU64,
     next_flight: AtomicU64,
@@ -79,7 +92,7 @@ pub struct Status {
     pub pinned: u64,
     /// The limit.
     pub limit: u64,
-    /// Objects dropped to make room.
+    /// Objects and blocks dropped to make room.
     pub evictions: u64,
 }
 
@@ -93,6 +106,7 @@ impl Store {
                 .collect(),
             ledger: Ledger::new(options.memory),
             object_max: AtomicU64::new(options.object),
+            block: AtomicU64::new(options.block),
             sequence: AtomicU64::new(1),
             next_flight: AtomicU64::new(1),
             hand: AtomicUsize::new(0),
@@ -103,13 +117,26 @@ impl Store {
     /// Takes up other sizes; what no longer fits is evicted.
     pub fn resize(&self, options: &Options) {
         self.object_max.store(options.object, Ordering::Relaxed);
+        // Objects that are there keep theirs.
+        self.block.store(options.block, Ordering::Relaxed);
         self.ledger.set_limit(options.memory);
         // Room for nothing: evicts for as long as too much is there, and can be.
         drop(self.make_room(0));
     }
 
-    fn object_max(&self) -> u64 {
+    /// The largest object kept, in bytes.
+    pub fn object_max(&self) -> u64 {
         self.object_max.load(Ordering::Relaxed)
+    }
+
+    /// The block of objects that are opened now.
+    fn block(&self) -> Option<NonZeroU32> {
+        let pages = self.block.load(Ordering::Relaxed).div_ceil(PAGE).max(1);
+        NonZeroU32::new(pages.saturating_mul(PAGE).try_into().unwrap_or(1 << 31))
+    }
+
+    fn next_flight_id(&self) -> u64 {
+        self.next_flight.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Runs `decide` with this primary key's shard locked: look up, decide, register. It must be
@@ -143,14 +170,25 @@ impl Store {
         OBJECT_OVERHEAD + key.len() as u64
     }
 
-    /// Begins to fill an object: the returned landing alone brings its bytes.
-    pub fn landing(self: &Arc<Store>, object: Arc<Object>, place: Place) -> Landing {
-        Landing::new(self.clone(), object, place)
-    }
-
     /// Takes an object out of the table, if it is still there. Its readers go on.
     pub fn withdraw(&self, place: Place, object: &Arc<Object>) {
         self.enter(place.primary, |locked| locked.remove(place.variant, object));
+    }
+
+    /// Puts `new` in the place of `old`, if that is still in the table. In any case nothing more is
+    /// begun for `old`: it is retired. Without a `new` it stays where it is until another object
+    /// takes its place, and so does what is known of its key. Returns whether it was in the table.
+    pub fn supersede(&self, place: Place, old: &Arc<Object>, new: Option<Arc<Object>>) -> bool {
+        let was = self.enter(place.primary, |locked| {
+            let was = locked.holds(place.variant, old);
+            if let Some(new) = new.filter(|_| was) {
+                let weight = self.weight(&new.key);
+                locked.insert(place.variant, new, weight);
+            }
+            was
+        });
+        old.retire();
+        was
     }
 
     /// Numbers for the status page. Walks the whole table, a few objects at a time: no worker waits
@@ -189,11 +227,18 @@ impl Store {
         &self.shards[at]
     }
 
-    fn grew(&self, place: Place, object: &Arc<Object>, by: u64) {
-        self.shard(place.primary).lock().grew(place, object, by);
+    /// Tells the eviction policy that an object takes so many bytes more, or fewer: in a block, or
+    /// as a whole.
+    fn weigh(&self, place: Place, object: &Arc<Object>, block: Option<Range<u64>>, by: i64) {
+        let mut shard = self.shard(place.primary).lock();
+        shard.weigh(place, object, block, by);
     }
 
-    /// Charges `bytes`, dropping the least useful objects as far as that takes.
+    fn holds(&self, place: Place, object: &Arc<Object>) -> bool {
+        self.shard(place.primary).lock().holds(place, object)
+    }
+
+    /// Charges `bytes`, dropping the least useful objects and blocks as far as that takes.
     fn make_room(&self, bytes: u64) -> Option<Charge> {
         if bytes > self.ledger.limit() {
             return None;
@@ -204,14 +249,14 @@ impl Store {
                 return Some(charge);
             }
             let at = self.hand.fetch_add(1, Ordering::Relaxed) & (self.shards.len() - 1);
+            // Dropped after the shard's lock: that frees pages.
             let victim = self.shards[at].lock().evict();
             match victim {
-                Some(Ok(object)) => {
+                Some(Evicted::Object(_) | Evicted::Block(_)) => {
                     self.evictions.fetch_add(1, Ordering::Relaxed);
-                    drop(object);
                     empty = 0;
                 }
-                Some(Err(_)) => busy += 1,
+                Some(Evicted::InUse) => busy += 1,
                 None => empty += 1,
             }
             if busy > BUSY_MAX || empty > self.shards.len() {

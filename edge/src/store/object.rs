@@ -5,18 +5,22 @@
 
 use std::error::Error;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::claims::Claim;
 use super::head::Head;
 use super::ledger::Charge;
-use super::page::{PAGE, Page};
+use super::pages::Slot;
 use super::sync::{Mutex, MutexGuard};
+use super::xray::Notes;
 use crate::ranges::Ranges;
 
 /// Why a flight ended without all its bytes. What the cache put in comes out again by downcast.
@@ -41,17 +45,9 @@ pub struct Object {
     /// Sequence number at which its flight began; a purge with a later one covers it.
     pub born_seq: u64,
     pub(super) state: Mutex<State>,
-    _overhead: Charge,
-}
-
-/// Which bytes of an object are where.
-pub struct Extent {
-    /// Ranges stored.
-    pub stored: Ranges,
-    /// What flights have still to bring; to `u64::MAX` where an end is not known.
-    pub flying: Ranges,
-    /// Complete length, once known.
-    pub length: Option<u64>,
+    overhead: Charge,
+    /// Bytes charged for notes, of which the eviction policy knows nothing.
+    noted: AtomicU64,
 }
 
 /// What an object is, for those who look it up.
@@ -59,7 +55,7 @@ pub struct Extent {
 pub enum Phase {
     /// Its flight has no head yet.
     Awaiting,
-    /// The head is known; bytes are there or on their way.
+    /// The head is known; bytes are there or can be had.
     Open(Arc<Head>),
     /// The response may not be shared: until then (Unix ms) requests go forward on their own.
     Refused {
@@ -70,6 +66,8 @@ pub enum Phase {
     },
     /// The flight failed before there was a head.
     Failed(Failure),
+    /// Another version or another object took its place: look again.
+    Retired,
 }
 
 pub(super) struct State {
@@ -80,49 +78,39 @@ pub(super) struct State {
     pub(super) present: Ranges,
     /// By index; pages that hold no byte are not listed.
     pub(super) pages: SmallVec<[Slot; 1]>,
-    pub(super) flights: SmallVec<[Claim; 1]>,
+    /// Disjoint, and none of them over a byte that is there.
+    pub(super) claims: Vec<Claim>,
+    /// As many as there are requests under way for it: connections are what bounds them.
     pub(super) riders: Slab<Rider>,
     pub(super) failure: Option<Failure>,
-    /// The store has no room: bytes that every rider has passed are dropped.
-    pub(super) windowed: bool,
+    pub(super) notes: Option<Box<Notes>>,
     /// The flight that waits for riders to move on.
     pub(super) stalled: Option<Waker>,
     /// Riders before this place are not waited for any more.
     pub(super) left_behind: u64,
-}
-
-pub(super) struct Slot {
-    pub(super) index: u64,
-    state: PageState,
-}
-
-/// Where a page's bytes are. (Write queue and disk join these with the volumes.)
-pub(super) enum PageState {
-    /// A flight writes into it.
-    Filling(Arc<Page>),
-    /// All its bytes are there.
-    Full(Bytes),
-}
-
-/// The bytes that one flight alone may write.
-pub(super) struct Claim {
-    pub(super) id: u64,
-    /// The next byte it brings.
-    pub(super) at: u64,
-    /// Where it ends; unknown for a body without a length.
-    pub(super) end: Option<u64>,
-}
-
-impl Claim {
-    pub(super) fn brings(&self, at: u64) -> bool {
-        at >= self.at && self.end.is_none_or(|end| at < end)
-    }
+    /// Fetches in a row that failed and brought next to nothing.
+    pub(super) fruitless: u32,
+    /// Bytes that are accounted and evicted together; `None`: the whole object is.
+    pub(super) block: Option<NonZeroU32>,
+    /// Whether bytes of other responses may be put beside those of the first.
+    pub(super) joinable: bool,
+    /// The store has no room: bytes that every rider has passed are dropped.
+    pub(super) windowed: bool,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
 pub(super) struct Rider {
     pub(super) at: u64,
+    /// The bytes before this place are wanted soon.
+    pub(super) keep: u64,
     pub(super) waker: Option<Waker>,
+}
+
+impl Rider {
+    /// The bytes that must stay for it: at least the next.
+    pub(super) fn wants(&self) -> Range<u64> {
+        self.at..self.keep.max(self.at.saturating_add(1))
+    }
 }
 
 /// Wakers to call once the lock is free.
@@ -147,14 +135,19 @@ impl Object {
                 head_charge: None,
                 present: Ranges::new(),
                 pages: SmallVec::new(),
-                flights: SmallVec::new(),
+                claims: Vec::new(),
                 riders: Slab::new(),
                 failure: None,
-                windowed: false,
+                notes: None,
                 stalled: None,
                 left_behind: 0,
+                fruitless: 0,
+                block: None,
+                joinable: false,
+                windowed: false,
             }),
-            _overhead: overhead,
+            overhead,
+            noted: AtomicU64::new(0),
         }
     }
 
@@ -167,22 +160,47 @@ impl Object {
         self.lock().phase.clone()
     }
 
-    /// Makes the head known, and the length with it. Riders wake.
-    pub fn open(&self, head: Arc<Head>, charge: Charge) {
+    /// Makes the head known, and the length with it. Riders wake. What has been retired stays so.
+    pub(super) fn open(&self, head: Arc<Head>, charge: Charge, block: Option<NonZeroU32>) {
         let mut state = self.lock();
         state.length = head.length;
         state.head_charge = Some(charge);
-        state.phase = Phase::Open(head);
+        state.joinable = head.joinable;
+        state.block = block.filter(|_| head.joinable);
+        if let Some(length) = head.length {
+            for claim in &mut state.claims {
+                claim.end = claim.end.min(length);
+            }
+        }
+        if !matches!(state.phase, Phase::Retired) {
+            state.phase = Phase::Open(head);
+        }
         let wakes = state.all_riders();
         drop(state);
         wakes.wake();
     }
 
-    /// Ends flight `id`: its response is unfit for sharing. Riders wake, and part.
-    pub(super) fn refuse(&self, id: u64, word: &'static str, until_ms: u64) {
+    /// Puts a later response's head in the place of the one there; how many more bytes it takes.
+    /// `None`: there is none to replace.
+    pub(super) fn renew(&self, head: Arc<Head>, charge: Charge) -> Option<i64> {
         let mut state = self.lock();
-        state.end_flight(id);
-        state.phase = Phase::Refused { word, until_ms };
+        let Phase::Open(there) = &mut state.phase else {
+            return None;
+        };
+        // Both are dropped after the lock.
+        let old = std::mem::replace(there, head);
+        let more = charge.bytes() as i64;
+        let before = state.head_charge.replace(charge);
+        drop(state);
+        drop(old);
+        Some(more - before.map_or(0, |charge| charge.bytes() as i64))
+    }
+
+    /// Another took its place: riders that have no head yet look again, and nothing more is begun
+    /// for it. What is there stays readable for those who read it.
+    pub(super) fn retire(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Retired;
         let wakes = state.all_riders();
         drop(state);
         wakes.wake();
@@ -190,7 +208,7 @@ impl Object {
 
     /// Whether a flight is bringing bytes or a head.
     pub fn in_flight(&self) -> bool {
-        !self.lock().flights.is_empty()
+        !self.lock().claims.is_empty()
     }
 
     /// The complete length, once known.
@@ -198,22 +216,22 @@ impl Object {
         self.lock().length
     }
 
-    /// All of the content, when it is there and in one piece: the common hit.
-    #[inline]
-    pub fn whole(&self) -> Option<Bytes> {
-        let state = self.lock();
-        match (state.length?, &state.pages[..]) {
-            (
-                length @ 1..=PAGE,
-                [
-                    Slot {
-                        index: 0,
-                        state: PageState::Full(bytes),
-                    },
-                ],
-            ) if bytes.len() as u64 == length => Some(bytes.clone()),
-            _ => None,
+    /// The version of what is stored; 0 where there is no head or no strong validator.
+    pub fn generation(&self) -> u64 {
+        match &self.lock().phase {
+            Phase::Open(head) => head.generation,
+            _ => 0,
         }
+    }
+
+    /// Why the flight that failed last did.
+    pub fn failure(&self) -> Option<Failure> {
+        self.lock().failure.clone()
+    }
+
+    /// Whether its bytes are evicted by block, also while they are read.
+    pub fn is_sparse(&self) -> bool {
+        self.lock().block.is_some()
     }
 
     /// Whether every byte is there.
@@ -228,89 +246,6 @@ impl Object {
             .length
             .map_or(range.end, |length| length.min(range.end));
         state.present.covers(&(range.start..end))
-    }
-
-    /// Which bytes are where.
-    pub fn extent(&self) -> Extent {
-        let state = self.lock();
-        Extent {
-            stored: state.present.clone(),
-            flying: state
-                .flights
-                .iter()
-                .map(|claim| claim.at..claim.end.or(state.length).unwrap_or(u64::MAX))
-                .filter(|flying| !flying.is_empty())
-                .collect(),
-            length: state.length,
-        }
-    }
-
-    /// Bytes `start..end` in one piece, when they lie in one page that is full: the common hit.
-    #[inline]
-    pub fn piece(&self, start: u64, end: u64) -> Option<Bytes> {
-        let index = start / PAGE;
-        if start >= end || (end - 1) / PAGE != index {
-            return None;
-        }
-        let state = self.lock();
-        match &state.pages[state.slot(index).ok()?].state {
-            PageState::Full(bytes) => {
-                let base = index * PAGE;
-                let (from, to) = ((start - base) as usize, (end - base) as usize);
-                (to <= bytes.len()).then(|| bytes.slice(from..to))
-            }
-            PageState::Filling(_) => None,
-        }
-    }
-
-    pub(super) fn claim(&self, id: u64, at: u64, end: Option<u64>) {
-        self.lock().flights.push(Claim { id, at, end });
-    }
-
-    /// The published bytes from `at` on, up to `end` and the end of their page.
-    pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
-        self.lock().slice(at, end)
-    }
-
-    /// The page of this index, if a flight is filling it.
-    pub(super) fn filling(&self, index: u64) -> Option<Arc<Page>> {
-        let state = self.lock();
-        match &state.pages[state.slot(index).ok()?].state {
-            PageState::Filling(page) => Some(page.clone()),
-            PageState::Full(_) => None,
-        }
-    }
-
-    /// Puts a new page in place, unless another flight was quicker; gives back the one to fill.
-    pub(super) fn add_page(&self, index: u64, page: Arc<Page>) -> Arc<Page> {
-        let mut state = self.lock();
-        match state.slot(index) {
-            Ok(found) => match &state.pages[found].state {
-                PageState::Filling(there) => there.clone(),
-                PageState::Full(_) => page,
-            },
-            Err(place) => {
-                let state_of = PageState::Filling(page.clone());
-                state.pages.insert(
-                    place,
-                    Slot {
-                        index,
-                        state: state_of,
-                    },
-                );
-                page
-            }
-        }
-    }
-
-    /// Bytes `at..at + len` have been written by flight `id` into their page: readers may have them.
-    pub(super) fn publish(&self, id: u64, at: u64, len: u64) {
-        let mut state = self.lock();
-        state.present.insert(at..at + len);
-        if let Some(claim) = state.flights.iter_mut().find(|c| c.id == id) {
-            claim.at = at + len;
-        }
-        state.seal(at / PAGE);
     }
 
     /// Wakes those who wait for a byte that is there now.
@@ -330,119 +265,73 @@ impl Object {
         wakes.wake();
     }
 
-    /// Ends flight `id`, which brought all there is: a length that was unknown is known now. `tail`
-    /// is the last page's content where it was copied to memory of its size.
-    pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
-        let mut state = self.lock();
-        if let Some(claim) = state.end_flight(id)
-            && state.length.is_none()
-        {
-            state.length = Some(claim.at);
-            state.seal_last(claim.at, tail);
-        }
-        let wakes = state.all_riders();
-        drop(state);
-        wakes.wake();
+    /// A charge to the ledger of this object, in any case.
+    pub(super) fn charge_note(&self, bytes: u64) -> Charge {
+        self.noted.fetch_add(bytes, Ordering::Relaxed);
+        self.overhead.beside(bytes)
     }
 
-    /// Ends flight `id`, which failed: readers get the failure where the bytes end.
-    pub(super) fn fail(&self, id: u64, failure: Failure) {
-        let mut state = self.lock();
-        if state.end_flight(id).is_some() {
-            if matches!(state.phase, Phase::Awaiting) {
-                state.phase = Phase::Failed(failure.clone());
-            }
-            state.failure = Some(failure);
-        }
-        let wakes = state.all_riders();
-        drop(state);
-        wakes.wake();
+    /// What notes take.
+    pub(super) fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Relaxed)
     }
 }
 
 impl State {
-    fn slot(&self, index: u64) -> Result<usize, usize> {
-        match self.pages.last() {
-            Some(last) if last.index < index => Err(self.pages.len()),
-            Some(last) if last.index == index => Ok(self.pages.len() - 1),
-            _ => self.pages.binary_search_by_key(&index, |slot| slot.index),
-        }
-    }
-
     pub(super) fn is_complete(&self) -> bool {
         self.length
             .is_some_and(|length| self.present.covers(&(0..length)))
     }
 
-    /// A page all of whose bytes are there becomes one shared slice, cheap to hand out.
-    fn seal(&mut self, index: u64) {
-        let base = index * PAGE;
-        let end = self.length.unwrap_or(u64::MAX).min(base + PAGE);
-        if !self.present.covers(&(base..end)) {
-            return;
-        }
-        if let Ok(at) = self.slot(index)
-            && let PageState::Filling(page) = &self.pages[at].state
-        {
-            // SAFETY: all of `base..end` is published: written, never to be written again, and
-            // this thread holds the lock under which it was published.
-            let bytes = unsafe { page.slice(0, (end - base) as usize) };
-            self.pages[at].state = PageState::Full(bytes);
-        }
-    }
-
-    /// The length became known at the end: seals the last page.
-    fn seal_last(&mut self, length: u64, tail: Option<Bytes>) {
-        let Some(last) = length.checked_sub(1).map(|last| last / PAGE) else {
-            return;
-        };
-        match (tail, self.slot(last)) {
-            (Some(bytes), Ok(at)) => self.pages[at].state = PageState::Full(bytes),
-            _ => self.seal(last),
-        }
-    }
-
-    fn end_flight(&mut self, id: u64) -> Option<Claim> {
-        let ended = self.flights.iter().position(|claim| claim.id == id)?;
-        Some(self.flights.remove(ended))
-    }
-
     pub(super) fn all_riders(&mut self) -> Wakes {
-        Wakes(
-            self.riders
-                .iter_mut()
-                .filter_map(|(_, rider)| rider.waker.take())
-                .collect(),
-        )
+        self.riders_at(|_, _| true)
     }
 
-    /// The published bytes from `at` on, up to `end` and the end of the page.
-    pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
-        let index = at / PAGE;
-        let base = index * PAGE;
-        let there = self.present.contiguous_from(at).min(end).min(base + PAGE);
-        if there <= at {
-            return None;
-        }
-        let (from, to) = ((at - base) as usize, (there - base) as usize);
-        Some(match &self.pages[self.slot(index).ok()?].state {
-            PageState::Full(bytes) => bytes.slice(from..to),
-            // SAFETY: `at..there` is published, and this thread holds the lock it was published under.
-            PageState::Filling(page) => unsafe { page.slice(from, to) },
+    /// The waiting riders that need not wait any longer: their next byte is there, or is past the
+    /// end, or nobody is bringing it.
+    pub(super) fn answerable(&mut self) -> Wakes {
+        self.riders_at(|state, at| {
+            state.length.is_some_and(|length| at >= length)
+                || state.present.contains(at)
+                || state.bringing(at).is_none()
         })
     }
-}
 
-impl State {
+    /// The wakers of those who wait at a place of which `which` is true.
+    pub(super) fn riders_at(&mut self, which: impl Fn(&State, u64) -> bool) -> Wakes {
+        let mut riders = std::mem::take(&mut self.riders);
+        let wakers = riders
+            .iter_mut()
+            .filter(|(_, rider)| rider.waker.is_some() && which(self, rider.at))
+            .filter_map(|(_, rider)| rider.waker.take())
+            .collect();
+        self.riders = riders;
+        Wakes(wakers)
+    }
+
     /// Registers a rider at `at`, or moves the one it has.
     pub(super) fn wait(&mut self, rider: Option<usize>, at: u64, cx: &Context<'_>) -> usize {
-        let waker = Some(cx.waker().clone());
+        let key = self.ride(rider, at);
+        let waker = &mut self.riders[key].waker;
+        match waker {
+            Some(there) => there.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
+        }
+        key
+    }
+
+    /// As `wait`, without anything to wait for.
+    pub(super) fn ride(&mut self, rider: Option<usize>, at: u64) -> usize {
         match rider {
             Some(key) => {
-                self.riders[key] = Rider { at, waker };
+                self.riders[key].at = at;
                 key
             }
-            None => self.riders.insert(Rider { at, waker }),
+            None => self.riders.insert(Rider {
+                at,
+                keep: 0,
+                waker: None,
+            }),
         }
     }
 }

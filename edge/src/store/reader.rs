@@ -1,11 +1,13 @@
 //! A reader of an object: hands out what is there, waits for what is on its way.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::object::{Abandoned, Failure, Object, Phase, Rider};
+use super::head::Head;
+use super::object::{Object, Phase, State};
 
 /// Reads an object from one place on, waiting for what is on its way.
 pub struct Reader {
@@ -15,16 +17,32 @@ pub struct Reader {
     rider: Option<usize>,
 }
 
+/// What comes next.
+pub enum Next {
+    /// Bytes.
+    Bytes(Bytes),
+    /// Nothing: all that was to be read has been.
+    End,
+    /// A byte that neither is there nor is brought by anyone. Whoever is to bring it has to be
+    /// arranged for; the reader is woken when bytes come after all, or a flight ends.
+    Missing,
+}
+
+/// Whether an object's answer may begin.
+pub enum Opening {
+    /// It may: the next byte is there, or on a flight whose response was accepted.
+    Here(Arc<Head>),
+    /// There is a head, but nobody is bringing the next byte.
+    Missing(Arc<Head>),
+    /// There will be no answer from this object: it is refused, failed or retired.
+    Other(Phase),
+}
+
 impl Object {
     /// A reader from `start` to the end; `Reader::limit` narrows it once the head is known.
     pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
         let mut state = self.lock();
-        let rider = (!state.is_complete()).then(|| {
-            state.riders.insert(Rider {
-                at: start,
-                waker: None,
-            })
-        });
+        let rider = (!state.is_complete()).then(|| state.ride(None, start));
         drop(state);
         Reader {
             object: self.clone(),
@@ -41,6 +59,11 @@ impl Reader {
         &self.object
     }
 
+    /// What is still to be read.
+    pub fn wanted(&self) -> Range<u64> {
+        self.at..self.end
+    }
+
     /// Reads `start..end` from here on, and nothing else.
     pub fn limit(&mut self, start: u64, end: u64) {
         self.at = start;
@@ -48,7 +71,19 @@ impl Reader {
         if let Some(rider) = self.rider {
             let mut state = self.object.lock();
             state.riders[rider].at = start;
+            state.riders[rider].keep = 0;
             self.object.moved(state);
+        }
+    }
+
+    /// The bytes from here to `at` are wanted soon: they are not evicted meanwhile.
+    pub fn keep_until(&mut self, at: u64) {
+        let mut state = self.object.lock();
+        // While it is read, an object that is not in blocks loses nothing.
+        if state.block.is_some() {
+            let rider = state.ride(self.rider, self.at);
+            state.riders[rider].keep = at;
+            self.rider = Some(rider);
         }
     }
 
@@ -61,39 +96,58 @@ impl Reader {
         Some(end.saturating_sub(self.at))
     }
 
-    /// The head, or what became of it; pending while the flight has none.
-    pub fn poll_phase(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
+    /// Whether an answer may begin with the next byte; pending while there is no head, and while
+    /// the flight that brings the byte has no response that was accepted.
+    pub fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<Opening> {
         let mut state = self.object.lock();
-        match &state.phase {
-            Phase::Awaiting => {
-                self.rider = Some(state.wait(self.rider, self.at, cx));
-                Poll::Pending
+        let waits = match &state.phase {
+            Phase::Awaiting => None,
+            Phase::Open(head) => Some(head.clone()),
+            other => return Poll::Ready(Opening::Other(other.clone())),
+        };
+        if let Some(head) = waits {
+            if self.at >= self.end(&state) || state.present.contains(self.at) {
+                return Poll::Ready(Opening::Here(head));
             }
-            phase => Poll::Ready(phase.clone()),
+            match state.bringing(self.at) {
+                Some(claim) if claim.head_us.is_some() => {
+                    return Poll::Ready(Opening::Here(head));
+                }
+                Some(_) => {}
+                None => {
+                    self.rider = Some(state.wait(self.rider, self.at, cx));
+                    return Poll::Ready(Opening::Missing(head));
+                }
+            }
         }
+        self.rider = Some(state.wait(self.rider, self.at, cx));
+        Poll::Pending
     }
 
-    /// The next bytes, at most to the end of a page; `None` at the end of what is read.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+    /// The next bytes, at most to the end of a page.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let mut state = self.object.lock();
-        let end = state.length.map_or(self.end, |length| length.min(self.end));
+        let end = self.end(&state);
         if self.at >= end {
-            return Poll::Ready(None);
+            return Poll::Ready(Next::End);
         }
         if let Some(bytes) = state.slice(self.at, end) {
             self.at += bytes.len() as u64;
-            if let Some(rider) = self.rider {
-                state.riders[rider].at = self.at;
+            if self.rider.is_some() || state.block.is_some() {
+                self.rider = Some(state.ride(self.rider, self.at));
                 self.object.moved(state);
             }
-            return Poll::Ready(Some(Ok(bytes)));
+            return Poll::Ready(Next::Bytes(bytes));
         }
-        if state.flights.iter().any(|claim| claim.brings(self.at)) {
-            self.rider = Some(state.wait(self.rider, self.at, cx));
-            return Poll::Pending;
+        self.rider = Some(state.wait(self.rider, self.at, cx));
+        match state.bringing(self.at) {
+            Some(_) => Poll::Pending,
+            None => Poll::Ready(Next::Missing),
         }
-        let failure = state.failure.clone();
-        Poll::Ready(Some(Err(failure.unwrap_or_else(|| Arc::new(Abandoned)))))
+    }
+
+    fn end(&self, state: &State) -> u64 {
+        state.length.map_or(self.end, |length| length.min(self.end))
     }
 }
 

@@ -12,7 +12,10 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::head::VaryNames;
+use super::locked::Lore;
 use super::object::Object;
+use super::page::PAGE;
+use super::parts::{Dropped, Part, Parts};
 use crate::evict::Policy;
 
 /// Variants kept of one primary key: more would let a hostile client fill a cache with one page.
@@ -29,24 +32,50 @@ pub struct Place {
 
 /// One shard of the table.
 pub(super) struct Shard {
-    entries: HashMap<u128, Entry, BuildHasherDefault<AlreadyHashed>>,
+    pub(super) entries: Entries,
     /// The ids that the policy speaks of.
-    ids: Slab<Place>,
-    policy: Box<dyn Policy + Send>,
+    ids: Slab<Tracked>,
+    /// How many of them are blocks.
+    blocks: usize,
+    pub(super) policy: Box<dyn Policy + Send>,
 }
+
+/// What an id of the policy stands for: an object, with all its pages unless they are accounted by
+/// block; or one block of an object.
+#[derive(Clone, Copy)]
+struct Tracked {
+    place: Place,
+    /// The block's first byte, or `WHOLE`.
+    part: u64,
+}
+
+const WHOLE: u64 = u64::MAX;
 
 /// All variants of one primary key.
 #[derive(Default)]
-struct Entry {
-    vary: Option<VaryNames>,
-    variants: SmallVec<[Variant; 1]>,
+pub(super) struct Entry {
+    pub(super) vary: Option<VaryNames>,
+    pub(super) lore: Option<Box<Lore>>,
+    pub(super) variants: SmallVec<[Variant; 1]>,
 }
 
-struct Variant {
-    hash: u128,
-    id: u32,
+pub(super) struct Variant {
+    pub(super) hash: u128,
+    pub(super) id: u32,
+    /// Bytes that the object takes without its blocks.
     weight: u64,
-    object: Arc<Object>,
+    pub(super) object: Arc<Object>,
+    parts: Option<Box<Parts>>,
+}
+
+/// What became of a policy's victim.
+pub(super) enum Evicted {
+    /// It was an object, which is out of the table.
+    Object(#[expect(dead_code, reason = "to be dropped after the lock")] Arc<Object>),
+    /// It was a block, whose pages these are.
+    Block(#[expect(dead_code, reason = "to be dropped after the lock")] Dropped),
+    /// It is read or filled right now: dropping it would free nothing. It is tracked anew.
+    InUse,
 }
 
 impl Shard {
@@ -54,6 +83,7 @@ impl Shard {
         Shard {
             entries: HashMap::default(),
             ids: Slab::new(),
+            blocks: 0,
             policy,
         }
     }
@@ -65,44 +95,115 @@ impl Shard {
             return None;
         }
         let (mut idle, mut flights) = (0, 0);
-        for variant in ids.filter_map(|id| self.variant(*self.ids.get(id)?)) {
+        let objects = ids
+            .filter_map(|id| self.ids.get(id))
+            .filter(|tracked| tracked.part == WHOLE);
+        for variant in objects.filter_map(|tracked| self.variant(tracked.place)) {
+            let parts = variant.parts.as_ref().map_or(0, |parts| parts.weight);
             // A flight holds its object, so one that nobody holds needs no second look.
-            match Arc::strong_count(&variant.object) {
-                1 => idle += variant.weight,
-                _ => flights += u64::from(variant.object.in_flight()),
+            if Arc::strong_count(&variant.object) == 1 {
+                idle += variant.weight + parts + variant.object.noted();
+                continue;
+            }
+            flights += u64::from(variant.object.in_flight());
+            if parts > 0 {
+                idle += parts.saturating_sub(variant.object.held());
             }
         }
         Some((idle, flights))
     }
 
+    /// How many objects there are.
     pub(super) fn len(&self) -> usize {
-        self.ids.len()
+        self.ids.len() - self.blocks
     }
 
-    pub(super) fn grew(&mut self, place: Place, object: &Arc<Object>, by: u64) {
-        if let Some(variant) = self.variant_mut(place)
-            && Arc::ptr_eq(&variant.object, object)
+    /// An object takes so many bytes more, or fewer: in one of its blocks, or as a whole.
+    pub(super) fn weigh(
+        &mut self,
+        place: Place,
+        object: &Arc<Object>,
+        block: Option<Range<u64>>,
+        by: i64,
+    ) {
+        let Shard {
+            entries,
+            ids,
+            blocks,
+            policy,
+        } = self;
+        let variant = variant_in(entries, place);
+        let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object)) else {
+            return;
+        };
+        let Some(block) = block else {
+            variant.weight = variant.weight.saturating_add_signed(by);
+            return policy.resize(variant.id, variant.weight);
+        };
+        let parts = variant
+            .parts
+            .get_or_insert_with(|| Box::new(Parts::of(block.end - block.start)));
+        if let Some(part) = parts.list.get_mut(&block.start) {
+            let weight = part.weight.saturating_add_signed(by);
+            parts.weight = parts.weight - part.weight + weight;
+            part.weight = weight;
+            policy.resize(part.id, weight);
+        } else if let weight @ 1.. = u64::try_from(by).unwrap_or(0) {
+            let part = block.start;
+            let id = ids.insert(Tracked { place, part }) as u32;
+            policy.track(id, place.hash_of(part), weight);
+            parts.weight += weight;
+            parts.list.insert(part, Part { id, weight });
+            *blocks += 1;
+        }
+    }
+
+    /// A use of the block that holds this byte.
+    pub(super) fn touch(&mut self, place: Place, object: &Arc<Object>, at: u64) {
+        let variant = variant_in(&mut self.entries, place);
+        if let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object))
+            && let Some(part) = variant.parts.as_ref().and_then(|parts| parts.at(at))
         {
-            variant.weight += by;
-            let (id, weight) = (variant.id, variant.weight);
-            self.policy.resize(id, weight);
+            self.policy.touch(part.id);
         }
     }
 
-    /// Takes the policy's next victim out of the table. An object that is in use would free
-    /// nothing: it is tracked anew, and `Err` says so.
-    pub(super) fn evict(&mut self) -> Option<Result<Arc<Object>, InUse>> {
+    /// Drops the policy's next victim.
+    pub(super) fn evict(&mut self) -> Option<Evicted> {
         let id = self.policy.evict()?;
-        let place = *self.ids.get(id as usize)?;
-        let variant = self.variant_mut(place)?;
-        if Arc::strong_count(&variant.object) > 1 {
-            let weight = variant.weight;
-            self.policy.track(id, place.hash(), weight);
-            return Some(Err(InUse));
+        let tracked = *self.ids.get(id as usize)?;
+        match tracked.part {
+            WHOLE => self.evict_object(id, tracked.place),
+            part => self.evict_block(id, tracked.place, part),
         }
+    }
+
+    fn evict_object(&mut self, id: u32, place: Place) -> Option<Evicted> {
+        let variant = variant_in(&mut self.entries, place)?;
+        if Arc::strong_count(&variant.object) > 1 {
+            self.policy.track(id, place.hash(), variant.weight);
+            return Some(Evicted::InUse);
+        }
+        let object = self.remove(place)?;
+        self.prune(place.primary);
+        Some(Evicted::Object(object))
+    }
+
+    fn evict_block(&mut self, id: u32, place: Place, part: u64) -> Option<Evicted> {
+        let variant = variant_in(&mut self.entries, place)?;
+        let parts = variant.parts.as_mut()?;
+        let weight = parts.list.get(&part)?.weight;
+        // The object's lock inside the shard's: this is the order everywhere.
+        let block = part..part.saturating_add(parts.block);
+        let Some(pages) = variant.object.drop_block(block) else {
+            self.policy.track(id, place.hash_of(part), weight);
+            return Some(Evicted::InUse);
+        };
+        parts.list.remove(&part);
+        parts.weight -= weight;
         self.ids.remove(id as usize);
-        let variant = self.take(place)?;
-        Some(Ok(variant.object))
+        self.blocks -= 1;
+        Some(Evicted::Block(pages))
     }
 
     fn variant(&self, place: Place) -> Option<&Variant> {
@@ -113,186 +214,108 @@ impl Shard {
             .find(|variant| variant.hash == place.variant)
     }
 
-    fn variant_mut(&mut self, place: Place) -> Option<&mut Variant> {
-        let entry = self.entries.get_mut(&place.primary)?;
-        entry
-            .variants
-            .iter_mut()
-            .find(|variant| variant.hash == place.variant)
+    /// Whether this object is what stands there.
+    pub(super) fn holds(&self, place: Place, object: &Arc<Object>) -> bool {
+        self.variant(place)
+            .is_some_and(|variant| Arc::ptr_eq(&variant.object, object))
     }
 
-    /// Takes a variant out of its entry, and the entry out of the map when it was the last.
+    /// Files an object, in place of what was there, which is given back.
+    pub(super) fn insert(
+        &mut self,
+        place: Place,
+        object: Arc<Object>,
+        weight: u64,
+    ) -> Option<Arc<Object>> {
+        let before = self.remove(place);
+        let part = WHOLE;
+        let id = self.ids.insert(Tracked { place, part }) as u32;
+        self.policy.track(id, place.hash(), weight);
+        let entry = self.entries.entry(place.primary).or_default();
+        entry.variants.push(Variant {
+            hash: place.variant,
+            id,
+            weight,
+            object,
+            parts: None,
+        });
+        before
+    }
+
+    /// Moves what stands at `from` to another variant; what was there is given back.
+    pub(super) fn refile(&mut self, from: Place, to: u128) -> Option<Arc<Object>> {
+        let to = Place {
+            variant: to,
+            ..from
+        };
+        let mut moved = self.take(from)?;
+        let before = self.remove(to);
+        moved.hash = to.variant;
+        let parts = moved.parts.iter().flat_map(|parts| parts.list.values());
+        for id in parts.map(|part| part.id).chain([moved.id]) {
+            if let Some(tracked) = self.ids.get_mut(id as usize) {
+                tracked.place = to;
+            }
+        }
+        // The policy knows it by its new name from now on.
+        self.policy.track(moved.id, to.hash(), moved.weight);
+        let entry = self.entries.entry(to.primary).or_default();
+        entry.variants.push(moved);
+        before
+    }
+
+    /// Takes a variant out of its entry, which stays, be it empty.
     fn take(&mut self, place: Place) -> Option<Variant> {
         let entry = self.entries.get_mut(&place.primary)?;
         let at = entry
             .variants
             .iter()
             .position(|variant| variant.hash == place.variant)?;
-        let variant = entry.variants.swap_remove(at);
-        if entry.variants.is_empty() {
-            self.entries.remove(&place.primary);
-        }
-        Some(variant)
+        Some(entry.variants.swap_remove(at))
     }
 
-    fn remove(&mut self, place: Place) -> Option<Arc<Object>> {
+    /// Takes an object out with all its ids. Its entry stays, be it empty, until `prune`.
+    pub(super) fn remove(&mut self, place: Place) -> Option<Arc<Object>> {
         let variant = self.take(place)?;
         self.policy.forget(variant.id);
         self.ids.remove(variant.id as usize);
+        let parts = variant.parts.iter().flat_map(|parts| parts.list.values());
+        for part in parts {
+            self.policy.forget(part.id);
+            self.ids.remove(part.id as usize);
+            self.blocks -= 1;
+        }
         Some(variant.object)
+    }
+
+    /// Takes an entry out of the map when its last variant is gone.
+    pub(super) fn prune(&mut self, primary: u128) {
+        let empty = |entry: &Entry| entry.variants.is_empty();
+        if self.entries.get(&primary).is_some_and(empty) {
+            self.entries.remove(&primary);
+        }
     }
 }
 
-/// The victim is read or filled right now.
-pub(super) struct InUse;
+type Entries = HashMap<u128, Entry, BuildHasherDefault<AlreadyHashed>>;
+
+fn variant_in(entries: &mut Entries, place: Place) -> Option<&mut Variant> {
+    let entry = entries.get_mut(&place.primary)?;
+    entry
+        .variants
+        .iter_mut()
+        .find(|variant| variant.hash == place.variant)
+}
 
 impl Place {
     fn hash(self) -> u64 {
         (self.primary ^ self.variant) as u64
     }
-}
 
-/// One primary key while its shard is locked. What is taken out is dropped after the lock.
-pub struct Locked<'a> {
-    pub(super) shard: &'a mut Shard,
-    pub(super) primary: u128,
-    pub(super) removed: SmallVec<[Arc<Object>; 2]>,
-}
-
-impl Locked<'_> {
-    /// The Vary names in force; `None` as long as no response has named any.
-    pub fn vary(&self) -> Option<&VaryNames> {
-        self.shard.entries.get(&self.primary)?.vary.as_ref()
-    }
-
-    /// The object of this variant. Counts as a use.
-    #[inline]
-    pub fn find(&mut self, variant: u128) -> Option<Arc<Object>> {
-        let entry = self.shard.entries.get(&self.primary)?;
-        let found = entry.variants.iter().find(|v| v.hash == variant)?;
-        self.shard.policy.touch(found.id);
-        Some(found.object.clone())
-    }
-
-    /// How many variants are kept.
-    pub fn variants(&self) -> usize {
-        self.shard
-            .entries
-            .get(&self.primary)
-            .map_or(0, |entry| entry.variants.len())
-    }
-
-    /// Every variant's hash and object.
-    pub fn all(&self) -> Vec<(u128, Arc<Object>)> {
-        self.shard
-            .entries
-            .get(&self.primary)
-            .map_or(Vec::new(), |entry| {
-                entry
-                    .variants
-                    .iter()
-                    .map(|variant| (variant.hash, variant.object.clone()))
-                    .collect()
-            })
-    }
-
-    /// Files an object under a variant, in place of what was there. `weight`: bytes it holds.
-    pub fn insert(&mut self, variant: u128, object: Arc<Object>, weight: u64) {
-        let place = Place {
-            primary: self.primary,
-            variant,
-        };
-        self.removed.extend(self.shard.remove(place));
-        let id = self.shard.ids.insert(place) as u32;
-        self.shard.policy.track(id, place.hash(), weight);
-        let entry = self.shard.entries.entry(self.primary).or_default();
-        entry.variants.push(Variant {
-            hash: variant,
-            id,
-            weight,
-            object,
-        });
-    }
-
-    /// Takes a variant out, if it is still this object.
-    pub fn remove(&mut self, variant: u128, object: &Arc<Object>) {
-        if self.holds(variant, object) {
-            let place = Place {
-                primary: self.primary,
-                variant,
-            };
-            self.removed.extend(self.shard.remove(place));
-        }
-    }
-
-    /// Takes out the variant whose flight began first among those that nobody fills now; says
-    /// whether there was one.
-    pub fn drop_oldest(&mut self) -> bool {
-        let idle = self
-            .all()
-            .into_iter()
-            .filter(|(_, object)| !object.in_flight());
-        let Some((variant, object)) = idle.min_by_key(|(_, object)| object.born_seq) else {
-            return false;
-        };
-        self.remove(variant, &object);
-        true
-    }
-
-    /// Takes every variant out.
-    pub fn clear(&mut self) {
-        for (variant, _) in self.all() {
-            let place = Place {
-                primary: self.primary,
-                variant,
-            };
-            self.removed.extend(self.shard.remove(place));
-        }
-    }
-
-    /// Whether this object is what the table has under this variant.
-    pub fn holds(&self, variant: u128, object: &Arc<Object>) -> bool {
-        self.shard
-            .entries
-            .get(&self.primary)
-            .into_iter()
-            .flat_map(|entry| &entry.variants)
-            .any(|v| v.hash == variant && Arc::ptr_eq(&v.object, object))
-    }
-
-    /// A response came for the object of variant `from`: under the Vary names it brought it belongs
-    /// to variant `to`. Where the names changed, variants filed under the old ones can't be found
-    /// any more and go. Returns whether the object is still in the table.
-    pub fn refile(
-        &mut self,
-        from: u128,
-        to: u128,
-        names: Option<&VaryNames>,
-        object: &Arc<Object>,
-    ) -> bool {
-        if !self.holds(from, object) {
-            return false;
-        }
-        if from == to && self.vary() == names {
-            return true;
-        }
-        let place = Place {
-            primary: self.primary,
-            variant: from,
-        };
-        let Some(moved) = self.shard.take(place) else {
-            return false;
-        };
-        self.shard.policy.forget(moved.id);
-        self.shard.ids.remove(moved.id as usize);
-        if self.vary() != names {
-            self.clear();
-        }
-        self.insert(to, moved.object, moved.weight);
-        if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
-            entry.vary = names.cloned();
-        }
-        true
+    /// Names one block of the object here.
+    fn hash_of(self, part: u64) -> u64 {
+        // Blocks are whole pages; the constant is odd, so no two of them get one name.
+        self.hash() ^ (part / PAGE + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, Inspect, Numbers, ObjectState, ReloadState, ServerState, Span, Status,
-    UpstreamState, UrlState,
+    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, ReloadState,
+    ServerState, Span, Status, UpstreamState, UrlState,
 };
 use crate::http::date;
 use crate::http::key::KeyHash;
 use crate::http::target;
 use crate::http::{Method, Scheme};
 use crate::ranges::Ranges;
-use crate::store::{Extent, Head, Object, Phase, Store};
+use crate::store::{Claim, Decision, Head, Object, Phase, Store};
 use crate::upstream::Shared;
 
 impl Inspect for Edge {
@@ -50,14 +50,14 @@ impl Inspect for Edge {
     fn url(&self, url: &str) -> Result<Vec<UrlState>, String> {
         let key = key_of(url)?;
         let snapshot = self.snapshots.borrow().clone();
-        let now_ms = self.clock.unix_ms();
+        let (now_ms, now_us) = (self.clock.unix_ms(), self.clock.monotonic_us());
         Ok(stores(&snapshot)
             .map(|(name, store)| UrlState {
                 cache: name.clone(),
                 objects: store
                     .enter(key.0, |locked| locked.all())
                     .iter()
-                    .map(|(_, object)| object_state(object, now_ms))
+                    .map(|(_, object)| object_state(object, now_ms, now_us))
                     .collect(),
             })
             .filter(|state| !state.objects.is_empty())
@@ -123,23 +123,67 @@ fn upstream_state(shared: &Shared) -> UpstreamState {
     }
 }
 
+/// Younger responses say nothing about their rate.
+const RATE_AFTER_US: u64 = 50_000;
+
 /// One object, as the admin address shows it.
-fn object_state(object: &Object, now_ms: u64) -> ObjectState {
-    let Extent {
-        stored,
-        flying,
-        length,
-    } = object.extent();
+fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
+    let xray = object.xray(now_us);
     let mut state = ObjectState {
-        length,
+        length: xray.length,
+        generation: (xray.generation != 0).then(|| format!("{:016x}", xray.generation)),
+        flights: xray
+            .flights
+            .iter()
+            .map(|claim| flight_state(claim, xray.length, now_us))
+            .collect(),
+        decisions: xray
+            .decisions
+            .iter()
+            .map(|decision| decision_state(decision, now_ms))
+            .collect(),
         ..ObjectState::default()
     };
-    let mut coming = stored.clone();
-    coming.extend(flying.iter());
-    let missing = coming.gaps(0..length.unwrap_or(0)).collect();
-    list_bytes(&mut state, &stored, &flying, &missing);
+    let coming = |claim: &Claim| claim.at..end(claim, xray.length);
+    let flying = xray.flights.iter().map(coming).collect();
+    list_bytes(&mut state, &xray.stored, &flying, &xray.missing);
     describe_phase(&mut state, &object.phase(), now_ms);
     state
+}
+
+/// Where a flight ends: with the object where nothing else is known.
+fn end(claim: &Claim, length: Option<u64>) -> u64 {
+    claim.end.min(length.unwrap_or(u64::MAX))
+}
+
+fn flight_state(claim: &Claim, length: Option<u64>, now_us: u64) -> FlightState {
+    let since = |us: u64| now_us.saturating_sub(us);
+    let brought = u128::from(claim.at.saturating_sub(claim.start));
+    let rate = |us: u64| (brought * 1_000_000 / u128::from(us)) as u64;
+    FlightState {
+        first: claim.start,
+        next: claim.at,
+        last: Span::of(claim.start..end(claim, length)).last,
+        rate: claim
+            .head_us
+            .map(since)
+            .filter(|us| *us >= RATE_AFTER_US)
+            .map(rate),
+        age_ms: since(claim.begun_us) / 1000,
+        idle_ms: since(claim.progress_us) / 1000,
+        head: claim.head_us.is_some(),
+    }
+}
+
+fn decision_state(decision: &Decision, now_ms: u64) -> DecisionState {
+    DecisionState {
+        unix_ms: decision.unix_ms,
+        ago_ms: now_ms.saturating_sub(decision.unix_ms),
+        want: Span::of(decision.want.clone()),
+        what: decision.what.to_owned(),
+        ranges: decision.ranges.iter().cloned().map(Span::of).collect(),
+        why: decision.why.to_owned(),
+    }
 }
 
 /// Lists which bytes are where.
@@ -168,10 +212,11 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
         Phase::Open(_) => "open",
         Phase::Refused { .. } => "refused",
         Phase::Failed(_) => "failed",
+        Phase::Retired => "retired",
     }
     .to_owned();
     match phase {
-        Phase::Awaiting => {}
+        Phase::Awaiting | Phase::Retired => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
         Phase::Refused { word, until_ms } => {
             state.why = Some((*word).to_owned());
@@ -201,10 +246,11 @@ fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
 /// What keeps bytes of other responses from being put beside this one's (RFC 9111 3.4).
 fn obstacle(head: &Head) -> Option<&'static str> {
     match &head.etag {
+        _ if head.joinable => None,
         None => Some("no ETag"),
         Some(tag) if tag.starts_with(b"W/") => Some("its ETag is weak"),
         Some(_) if head.length.is_none() => Some("its complete length is not known"),
-        Some(_) => None,
+        Some(_) => Some("its origin does not honour ranges"),
     }
 }
 
@@ -236,6 +282,33 @@ mod tests {
         assert_eq!(state.stored_bytes, 20_000);
     }
 
+    #[test]
+    fn flights_have_a_rate_once_it_can_be_told() {
+        let mut claim = Claim {
+            id: 1,
+            start: 100,
+            at: 100,
+            end: u64::MAX,
+            begun_us: 1_000_000,
+            head_us: None,
+            progress_us: 1_000_000,
+        };
+        let young = flight_state(&claim, None, 1_004_000);
+        assert_eq!((young.last, young.rate, young.head), (None, None, false));
+        assert_eq!((young.age_ms, young.idle_ms), (4, 4));
+        (claim.at, claim.head_us, claim.progress_us) = (1100, Some(1_500_000), 1_900_000);
+        assert_eq!(flight_state(&claim, Some(5000), 1_510_000).rate, None);
+        let steady = flight_state(&claim, Some(5000), 2_000_000);
+        assert_eq!(
+            (steady.first, steady.next, steady.last),
+            (100, 1100, Some(4999))
+        );
+        assert_eq!(
+            (steady.rate, steady.idle_ms, steady.head),
+            (Some(2000), 100, true)
+        );
+    }
+
     fn head() -> Head {
         Head {
             status: 200,
@@ -251,6 +324,8 @@ mod tests {
                 names: [Box::from("accept-encoding")].into(),
                 variant: 0xab,
             }),
+            joinable: true,
+            generation: 7,
         }
     }
 
@@ -281,6 +356,7 @@ mod tests {
         assert_eq!(state.joinable, Some(true));
         let weak = Head {
             etag: Some(Bytes::from_static(b"W/\"a\"")),
+            joinable: false,
             ..head()
         };
         let state = described(&Phase::Open(Arc::new(weak)), 0);

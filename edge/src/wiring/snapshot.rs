@@ -80,6 +80,7 @@ fn store_options(options: &cache::Options, workers: usize) -> store::Options {
             bytes => bytes,
         },
         evict: options.evict,
+        block: options.fill.block,
         // Enough that two workers seldom want the same one.
         shards: match workers {
             1 => 1,

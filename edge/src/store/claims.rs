@@ -1,0 +1,404 @@
+//! Who brings which bytes: claims, how they are made, cut and given up.
+//!
+//! Claims are disjoint, and none lies over a byte that is there. A flight copies bytes into a page
+//! without the lock, always from the claim's `at` and never more than one page of them, so what it
+//! may be copying right now lies in `at..at + PAGE`. A claim that another flight takes over from is
+//! therefore cut at `at + PAGE` at the earliest; `publish`, under the lock, tells the flight so
+//! before it copies more.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::landing::Landing;
+use super::object::{Failure, Object, Phase, State, Wakes};
+use super::page::PAGE;
+use super::{Place, Store};
+use crate::ranges::Ranges;
+
+/// The end of a claim that goes on to wherever the content ends.
+const OPEN: u64 = u64::MAX;
+
+/// Flights that one object may have at once.
+pub const CLAIMS_MAX: usize = 64;
+
+/// Ranges that an object may be broken into before its cache ought to forward what would break it
+/// further.
+pub const FRAGMENTS_MAX: usize = 4096;
+
+/// Ranges in one page from which on a claim in it is widened: so an object never has more than a
+/// few for each page that the ledger pays for.
+const CROWDED: usize = 16;
+
+/// A flight that brings less than this before it fails was fruitless, bytes.
+const FRUITFUL: u64 = 64 << 10;
+
+/// The bytes that one flight alone may write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Names the flight.
+    pub id: u64,
+    /// The next byte it brings.
+    pub at: u64,
+    /// Where it ends; `u64::MAX` as long as that is not known.
+    pub end: u64,
+    /// The first byte it brings.
+    pub start: u64,
+    /// When it was made, in microseconds of the clock that `Store::arrange` was given.
+    pub begun_us: u64,
+    /// When its response's head was accepted: from then on its bytes are known to belong here.
+    pub head_us: Option<u64>,
+    /// When its last bytes came, or else when it was made.
+    pub progress_us: u64,
+}
+
+impl Claim {
+    pub(super) fn brings(&self, at: u64) -> bool {
+        self.at <= at && at < self.end
+    }
+
+    /// Whether it has still to bring any of these bytes.
+    pub(super) fn meets(&self, range: &Range<u64>) -> bool {
+        self.at < range.end && range.start < self.end
+    }
+}
+
+/// An object as a decision sees it, under its lock.
+pub struct Seen<'a> {
+    /// What it is.
+    pub phase: &'a Phase,
+    /// Complete length, once known.
+    pub length: Option<u64>,
+    /// The bytes that are there.
+    pub have: &'a Ranges,
+    /// The flights under way.
+    pub claims: &'a [Claim],
+    /// Fetches in a row that failed and brought less than 64 KiB.
+    pub fruitless: u32,
+}
+
+impl Seen<'_> {
+    /// Whether it is not to be broken up any further.
+    pub fn is_full(&self) -> bool {
+        self.fragments() >= FRAGMENTS_MAX || self.claims.len() >= CLAIMS_MAX
+    }
+
+    /// How broken up the object is: its ranges, of which only those below a page count when there
+    /// are many (each of the others pays for its place).
+    pub fn fragments(&self) -> usize {
+        match self.have.len() {
+            many if many > FRAGMENTS_MAX => {
+                let small = self.have.iter().filter(|r| r.end - r.start < PAGE);
+                small.count()
+            }
+            few => few,
+        }
+    }
+}
+
+/// A response that has none of the bytes that its flight was to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotOurs;
+
+impl Store {
+    /// Decides under the object's lock what to fetch, and claims it in the same critical section:
+    /// one landing per claimed range, in order. `decide` must be short, and may not touch the
+    /// object but through what it sees.
+    ///
+    /// Of the ranges it returns, what is there or claimed by others is left out; but a claim in
+    /// whose far part a range begins, a page or more ahead, is cut short to end there. What a cut
+    /// claim had beyond the range is nobody's then. Nothing is claimed of an object that bytes
+    /// can't be added to: one that is retired, refused, failed, or not joinable, or whose first
+    /// flight has no head yet. An object without a head gets one claim.
+    pub fn arrange<T>(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        place: Place,
+        now_us: u64,
+        decide: impl FnOnce(&Seen<'_>) -> (SmallVec<[Range<u64>; 2]>, T),
+    ) -> (T, SmallVec<[Landing; 2]>) {
+        let mut state = object.lock();
+        let (ranges, result) = decide(&Seen {
+            phase: &state.phase,
+            length: state.length,
+            have: &state.present,
+            claims: &state.claims,
+            fruitless: state.fruitless,
+        });
+        if ranges.is_empty() {
+            return (result, SmallVec::new());
+        }
+        let mut claimed = SmallVec::<[Claim; 2]>::new();
+        let mut cut = false;
+        for range in ranges {
+            cut |= state.register(range, &mut claimed, || Claim {
+                id: self.next_flight_id(),
+                at: 0,
+                end: 0,
+                start: 0,
+                begun_us: now_us,
+                head_us: None,
+                progress_us: now_us,
+            });
+        }
+        // Bytes that were on their way may be nobody's now.
+        let wakes = if cut {
+            state.answerable()
+        } else {
+            Wakes::default()
+        };
+        drop(state);
+        let landings = claimed
+            .into_iter()
+            .map(|claim| Landing::new(self.clone(), object.clone(), place, &claim))
+            .collect();
+        wakes.wake();
+        (result, landings)
+    }
+}
+
+impl State {
+    pub(super) fn claim(&self, id: u64) -> Option<&Claim> {
+        self.claims.iter().find(|claim| claim.id == id)
+    }
+
+    fn claim_mut(&mut self, id: u64) -> Option<&mut Claim> {
+        self.claims.iter_mut().find(|claim| claim.id == id)
+    }
+
+    /// The flight that brings the byte at this place.
+    pub(super) fn bringing(&self, at: u64) -> Option<&Claim> {
+        self.claims.iter().find(|claim| claim.brings(at))
+    }
+
+    /// Whether another flight may begin.
+    fn takes_claims(&self) -> bool {
+        let fit = match &self.phase {
+            Phase::Awaiting => self.claims.is_empty(),
+            Phase::Open(_) => self.joinable,
+            Phase::Refused { .. } | Phase::Failed(_) | Phase::Retired => false,
+        };
+        fit && self.claims.len() < CLAIMS_MAX
+    }
+
+    /// Claims what of a range may be claimed; whether another claim was cut for that.
+    fn register(
+        &mut self,
+        range: Range<u64>,
+        claimed: &mut SmallVec<[Claim; 2]>,
+        blank: impl Fn() -> Claim,
+    ) -> bool {
+        let range = range.start..range.end.min(self.length.unwrap_or(OPEN));
+        if range.is_empty() || !self.takes_claims() {
+            return false;
+        }
+        let cut = self.take_over(range.start);
+        for free in self.free(range) {
+            if !self.takes_claims() {
+                break;
+            }
+            let free = self.widened(free);
+            let claim = Claim {
+                at: free.start,
+                start: free.start,
+                end: free.end,
+                ..blank()
+            };
+            self.claims.push(claim.clone());
+            claimed.push(claim);
+        }
+        cut
+    }
+
+    /// Cuts the claim in whose far part `start` lies. Whether there was one.
+    fn take_over(&mut self, start: u64) -> bool {
+        let far = |claim: &&mut Claim| {
+            // What its flight may be copying now lies before `at + PAGE`.
+            claim.at.saturating_add(PAGE) <= start && start < claim.end
+        };
+        let taken = self.claims.iter_mut().find(far);
+        taken.map(|claim| claim.end = start).is_some()
+    }
+
+    /// The parts of a range that neither are there nor are claimed.
+    fn free(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+        let taken: Ranges = self.claims.iter().map(|c| c.at..c.end).collect();
+        let gaps = self.present.gaps(range);
+        gaps.flat_map(|gap| taken.gaps(gap).collect::<SmallVec<[_; 2]>>())
+            .collect()
+    }
+
+    /// A small free range in pages that are in many pieces already, widened to all that is free
+    /// around it there.
+    fn widened(&self, free: Range<u64>) -> Range<u64> {
+        if free.end - free.start >= PAGE {
+            return free;
+        }
+        let first = free.start / PAGE * PAGE;
+        let end = (free.end - 1) / PAGE * PAGE;
+        let hull = first..end.saturating_add(PAGE).min(self.length.unwrap_or(OPEN));
+        if self.present.within(hull.clone()).nth(CROWDED - 1).is_none() {
+            return free;
+        }
+        let around = self.free(hull);
+        let wide = around.into_iter().find(|wide| wide.contains(&free.start));
+        wide.unwrap_or(free)
+    }
+
+    fn end_claim(&mut self, id: u64) -> Option<Claim> {
+        let ended = self.claims.iter().position(|claim| claim.id == id)?;
+        let claim = self.claims.swap_remove(ended);
+        if self.claims.is_empty() {
+            // Most objects have no flight for most of the time.
+            self.claims = Vec::new();
+        }
+        Some(claim)
+    }
+}
+
+impl Object {
+    /// What flight `id` has still to bring.
+    pub(super) fn claimed(&self, id: u64) -> Range<u64> {
+        let state = self.lock();
+        state.claim(id).map_or(0..0, |claim| claim.at..claim.end)
+    }
+
+    /// Bytes `at..at + len` have been written by flight `id` into their page: readers may have them.
+    /// Gives back where its claim ends now; `None` when nobody wants any more of them.
+    pub(super) fn publish(&self, id: u64, at: u64, len: u64, now_us: u64) -> Option<u64> {
+        let mut state = self.lock();
+        state.present.insert(at..at + len);
+        let end = state.claim_mut(id).map(|claim| {
+            claim.at = at + len;
+            claim.progress_us = now_us;
+            claim.end
+        });
+        state.seal(at / PAGE);
+        let unwanted = matches!(state.phase, Phase::Retired) && state.riders.is_empty();
+        end.filter(|_| !unwanted)
+    }
+
+    /// Flight `id` has a response whose content is `content`. Gives back its claim now, all of
+    /// which that response has; `None` if it has nothing of the claim.
+    pub(super) fn accept(&self, id: u64, content: Range<u64>, now_us: u64) -> Option<Range<u64>> {
+        let mut state = self.lock();
+        let first = matches!(state.phase, Phase::Awaiting);
+        let claim = state.claim_mut(id)?;
+        let before = claim.at..claim.end;
+        let met = match first {
+            true => content.start..content.end.max(content.start),
+            false => before.start.max(content.start)..before.end.min(content.end),
+        };
+        if met.is_empty() && !first {
+            return None;
+        }
+        claim.start = met.start;
+        claim.at = met.start;
+        claim.end = met.end;
+        claim.head_us = Some(now_us);
+        claim.progress_us = now_us;
+        // While there is no head, riders wait for that.
+        let wakes = match first {
+            true => Wakes::default(),
+            false => state.riders_at(|_, at| before.contains(&at)),
+        };
+        drop(state);
+        wakes.wake();
+        Some(met)
+    }
+
+    /// Lets flight `id` end at `end`, if not before; where its claim ends now.
+    pub(super) fn shorten(&self, id: u64, end: u64) -> u64 {
+        let mut state = self.lock();
+        let Some(claim) = state.claim_mut(id) else {
+            return 0;
+        };
+        claim.end = claim.end.min(end.max(claim.at));
+        let end = claim.end;
+        let wakes = state.answerable();
+        drop(state);
+        wakes.wake();
+        end
+    }
+
+    /// Lets flight `id` go on to the next byte that is there or claimed, or to the end; where its
+    /// claim ends now.
+    pub(super) fn extend(&self, id: u64) -> u64 {
+        let mut state = self.lock();
+        let Some(end) = state.claim(id).map(|claim| claim.end) else {
+            return 0;
+        };
+        let free = state.free(end..state.length.unwrap_or(OPEN));
+        let end = match free.first() {
+            Some(free) if free.start == end => free.end,
+            _ => end,
+        };
+        if let Some(claim) = state.claim_mut(id) {
+            claim.end = end;
+        }
+        end
+    }
+
+    /// Ends flight `id`, which brought all there is: a length that was unknown is known now. `tail`
+    /// is the last page's content where it was copied to memory of its size.
+    pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
+        let mut state = self.lock();
+        state.fruitless = 0;
+        if let Some(claim) = state.end_claim(id)
+            && claim.end == OPEN
+            && state.length.is_none()
+        {
+            state.length = Some(claim.at);
+            state.seal_last(claim.at, tail);
+        }
+        let wakes = state.answerable();
+        drop(state);
+        wakes.wake();
+    }
+
+    /// Ends flight `id`: its response is unfit for sharing. Riders wake, and part.
+    pub(super) fn refuse(&self, id: u64, word: &'static str, until_ms: u64) {
+        let mut state = self.lock();
+        state.end_claim(id);
+        if matches!(state.phase, Phase::Awaiting) {
+            state.phase = Phase::Refused { word, until_ms };
+        }
+        let wakes = state.all_riders();
+        drop(state);
+        wakes.wake();
+    }
+
+    /// Whether others may bring what a failing flight leaves.
+    pub(super) fn outlives_flights(&self) -> bool {
+        let state = self.lock();
+        match state.phase {
+            Phase::Open(_) => state.joinable,
+            Phase::Retired => true,
+            _ => false,
+        }
+    }
+
+    /// Ends flight `id`, which failed after it had brought so many bytes. Riders that waited for
+    /// the rest find that nobody brings it.
+    pub(super) fn fail(&self, id: u64, failure: Failure, brought: u64) {
+        let mut state = self.lock();
+        if state.end_claim(id).is_some() {
+            state.fruitless = match brought {
+                FRUITFUL.. => 0,
+                _ => state.fruitless.saturating_add(1),
+            };
+            state.failure = Some(failure.clone());
+        }
+        let wakes = match state.phase {
+            Phase::Awaiting => {
+                state.phase = Phase::Failed(failure);
+                state.all_riders()
+            }
+            _ => state.answerable(),
+        };
+        drop(state);
+        wakes.wake();
+    }
+}

@@ -1,0 +1,174 @@
+//! One key's part of the table, for as long as its shard is locked.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::head::VaryNames;
+use super::object::Object;
+use super::table::{Place, Shard};
+
+/// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lore {
+    /// Ranges don't work with this origin: it is asked for everything.
+    pub plain: bool,
+    /// How often the version changed lately.
+    pub changes: u8,
+    /// Since when that is counted.
+    pub since_ms: u64,
+    /// Generations seen lately; 0 for none.
+    pub seen: [u64; 4],
+    /// One that had been seen before came back.
+    pub flapping: bool,
+    /// The complete length that was seen last.
+    pub length: Option<u64>,
+}
+
+/// One primary key while its shard is locked. What is taken out is dropped after the lock.
+pub struct Locked<'a> {
+    pub(super) shard: &'a mut Shard,
+    pub(super) primary: u128,
+    pub(super) removed: SmallVec<[Arc<Object>; 2]>,
+}
+
+impl Locked<'_> {
+    /// The Vary names in force; `None` as long as no response has named any.
+    pub fn vary(&self) -> Option<&VaryNames> {
+        self.shard.entries.get(&self.primary)?.vary.as_ref()
+    }
+
+    /// The object of this variant. Counts as a use.
+    #[inline]
+    pub fn find(&mut self, variant: u128) -> Option<Arc<Object>> {
+        let entry = self.shard.entries.get(&self.primary)?;
+        let found = entry.variants.iter().find(|v| v.hash == variant)?;
+        self.shard.policy.touch(found.id);
+        Some(found.object.clone())
+    }
+
+    /// How many variants are kept.
+    pub fn variants(&self) -> usize {
+        self.shard
+            .entries
+            .get(&self.primary)
+            .map_or(0, |entry| entry.variants.len())
+    }
+
+    /// Every variant's hash and object.
+    pub fn all(&self) -> Vec<(u128, Arc<Object>)> {
+        self.shard
+            .entries
+            .get(&self.primary)
+            .map_or(Vec::new(), |entry| {
+                entry
+                    .variants
+                    .iter()
+                    .map(|variant| (variant.hash, variant.object.clone()))
+                    .collect()
+            })
+    }
+
+    /// Files an object under a variant, in place of what was there. `weight`: bytes it holds.
+    pub fn insert(&mut self, variant: u128, object: Arc<Object>, weight: u64) {
+        let place = self.place(variant);
+        self.removed
+            .extend(self.shard.insert(place, object, weight));
+    }
+
+    /// Takes a variant out, if it is still this object.
+    pub fn remove(&mut self, variant: u128, object: &Arc<Object>) {
+        if self.holds(variant, object) {
+            self.removed.extend(self.shard.remove(self.place(variant)));
+            self.shard.prune(self.primary);
+        }
+    }
+
+    /// Takes out the variant whose flight began first among those that nobody fills now; says
+    /// whether there was one.
+    pub fn drop_oldest(&mut self) -> bool {
+        let idle = self
+            .all()
+            .into_iter()
+            .filter(|(_, object)| !object.in_flight());
+        let Some((variant, object)) = idle.min_by_key(|(_, object)| object.born_seq) else {
+            return false;
+        };
+        self.remove(variant, &object);
+        true
+    }
+
+    /// Takes every variant out.
+    pub fn clear(&mut self) {
+        self.clear_but(None);
+        self.shard.prune(self.primary);
+    }
+
+    fn clear_but(&mut self, kept: Option<u128>) {
+        for (variant, _) in self.all() {
+            if Some(variant) != kept {
+                self.removed.extend(self.shard.remove(self.place(variant)));
+            }
+        }
+    }
+
+    /// Whether this object is what the table has under this variant.
+    pub fn holds(&self, variant: u128, object: &Arc<Object>) -> bool {
+        self.shard.holds(self.place(variant), object)
+    }
+
+    /// What is known of this key's responses.
+    pub fn lore(&self) -> Lore {
+        let entry = self.shard.entries.get(&self.primary);
+        entry
+            .and_then(|entry| entry.lore.as_deref())
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Keeps what is known of this key's responses, for as long as the table has any of them.
+    pub fn set_lore(&mut self, lore: Lore) {
+        if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
+            match &mut entry.lore {
+                Some(there) => **there = lore,
+                None if lore == Lore::default() => {}
+                none => *none = Some(Box::new(lore)),
+            }
+        }
+    }
+
+    fn place(&self, variant: u128) -> Place {
+        Place {
+            primary: self.primary,
+            variant,
+        }
+    }
+
+    /// A response came for the object of variant `from`: under the Vary names it brought it belongs
+    /// to variant `to`. Where the names changed, variants filed under the old ones can't be found
+    /// any more and go. Returns whether the object is still in the table.
+    pub fn refile(
+        &mut self,
+        from: u128,
+        to: u128,
+        names: Option<&VaryNames>,
+        object: &Arc<Object>,
+    ) -> bool {
+        if !self.holds(from, object) {
+            return false;
+        }
+        if from == to && self.vary() == names {
+            return true;
+        }
+        if self.vary() != names {
+            self.clear_but(Some(from));
+        }
+        if from != to {
+            self.removed.extend(self.shard.refile(self.place(from), to));
+        }
+        if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
+            entry.vary = names.cloned();
+        }
+        true
+    }
+}

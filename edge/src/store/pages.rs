@@ -1,0 +1,252 @@
+//! The pages of an object: where its bytes are, who fills them, what of them is handed out.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::object::{Object, State};
+use super::page::{PAGE, Page};
+use super::parts::PART_OVERHEAD;
+
+pub(super) struct Slot {
+    pub(super) index: u64,
+    pub(super) state: PageState,
+}
+
+/// Where a page's bytes are. (Write queue and disk join these with the volumes.)
+pub(super) enum PageState {
+    /// A flight writes into it.
+    Filling(Arc<Page>),
+    /// All its bytes are there.
+    Full(Bytes),
+}
+
+/// What a flight finds where it wants to write.
+pub(super) enum ToFill {
+    /// A page that some flight has put there.
+    There(Arc<Page>),
+    /// None yet.
+    Lacking(Lacking),
+    /// All of its bytes are there: nothing to write.
+    Full,
+}
+
+/// A page that is not there yet.
+pub(super) struct Lacking {
+    /// Bytes that it holds at most.
+    pub(super) capacity: u64,
+    /// What it takes, the bookkeeping for the block included that it is the first page of.
+    pub(super) cost: u64,
+    /// The block that it belongs to, where bytes are accounted by block.
+    pub(super) block: Option<Range<u64>>,
+}
+
+impl Object {
+    /// All of the content, when it is there and in one piece: the common hit.
+    #[inline]
+    pub fn whole(&self) -> Option<Bytes> {
+        let state = self.lock();
+        match (state.length?, &state.pages[..]) {
+            (
+                length @ 1..=PAGE,
+                [
+                    Slot {
+                        index: 0,
+                        state: PageState::Full(bytes),
+                    },
+                ],
+            ) if bytes.len() as u64 == length => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    /// Bytes `start..end` in one piece, when they lie in one page that is full: the common hit.
+    #[inline]
+    pub fn piece(&self, start: u64, end: u64) -> Option<Bytes> {
+        let index = start / PAGE;
+        if start >= end || (end - 1) / PAGE != index {
+            return None;
+        }
+        let state = self.lock();
+        match &state.pages[state.slot(index).ok()?].state {
+            PageState::Full(bytes) => {
+                let base = index * PAGE;
+                let (from, to) = ((start - base) as usize, (end - base) as usize);
+                (to <= bytes.len()).then(|| bytes.slice(from..to))
+            }
+            PageState::Filling(_) => None,
+        }
+    }
+
+    /// The published bytes from `at` on, up to `end` and the end of their page.
+    pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
+        self.lock().slice(at, end)
+    }
+
+    /// The page of this index for a flight, and where that flight's claim ends now.
+    pub(super) fn to_fill(&self, id: u64, index: u64) -> (ToFill, u64) {
+        let state = self.lock();
+        let end = state.claim(id).map_or(0, |claim| claim.end);
+        let found = match state.slot(index) {
+            Ok(at) => match &state.pages[at].state {
+                PageState::Filling(page) => ToFill::There(page.clone()),
+                PageState::Full(_) => ToFill::Full,
+            },
+            Err(_) => ToFill::Lacking(state.lacking(index)),
+        };
+        (found, end)
+    }
+
+    /// Puts a new page in place, unless another flight was quicker. Gives back the one to fill, and
+    /// whether it is the new one.
+    pub(super) fn add_page(&self, index: u64, page: Arc<Page>) -> Option<(Arc<Page>, bool)> {
+        let mut state = self.lock();
+        match state.slot(index) {
+            Ok(found) => match &state.pages[found].state {
+                PageState::Filling(there) => Some((there.clone(), false)),
+                PageState::Full(_) => None,
+            },
+            Err(place) => {
+                let state_of = PageState::Filling(page.clone());
+                let slot = Slot {
+                    index,
+                    state: state_of,
+                };
+                state.pages.insert(place, slot);
+                Some((page, true))
+            }
+        }
+    }
+
+    /// What the pages take that bytes of this range need and that are not there yet.
+    pub(super) fn need(&self, range: Range<u64>) -> u64 {
+        self.lock().need(range)
+    }
+}
+
+impl State {
+    pub(super) fn slot(&self, index: u64) -> Result<usize, usize> {
+        match self.pages.last() {
+            Some(last) if last.index < index => Err(self.pages.len()),
+            Some(last) if last.index == index => Ok(self.pages.len() - 1),
+            _ => self.pages.binary_search_by_key(&index, |slot| slot.index),
+        }
+    }
+
+    /// The slots of the pages that meet these bytes.
+    pub(super) fn slots(&self, range: &Range<u64>) -> Range<usize> {
+        let end = range.end.div_ceil(PAGE);
+        let from = self
+            .pages
+            .partition_point(|slot| slot.index < range.start / PAGE);
+        from..self
+            .pages
+            .partition_point(|slot| slot.index < end)
+            .max(from)
+    }
+
+    /// How many bytes a page of this index holds at most.
+    pub(super) fn capacity(&self, index: u64) -> u64 {
+        let length = self.length.unwrap_or(u64::MAX);
+        length.saturating_sub(index * PAGE).clamp(1, PAGE)
+    }
+
+    fn lacking(&self, index: u64) -> Lacking {
+        let capacity = self.capacity(index);
+        let block = self.block_of(index * PAGE);
+        let first = block
+            .as_ref()
+            .is_some_and(|block| self.slots(block).is_empty());
+        let bookkeeping = if first { PART_OVERHEAD } else { 0 };
+        Lacking {
+            capacity,
+            cost: Page::footprint(capacity) + bookkeeping,
+            block,
+        }
+    }
+
+    fn need(&self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        // Before the head is known, the range is taken for all there is.
+        let length = self.length.unwrap_or(range.end);
+        let (first, last) = (range.start / PAGE, (range.end - 1) / PAGE);
+        let lacking = last - first + 1 - self.slots(&range).len() as u64;
+        let mut bytes = lacking.saturating_mul(Page::footprint(PAGE));
+        if length.div_ceil(PAGE) == last + 1 && self.slot(last).is_err() {
+            // The object's last page is as small as what it holds.
+            bytes -= Page::footprint(PAGE) - Page::footprint(length - last * PAGE);
+        }
+        bytes.saturating_add(self.blocks_lacking(&range) * PART_OVERHEAD)
+    }
+
+    /// How many blocks meet these bytes and have no page yet.
+    fn blocks_lacking(&self, range: &Range<u64>) -> u64 {
+        let Some(block) = self.block.map(|block| u64::from(block.get())) else {
+            return 0;
+        };
+        let (first, last) = (range.start / block, (range.end - 1) / block);
+        let hull = first * block..(last + 1).saturating_mul(block);
+        let mut there: u64 = 0;
+        let mut before = None;
+        for slot in &self.pages[self.slots(&hull)] {
+            let of = Some(slot.index * PAGE / block);
+            there += u64::from(of != before);
+            before = of;
+        }
+        (last - first + 1).saturating_sub(there)
+    }
+
+    /// A page all of whose bytes are there becomes one shared slice, cheap to hand out.
+    pub(super) fn seal(&mut self, index: u64) {
+        let base = index * PAGE;
+        let end = self
+            .length
+            .unwrap_or(u64::MAX)
+            .min(base.saturating_add(PAGE));
+        if !self.present.covers(&(base..end)) {
+            return;
+        }
+        if let Ok(at) = self.slot(index)
+            && let PageState::Filling(page) = &self.pages[at].state
+        {
+            // SAFETY: all of `base..end` is published: written, never to be written again, and
+            // this thread holds the lock under which it was published.
+            let bytes = unsafe { page.slice(0, (end - base) as usize) };
+            self.pages[at].state = PageState::Full(bytes);
+        }
+    }
+
+    /// The length became known at the end: seals the last page.
+    pub(super) fn seal_last(&mut self, length: u64, tail: Option<Bytes>) {
+        let Some(last) = length.checked_sub(1).map(|last| last / PAGE) else {
+            return;
+        };
+        match (tail, self.slot(last)) {
+            (Some(bytes), Ok(at)) => self.pages[at].state = PageState::Full(bytes),
+            _ => self.seal(last),
+        }
+    }
+
+    /// The published bytes from `at` on, up to `end` and the end of the page.
+    pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
+        let index = at / PAGE;
+        let base = index * PAGE;
+        let there = self
+            .present
+            .contiguous_from(at)
+            .min(end)
+            .min(base.saturating_add(PAGE));
+        if there <= at {
+            return None;
+        }
+        let (from, to) = ((at - base) as usize, (there - base) as usize);
+        Some(match &self.pages[self.slot(index).ok()?].state {
+            PageState::Full(bytes) => bytes.slice(from..to),
+            // SAFETY: `at..there` is published, and this thread holds the lock it was published under.
+            PageState::Filling(page) => unsafe { page.slice(from, to) },
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Blocks of sparse objects: what of an object goes when there is no room, while the rest stays.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::object::{Object, Phase, State};
+use super::page::{PAGE, Page};
+use super::pages::Slot;
+use super::{Place, Store};
+use crate::ranges::Ranges;
+
+/// What the bookkeeping for one block takes: its rows in the table of blocks, in the list of ids
+/// and in the eviction policy.
+pub(super) const PART_OVERHEAD: u64 = 256;
+
+/// The blocks of one object that hold bytes, as the table knows them.
+pub(super) struct Parts {
+    /// Bytes of a block.
+    pub(super) block: u64,
+    /// Bytes that all of them take.
+    pub(super) weight: u64,
+    /// By first byte.
+    pub(super) list: BTreeMap<u64, Part>,
+}
+
+/// One block.
+pub(super) struct Part {
+    pub(super) id: u32,
+    pub(super) weight: u64,
+}
+
+impl Parts {
+    pub(super) fn of(block: u64) -> Parts {
+        Parts {
+            block,
+            weight: 0,
+            list: BTreeMap::new(),
+        }
+    }
+
+    /// The block that holds this byte.
+    pub(super) fn at(&self, at: u64) -> Option<&Part> {
+        self.list.get(&(at / self.block * self.block))
+    }
+}
+
+/// Pages taken out of an object; to be dropped when no lock is held.
+pub(super) type Dropped = SmallVec<[Slot; 1]>;
+
+impl Object {
+    /// Takes a block's bytes out; `None` if one of them is being read or brought, or if they can't
+    /// be had again. Called with the shard locked.
+    pub(super) fn drop_block(&self, block: Range<u64>) -> Option<Dropped> {
+        let mut state = self.lock();
+        if state.is_busy(&block) {
+            return None;
+        }
+        let slots = state.slots(&block);
+        let pages = state.pages.drain(slots).collect();
+        state.present.remove(block);
+        Some(pages)
+    }
+
+    /// About how many bytes of blocks readers and flights hold: at least what they do.
+    pub(super) fn held(&self) -> u64 {
+        let state = self.lock();
+        let Some(block) = state.block.map(|block| u64::from(block.get())) else {
+            return u64::MAX;
+        };
+        let span = |range: Range<u64>| match range.is_empty() {
+            true => 0,
+            false => ((range.end - 1) / block - range.start / block + 1).saturating_mul(block),
+        };
+        let riders = state.riders.iter().map(|(_, rider)| span(rider.wants()));
+        let claims = state.claims.iter().map(|claim| span(claim.at..claim.end));
+        riders.chain(claims).fold(0, u64::saturating_add)
+    }
+
+    /// Takes out every page that no flight and no reader is at, or wants soon where `soon` says
+    /// that this counts. Gives them back, and what they weighed by block.
+    fn shed(&self, soon: bool) -> (Vec<Slot>, Vec<(Range<u64>, u64)>) {
+        let mut state = self.lock();
+        if !state.loses_parts() {
+            return (Vec::new(), Vec::new());
+        }
+        let next = state.riders.iter().map(|(_, rider)| match soon {
+            true => rider.wants(),
+            false => rider.at..rider.at.saturating_add(1),
+        });
+        let claims = state.claims.iter().map(|claim| claim.at..claim.end);
+        let needed: Ranges = next.chain(claims).collect();
+        let (mut kept, mut shed) = (SmallVec::new(), Vec::new());
+        for slot in std::mem::take(&mut state.pages) {
+            let base = slot.index * PAGE;
+            match needed.intersects(&(base..base.saturating_add(PAGE))) {
+                true => kept.push(slot),
+                false => shed.push(slot),
+            }
+        }
+        state.pages = kept;
+        let mut weights = Vec::new();
+        for slot in &shed {
+            let base = slot.index * PAGE;
+            state.present.remove(base..base.saturating_add(PAGE));
+            if let Some(block) = state.block_of(base) {
+                weights.push((block, Page::footprint(state.capacity(slot.index))));
+            }
+        }
+        (shed, weights)
+    }
+}
+
+impl Store {
+    /// Lets an object keep only what its flights and readers need now, or `soon`.
+    pub(super) fn shed(&self, place: Place, object: &Arc<Object>, soon: bool) {
+        let (pages, weights) = object.shed(soon);
+        drop(pages);
+        for (block, bytes) in weights {
+            self.weigh(place, object, Some(block), -(bytes as i64));
+        }
+    }
+
+    /// A use of the block that holds this byte.
+    pub fn touch_part(&self, place: Place, object: &Arc<Object>, at: u64) {
+        self.shard(place.primary).lock().touch(place, object, at);
+    }
+}
+
+impl State {
+    /// The block that holds this byte, where bytes are accounted by block.
+    pub(super) fn block_of(&self, at: u64) -> Option<Range<u64>> {
+        let block = u64::from(self.block?.get());
+        let start = at / block * block;
+        Some(start..start.saturating_add(block))
+    }
+
+    /// Whether bytes that are dropped can be had again.
+    fn loses_parts(&self) -> bool {
+        self.block.is_some() && matches!(&self.phase, Phase::Open(head) if head.joinable)
+    }
+
+    /// Whether dropping these bytes would hurt someone, or they can't be had again.
+    fn is_busy(&self, block: &Range<u64>) -> bool {
+        let meets = |wants: Range<u64>| wants.start < block.end && block.start < wants.end;
+        !self.loses_parts()
+            || self.claims.iter().any(|claim| claim.meets(block))
+            || self.riders.iter().any(|(_, rider)| meets(rider.wants()))
+    }
+}
