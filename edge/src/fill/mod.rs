@@ -7,8 +7,17 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use crate::ranges::Ranges;
+use common::Common;
 
+mod auto;
+mod common;
+#[cfg(test)]
+mod laws;
+mod lock;
 mod pace;
+#[cfg(test)]
+mod race;
+mod slice;
 mod whole;
 
 pub use pace::Pace;
@@ -169,6 +178,11 @@ pub trait Policy {
 }
 
 /// The policy that these options name.
-pub fn build(_options: &Options) -> Box<dyn Policy + Send + Sync> {
-    Box::new(whole::Whole)
+pub fn build(options: &Options) -> Box<dyn Policy + Send + Sync> {
+    match options.kind {
+        Kind::Whole => Box::new(Common(whole::Whole::new(options))),
+        Kind::Lock => Box::new(Common(lock::Lock::new(options))),
+        Kind::Slice => Box::new(Common(slice::Slice::new(options))),
+        Kind::Auto => Box::new(Common(auto::Auto::new(options))),
+    }
 }
