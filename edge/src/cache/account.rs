@@ -66,13 +66,15 @@ impl Accounts {
     /// Bytes that may still be fetched for a client beyond what it asks for.
     pub(super) fn spare(&self, account: &Account, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(account.forgiven_us.get());
-        let forgiven = u128::from(self.budget) * u128::from(passed_us)
-            / (u128::from(FORGIVEN_S) * 1_000_000);
+        let forgiven =
+            u128::from(self.budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
         // Small steps would be lost in the division.
         if forgiven > 0 {
             account.forgiven_us.set(now_us);
             let forgiven = u64::try_from(forgiven).unwrap_or(u64::MAX);
-            account.owed.set(account.owed.get().saturating_sub(forgiven));
+            account
+                .owed
+                .set(account.owed.get().saturating_sub(forgiven));
         }
         self.budget.saturating_sub(account.owed.get())
     }
@@ -108,7 +110,11 @@ mod tests {
         assert_eq!(accounts.spare(&client, 0), 0);
         assert_eq!(accounts.spare(&other, 0), 1000);
         client.settle(u64::MAX);
-        assert_eq!(accounts.spare(&client, 0), 1000, "never more than the budget");
+        assert_eq!(
+            accounts.spare(&client, 0),
+            1000,
+            "never more than the budget"
+        );
     }
 
     #[test]
@@ -135,7 +141,11 @@ mod tests {
         assert_eq!(accounts.spare(&accounts.of([10, 0, 0, 2].into(), 0), 0), 0);
         accounts.of(IpAddr::V4(7.into()), 0).settle(1);
         let known = accounts.of([10, 0, 0, 3].into(), 0);
-        assert_eq!(accounts.spare(&known, 0), 10, "a settled account makes room");
+        assert_eq!(
+            accounts.spare(&known, 0),
+            10,
+            "a settled account makes room"
+        );
     }
 
     #[test]
@@ -143,8 +153,14 @@ mod tests {
         let accounts = Accounts::new(10);
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         accounts.of(address("2001:db8::1"), 0).fetch(10);
-        assert_eq!(accounts.spare(&accounts.of(address("2001:db8::2"), 0), 0), 0);
-        assert_eq!(accounts.spare(&accounts.of(address("2001:db8:0:1::2"), 0), 0), 10);
+        assert_eq!(
+            accounts.spare(&accounts.of(address("2001:db8::2"), 0), 0),
+            0
+        );
+        assert_eq!(
+            accounts.spare(&accounts.of(address("2001:db8:0:1::2"), 0), 0),
+            10
+        );
         accounts.of(address("::ffff:10.0.0.1"), 0).fetch(10);
         assert_eq!(accounts.spare(&accounts.of(address("10.0.0.1"), 0), 0), 0);
     }

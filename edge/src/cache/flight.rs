@@ -17,9 +17,7 @@ use crate::handler::{Body, Cause, Exchange, Fault, Frame, Head, Request, Respons
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{
-    Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress,
-};
+use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress};
 use crate::telemetry::Counters;
 
 /// How long a response that could not be shared keeps its key from being tried again, so that
@@ -66,7 +64,12 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
     let mut head = Head::new();
     head.target.push_str(&request.head.target);
     head.authority.push_str(&request.head.authority);
-    decide::flight_fields(&request.head.fields, names, filler.codings, &mut head.fields);
+    decide::flight_fields(
+        &request.head.fields,
+        names,
+        filler.codings,
+        &mut head.fields,
+    );
     let sent = head.fields.clone();
     if let Some(range) = &asked {
         head.fields.append("range", range_value(range));
@@ -252,9 +255,12 @@ impl Flight {
         let new = store.create(&old.key);
         let now_us = self.cache.0.clock.monotonic_us();
         let landing = new.and_then(|new| {
-            store.supersede(place, &old, Some(new.clone())).then_some(())?;
-            let (_, mut landings) =
-                store.arrange(&new, place, now_us, |_| (smallvec::smallvec![content.clone()], ()));
+            store
+                .supersede(place, &old, Some(new.clone()))
+                .then_some(())?;
+            let (_, mut landings) = store.arrange(&new, place, now_us, |_| {
+                (smallvec::smallvec![content.clone()], ())
+            });
             landings.pop()
         });
         self.lore(|lore| changed(lore, head.generation, self.cache.0.clock.unix_ms()));
@@ -391,7 +397,8 @@ impl Flight {
             .0
             .store
             .supersede(self.landing.place(), &object, None);
-        self.landing.fail(Arc::new(Fault::from(Cause::VersionChanged)));
+        self.landing
+            .fail(Arc::new(Fault::from(Cause::VersionChanged)));
     }
 
     /// The response may not be shared. Who launched the flight may have it, if the same request

@@ -453,7 +453,9 @@ impl Cache {
     /// Has the rest of an object fetched behind a response, where the configuration says so.
     fn read_ahead(&self, ride: &mut Ride, head: &Head) {
         let whole = self.0.options.fill.read_ahead == ReadAhead::Whole;
-        let fits = head.length.is_some_and(|length| length <= self.0.store.object_max());
+        let fits = head
+            .length
+            .is_some_and(|length| length <= self.0.store.object_max());
         if whole && head.joinable && fits {
             ahead::read(self, ride);
         }
@@ -498,9 +500,7 @@ impl Cache {
 #[inline]
 fn found(object: Arc<Object>, place: Place, now_ms: u64) -> Result<Looked, Fwd> {
     match object.phase() {
-        Phase::Open(head) if now_ms < head.fresh_until_ms => {
-            Ok(Looked::Fresh(object, head, place))
-        }
+        Phase::Open(head) if now_ms < head.fresh_until_ms => Ok(Looked::Fresh(object, head, place)),
         Phase::Open(_) => Err(Fwd::Stale),
         Phase::Awaiting => Ok(Looked::Flying(object, place)),
         Phase::Refused { word, until_ms } if now_ms < until_ms => {

@@ -19,7 +19,9 @@ use super::{Cache, Place, decide, fault_of};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::{Cause, Fault, Request};
 use crate::http::vary::Codings;
-use crate::store::{Claim, Decision, Failure, Head, Lore, Next, Object, Opening, Phase, Reader, Seen};
+use crate::store::{
+    Claim, Decision, Failure, Head, Lore, Next, Object, Opening, Phase, Reader, Seen,
+};
 
 /// Fetches that may fail in a row, at one place, before a request is failed that has not been
 /// answered yet; and before a body is cut.
@@ -178,15 +180,19 @@ impl Filler {
                 false => Plan::Forward("fragments"),
             };
         }
-        let flights: SmallVec<[fill::Flight; 4]> =
-            seen.claims.iter().map(|claim| flight_of(claim, now_us)).collect();
+        let flights: SmallVec<[fill::Flight; 4]> = seen
+            .claims
+            .iter()
+            .map(|claim| flight_of(claim, now_us))
+            .collect();
         let brought = seen.have.within(self.whole_want.clone());
         let brought = brought.map(|range| range.end - range.start).sum();
         self.pace.observe(now_us, brought, flights.len());
         let parts = &self.cache.0;
-        let spare = self.account.as_ref().map_or(u64::MAX, |account| {
-            parts.accounts.spare(account, now_us)
-        });
+        let spare = self
+            .account
+            .as_ref()
+            .map_or(u64::MAX, |account| parts.accounts.spare(account, now_us));
         let busy = parts.counters.flights_now.get() >= FLIGHTS_MAX;
         let situation = Situation {
             want,
@@ -304,7 +310,9 @@ impl Filler {
         if want.is_empty() || self.asked_block == Some(want.start / parts.options.fill.block) {
             return;
         }
-        parts.store.touch_part(self.place, reader.object(), want.start);
+        parts
+            .store
+            .touch_part(self.place, reader.object(), want.start);
         // What this comes to is met when the byte is.
         let _ = self.ask(reader);
     }

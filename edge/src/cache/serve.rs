@@ -47,7 +47,11 @@ pub(super) fn fresh(head: &Head, now_ms: u64) -> CacheStatus {
 
 /// The one byte range that is at hand in one piece: the common hit on a part.
 #[inline]
-pub(super) fn piece(answering: &Answering<'_>, object: &Object, wanted: &Wanted) -> Option<Response> {
+pub(super) fn piece(
+    answering: &Answering<'_>,
+    object: &Object,
+    wanted: &Wanted,
+) -> Option<Response> {
     let Wanted::Parts(parts, length) = wanted else {
         return None;
     };
@@ -87,9 +91,7 @@ pub(super) fn bare(
             response.length = head.length.or_else(|| object.length());
             response
         }
-        Wanted::All if head.length == Some(0) => {
-            begin(head, head.status, Some(status), now_ms)
-        }
+        Wanted::All if head.length == Some(0) => begin(head, head.status, Some(status), now_ms),
         Wanted::All | Wanted::Parts(..) => return None,
     })
 }
@@ -164,7 +166,12 @@ fn part(answering: &Answering<'_>, mut ride: Ride, range: Range<u64>, length: u6
 }
 
 fn part_head(answering: &Answering<'_>, range: &Range<u64>, length: u64) -> Response {
-    let mut response = begin(answering.head, 206, Some(answering.status), answering.now_ms);
+    let mut response = begin(
+        answering.head,
+        206,
+        Some(answering.status),
+        answering.now_ms,
+    );
     let mut value = Vec::with_capacity(48);
     ContentRange::Part {
         range: range.clone(),
@@ -188,11 +195,7 @@ fn multipart(answering: &Answering<'_>, ride: Ride, ranges: Parts, length: u64) 
         }
     }
     // Nobody can have put it into the content beforehand.
-    let boundary = format!(
-        "{:016x}{:016x}",
-        random.next_u64(),
-        random.next_u64()
-    );
+    let boundary = format!("{:016x}{:016x}", random.next_u64(), random.next_u64());
     let multipart = Multipart {
         boundary: &boundary,
         content_type: content_type.as_deref(),

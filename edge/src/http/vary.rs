@@ -90,12 +90,7 @@ impl Vary {
 /// count. Accept-Encoding is reduced to `Codings`: a request that goes to the origin for a
 /// variant must then carry `Codings::value` and not what the client sent. With `codings`, those
 /// are asked for whatever the request accepts.
-pub fn select(
-    names: &[Box<str>],
-    request: &Fields,
-    codings: Option<Codings>,
-    out: &mut Vec<u8>,
-) {
+pub fn select(names: &[Box<str>], request: &Fields, codings: Option<Codings>, out: &mut Vec<u8>) {
     for name in names {
         append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
         if &**name == "accept-encoding" {

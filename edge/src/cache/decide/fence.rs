@@ -84,7 +84,7 @@ pub(in crate::cache) fn first(
             Err(word) => Meaning::Refuse(word),
         },
         // 206 and 416 to a request without Range say nothing that can be relied on.
-        (None, _) => Meaning::Refuse("unexpected-status"),
+        (None, _) => Meaning::Refuse("partial"),
         (Some(asked), Content::Part(range, _)) if range.contains(&asked.start) => match stored {
             Ok(head) => Meaning::Open(head, range),
             Err(word) => Meaning::Refuse(word),
@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn only_one_clear_range_of_a_known_length_is_a_part() {
-        let of = |bytes, value: &str| content_of(&response(206, bytes, &[("content-range", value)]));
+        let of =
+            |bytes, value: &str| content_of(&response(206, bytes, &[("content-range", value)]));
         assert_eq!(of(10, "bytes 5-14/100"), Content::Part(5..15, 100));
         for (bytes, value) in [
             (9, "bytes 5-14/100"),
@@ -231,7 +232,10 @@ mod tests {
         let asked = 5..15;
         let open = |asked: Option<&Range<u64>>, content| first(asked, content, Ok(head(1, 100)));
         let part = || Content::Part(5..12, 100);
-        assert_eq!(open(Some(&asked), part()), Meaning::Open(head(1, 100), 5..12));
+        assert_eq!(
+            open(Some(&asked), part()),
+            Meaning::Open(head(1, 100), 5..12)
+        );
         let whole = open(Some(&asked), Content::Whole(Some(100)));
         assert_eq!(whole, Meaning::Open(head(1, 100), 0..100));
         assert_eq!(
@@ -241,7 +245,10 @@ mod tests {
         assert!(matches!(open(None, part()), Meaning::Refuse(_)));
         let elsewhere = open(Some(&asked), Content::Part(6..12, 100));
         assert!(matches!(elsewhere, Meaning::Plain(_)));
-        assert!(matches!(open(Some(&asked), Content::Unusable), Meaning::Plain(_)));
+        assert!(matches!(
+            open(Some(&asked), Content::Unusable),
+            Meaning::Plain(_)
+        ));
         let beyond = |asked| first(Some(&asked), Content::NotSatisfiable(None), Err("status"));
         assert!(matches!(beyond(5..15), Meaning::Refuse(_)));
         assert!(matches!(beyond(0..15), Meaning::Plain(_)));
@@ -253,19 +260,40 @@ mod tests {
         let judged = |content, head| further(&(5..15), 206, content, Ok(head), &is);
         let part = || Content::Part(5..15, 100);
         assert!(matches!(judged(part(), head(7, 100)), Meaning::Join(..)));
-        assert!(matches!(judged(part(), head(8, 100)), Meaning::Supersede(..)));
-        assert!(matches!(judged(part(), head(0, 100)), Meaning::Supersede(..)));
+        assert!(matches!(
+            judged(part(), head(8, 100)),
+            Meaning::Supersede(..)
+        ));
+        assert!(matches!(
+            judged(part(), head(0, 100)),
+            Meaning::Supersede(..)
+        ));
         let longer = judged(Content::Part(5..15, 101), head(7, 101));
         assert!(matches!(longer, Meaning::Supersede(..)));
         let elsewhere = judged(Content::Part(0..5, 100), head(7, 100));
         assert!(matches!(elsewhere, Meaning::Plain(_)));
         let answered = |status, content, stored| further(&(5..15), status, content, stored, &is);
         let whole = || Content::Whole(Some(100));
-        assert!(matches!(answered(200, whole(), Ok(head(7, 100))), Meaning::Join(..)));
-        assert!(matches!(answered(200, whole(), Ok(head(8, 100))), Meaning::Supersede(..)));
-        assert!(matches!(answered(206, part(), Err("no-store")), Meaning::Retire("no-store")));
-        assert!(matches!(answered(503, whole(), Err("status")), Meaning::Fail(_)));
-        assert!(matches!(answered(404, whole(), Err("no-lifetime")), Meaning::Retire(_)));
+        assert!(matches!(
+            answered(200, whole(), Ok(head(7, 100))),
+            Meaning::Join(..)
+        ));
+        assert!(matches!(
+            answered(200, whole(), Ok(head(8, 100))),
+            Meaning::Supersede(..)
+        ));
+        assert!(matches!(
+            answered(206, part(), Err("no-store")),
+            Meaning::Retire("no-store")
+        ));
+        assert!(matches!(
+            answered(503, whole(), Err("status")),
+            Meaning::Fail(_)
+        ));
+        assert!(matches!(
+            answered(404, whole(), Err("no-lifetime")),
+            Meaning::Retire(_)
+        ));
         let gone = answered(416, Content::NotSatisfiable(Some(3)), Err("status"));
         assert!(matches!(gone, Meaning::Retire(_)));
     }
