@@ -244,6 +244,9 @@ fn fill(
                 .headers
                 .push(("Content-Range".into(), format!("bytes */{length}")));
         }
+        [(first, last)] if faults.contains(&Fault::AlwaysMultipart) => {
+            multipart(answer, chosen.content, &[(first, last)]);
+        }
         [(first, last)] => {
             answer.status = 206;
             let value = format!("bytes {first}-{last}/{length}");
@@ -275,6 +278,7 @@ fn bend((first, last): (u64, u64), length: u64, faults: &[Fault]) -> (u64, u64) 
                 last = last.saturating_add_signed(*by).clamp(first, length - 1);
             }
             Fault::ShortRange(bytes) => last = last.min(first + bytes.saturating_sub(1)),
+            Fault::LongRange(bytes) => last = last.saturating_add(*bytes).min(length - 1),
             _ => {}
         }
     }
