@@ -524,13 +524,13 @@ fn cold_ranges_begin_at_the_first_wanted_byte() {
 #[test]
 fn the_rest_of_the_block_comes_behind_what_is_wanted() {
     let head = Case::of(MIDDLE).flight(5_000_000..BLOCK_4.end, None);
-    let rest = BLOCK_4.start..5_000_000;
-    assert_eq!(head.by(Kind::Slice), fetch(&[rest.clone()]));
+    let rest = [BLOCK_4.start..5_000_000];
+    assert_eq!(head.by(Kind::Slice), fetch(&rest));
     // The same when the wanted bytes have come together with the head.
     let quick = Case::of(MIDDLE)
         .have(5_000_000..5_100_000)
         .flight(5_100_000..BLOCK_4.end, None);
-    assert_eq!(quick.by(Kind::Slice), fetch(&[rest.clone()]));
+    assert_eq!(quick.by(Kind::Slice), fetch(&rest));
     let poor = Case {
         spare: 500_000,
         ..head.clone()
