@@ -158,7 +158,7 @@ fn watch(origin: &Origin, count: &Count, seconds: f64, tell: &dyn Fn(&str)) -> V
             origin_bytes,
         };
         tell(&format!(
-            "{:.0} s: {} requests, {:.1} MiB from the origin",
+            "{:.1} s: {} requests, {:.1} MiB from the origin",
             mark.seconds,
             mark.right + mark.not_right,
             mebibytes(mark.origin_bytes)

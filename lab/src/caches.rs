@@ -108,7 +108,7 @@ impl Cache {
     /// What its row is called.
     pub fn name(&self) -> String {
         match self {
-            Cache::Direct => "the origin itself".to_owned(),
+            Cache::Direct => "origin".to_owned(),
             Cache::Sluice(sluice) => format!("Sluice {}", sluice.fill),
             Cache::Nginx(NginxMode::Cached) => "nginx whole".to_owned(),
             Cache::Nginx(NginxMode::Locked) => "nginx lock".to_owned(),
@@ -164,26 +164,32 @@ impl SluiceCache {
     }
 }
 
-/// Those of `asked` with their versions, else those of `usual` that are installed; and what has to be said about the
-/// others.
+/// Rivals that are installed.
+#[derive(Debug, Default)]
+pub(crate) struct Rivals {
+    /// Who they are.
+    pub(crate) there: Vec<Rival>,
+    /// Their names with versions, in the same order.
+    pub(crate) versions: Vec<String>,
+    /// What has to be said about those who are not.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Those of `asked`, else those of `usual` that are installed.
 ///
 /// Errors: one that was asked for is not installed.
-pub(crate) fn rivals(
-    asked: &[Rival],
-    usual: &[Rival],
-) -> anyhow::Result<(Vec<(Rival, String)>, Vec<String>)> {
-    let (mut found, mut notes) = (Vec::new(), Vec::new());
-    if !asked.is_empty() {
-        for rival in asked {
-            found.push((*rival, rival.version()?));
-        }
-        return Ok((found, notes));
-    }
-    for rival in usual {
+pub(crate) fn rivals(asked: &[Rival], usual: &[Rival]) -> anyhow::Result<Rivals> {
+    let mut rivals = Rivals::default();
+    let asked_for = !asked.is_empty();
+    for rival in if asked_for { asked } else { usual } {
         match rival.version() {
-            Ok(version) => found.push((*rival, version)),
-            Err(missing) => notes.push(format!("{missing:#}: left out")),
+            Ok(version) => {
+                rivals.there.push(*rival);
+                rivals.versions.push(version);
+            }
+            Err(missing) if asked_for => return Err(missing),
+            Err(missing) => rivals.notes.push(format!("{missing:#}: left out")),
         }
     }
-    Ok((found, notes))
+    Ok(rivals)
 }

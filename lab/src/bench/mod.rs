@@ -120,7 +120,7 @@ pub fn first_edge(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Thousands of connections need as many descriptors as the system allows.
-fn raise_descriptor_limit() -> anyhow::Result<()> {
+pub(crate) fn raise_descriptor_limit() -> anyhow::Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

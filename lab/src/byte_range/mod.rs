@@ -91,10 +91,10 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!((1..=100).contains(&options.rounds), "1 to 100 rounds");
     anyhow::ensure!(options.rate >= RATE_MIN, "a rate of at least {RATE_MIN}");
     let usual: &[Rival] = if options.alone { &[] } else { &Rival::ALL };
-    let (rivals, notes) = caches::rivals(&options.against, usual)?;
+    let rivals = caches::rivals(&options.against, usual)?;
     let mut contenders = vec![Cache::Direct];
     contenders.extend(options.fills.iter().map(|fill| options.sluice(fill)));
-    contenders.extend(rivals.iter().flat_map(|(rival, _)| options.ways(*rival)));
+    contenders.extend(rivals.there.iter().flat_map(|rival| options.ways(*rival)));
     let mut rows = Vec::new();
     for cache in &contenders {
         let row = match measure(cache, options, tell) {
@@ -111,9 +111,9 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
         rate: options.rate,
         slice: options.slice,
         rounds: options.rounds,
-        rivals: rivals.into_iter().map(|(_, version)| version).collect(),
+        rivals: rivals.versions,
         rows,
-        notes,
+        notes: rivals.notes,
     })
 }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::bench::raise_descriptor_limit;
 use crate::caches::{self, Cache, Rival, Room, SluiceCache};
 use crate::client::ClientOptions;
 use crate::origin::{Origin, OriginOptions, Record, Resource};
@@ -32,6 +33,9 @@ use tally::Tally;
 
 /// A storm that takes longer is ended.
 const LONGEST: Duration = Duration::from_secs(600);
+
+/// How often it is told how far the clients are.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// How long the origin may still be busy when all clients have ended.
 const LULL: Duration = Duration::from_secs(30);
@@ -100,9 +104,10 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
         options.change_every.is_none_or(|every| !every.is_zero()),
         "versions can't change all the time"
     );
-    let (rivals, _) = caches::rivals(&options.against, &[])?;
+    raise_descriptor_limit()?;
+    let rivals = caches::rivals(&options.against, &[])?;
     let mut contenders = vec![options.sluice()];
-    contenders.extend(rivals.iter().map(|(rival, _)| match rival {
+    contenders.extend(rivals.there.iter().map(|rival| match rival {
         Rival::Nginx => Cache::Nginx(NginxMode::Sliced(options.slice)),
         Rival::Varnish => Cache::Varnish,
     }));
@@ -115,16 +120,12 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
             options.clients,
             options.seed
         ));
-        rows.push(storm(&cache, options)?);
+        rows.push(storm(&cache, options, tell)?);
     }
-    Ok(Report::new(
-        options,
-        rivals.into_iter().map(|(_, version)| version).collect(),
-        rows,
-    ))
+    Ok(Report::new(options, rivals.versions, rows))
 }
 
-fn storm(cache: &Cache, options: &Options) -> anyhow::Result<Row> {
+fn storm(cache: &Cache, options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Row> {
     let files = sizes();
     let origin = origin(&files, options)?;
     let room = Room {
@@ -137,20 +138,20 @@ fn storm(cache: &Cache, options: &Options) -> anyhow::Result<Row> {
     let tally = thread::scope(|scope| {
         // When this end goes, the changes end.
         let (_calm, ended) = mpsc::channel::<()>();
-        let weather = &weather;
-        let origin = &origin;
+        let (weather, origin) = (&weather, &origin);
         if let Some(every) = options.change_every {
             scope.spawn(move || change(origin, weather, every, &ended));
         }
-        let clients: Vec<_> = (0..options.clients)
-            .map(|number| scope.spawn(move || Asking::new(weather, client(number)).run()))
-            .collect();
-        let mut all = Tally::default();
-        for client in clients {
-            let one = client.join();
-            all.add(one.map_err(|_| anyhow::anyhow!("a client panicked"))?);
+        let (done, tallies) = mpsc::channel();
+        for number in 0..options.clients {
+            let done = done.clone();
+            scope.spawn(move || {
+                // Nobody takes it any more when the storm was given up.
+                let _ = done.send(Asking::new(weather, client(number)).run());
+            });
         }
-        anyhow::Ok(all)
+        drop(done);
+        gather(&tallies, weather, tell)
     })?;
     let took = began.elapsed();
     origin.wait_for(Record::quiet, LULL);
@@ -163,6 +164,29 @@ fn storm(cache: &Cache, options: &Options) -> anyhow::Result<Row> {
         (requests, sent),
         touched,
     ))
+}
+
+/// Sums up what the clients counted, and tells how far they are.
+fn gather(
+    tallies: &mpsc::Receiver<Tally>,
+    weather: &Weather<'_>,
+    tell: &dyn Fn(&str),
+) -> anyhow::Result<Tally> {
+    let all = weather.options.requests;
+    let mut sum = Tally::default();
+    for _ in 0..weather.options.clients {
+        loop {
+            match tallies.recv_timeout(TOLD_EVERY) {
+                Ok(tally) => break sum.add(tally),
+                Err(RecvTimeoutError::Timeout) => {
+                    let begun = weather.next.load(Ordering::Relaxed).min(all);
+                    tell(&format!("{begun} of {all} requests"));
+                }
+                Err(RecvTimeoutError::Disconnected) => anyhow::bail!("a client panicked"),
+            }
+        }
+    }
+    Ok(sum)
 }
 
 /// Client addresses are all of the loopback network, so that nobody takes them for one client.

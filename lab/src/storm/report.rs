@@ -160,16 +160,16 @@ impl Report {
     /// A table and what its columns mean.
     pub fn render(&self) -> String {
         let changes = match self.change_every_ms {
-            Some(every) => format!("one file changes every {every} ms"),
-            None => "no file changes".to_owned(),
+            Some(every) => format!("one changes every {every} ms"),
+            None => "none changes".to_owned(),
         };
         let rivals = match &self.rivals[..] {
             [] => String::new(),
             rivals => format!(", {}", rivals.join(", ")),
         };
         let mut text = format!(
-            "{} clients, {FILES} files of 1 B to 100 MB, seed {}, {changes}, max-age={}{rivals}\n\n",
-            self.clients, self.seed, self.max_age,
+            "{} clients, {FILES} files of 1 B to 100 MB, {changes}, max-age={}, seed {}{rivals}\n\n",
+            self.clients, self.max_age, self.seed,
         );
         let rows: Vec<Vec<String>> = self.rows.iter().map(Row::cells).collect();
         text.push_str(&plain(&TITLES, &rows));
@@ -217,7 +217,7 @@ mod tests {
         let report = Report::new(&options, vec!["nginx 1.22.1".to_owned()], rows);
         let text = report.render();
         let widest = text.lines().map(|line| line.chars().count()).max();
-        assert!(widest <= Some(100), "{text}");
+        assert!(widest <= Some(100) && widest > Some(70), "{text}");
         assert!(
             text.contains("  1.150  ") && text.contains("  0.24  "),
             "{text}"
