@@ -3,6 +3,7 @@
 pub mod check;
 pub mod demo;
 pub mod inspect;
+pub mod lab;
 pub mod reload;
 pub mod serve;
 pub mod status;
@@ -37,6 +38,8 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Run a slow origin and an edge in front of it, with three things to try
     Demo(demo::DemoArgs),
+    /// Measure how this program fills its cache, beside nginx and Varnish, and look at every byte
+    Lab(lab::LabArgs),
     /// Let a running edge read its configuration again
     Reload(AdminArgs),
     /// Show what a running edge does

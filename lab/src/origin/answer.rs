@@ -37,6 +37,8 @@ pub(super) struct Answer {
     pub(super) headers: Vec<(String, String)>,
     pub(super) framing: Framing,
     pub(super) segments: Vec<Segment>,
+    /// First and last byte, where this is a 206 with one range.
+    pub(super) range: Option<(u64, u64)>,
     version: u32,
 }
 
@@ -103,6 +105,7 @@ pub(super) fn answer(resource: &Resource, seen: &Seen, faults: &[Fault], close: 
         headers: vec![("Date".to_owned(), http_date(SystemTime::now()))],
         framing: framing(resource, faults),
         segments: Vec::new(),
+        range: None,
         version: resource.version,
     };
     describe(&mut answer, resource, &chosen);
@@ -252,6 +255,7 @@ fn fill(
             let value = format!("bytes {first}-{last}/{length}");
             answer.headers.push(("Content-Range".into(), value));
             answer.segments = vec![piece(chosen.content, first, last)];
+            answer.range = Some((first, last));
         }
         _ => multipart(answer, chosen.content, &ranges),
     }
