@@ -113,11 +113,23 @@ pub(super) fn begin(range: Range<u64>) -> Plan {
 
 /// These flights; where there are none, patience.
 pub(super) fn begin_all(ranges: SmallVec<[Range<u64>; 2]>, again: Option<Duration>) -> Plan {
-    let again = again.map(|time| time.max(AGAIN_MIN));
     match ranges.is_empty() {
-        true => Plan::Wait(again),
-        false => Plan::Fetch { ranges, again },
+        true => Plan::Wait(again.map(at_least)),
+        false => Plan::Fetch {
+            ranges,
+            again: again.map(at_least),
+        },
     }
+}
+
+/// Patience for this long at the most.
+pub(super) fn wait(time: Duration) -> Plan {
+    Plan::Wait(Some(at_least(time)))
+}
+
+/// A timer that fires at once, again and again, would spin.
+fn at_least(time: Duration) -> Duration {
+    time.max(AGAIN_MIN)
 }
 
 /// A situation with what every kind asks of it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::common::{Filling, View, begin_all};
+use super::common::{Filling, View, wait};
 use super::whole::Whole;
 use super::{Flight, Options, Plan};
 
@@ -48,11 +48,11 @@ impl Filling for Lock {
         }
         let until_old = self.age - flight.idle;
         if situation.leads {
-            return begin_all(Default::default(), Some(until_old));
+            return wait(until_old);
         }
         match self.timeout.checked_sub(situation.waited) {
             None | Some(Duration::ZERO) => Plan::Forward("lock"),
-            Some(rest) => begin_all(Default::default(), Some(rest.min(until_old))),
+            Some(rest) => wait(rest.min(until_old)),
         }
     }
 }

@@ -276,7 +276,7 @@ impl<'a> Draft<'a> {
         };
         let flight = self.flights[index];
         let span = self.view.span(&flight);
-        // A short flight is soon done; and where one is cut, what it began to bring is kept.
+        // A flight of one block is soon done, and so is one that is almost there.
         let can_be_cut = size(&span) >= self.block.saturating_mul(2) && byte - span.start >= NEAR;
         if !can_be_cut {
             return Way::Flying(span.end);
