@@ -23,6 +23,8 @@ use crate::telemetry::Counters;
 /// How long a response that could not be shared keeps its key from being tried again, so that
 /// requests for it don't queue behind one another.
 const REFUSED_MS: u64 = 10_000;
+/// How long an origin that can't be relied on to answer ranges of something is asked for all of it.
+pub(super) const PLAIN_MS: u64 = 300_000;
 /// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
@@ -49,17 +51,17 @@ pub(super) struct Flight {
 /// what the key holds and what the allow-list names is sent.
 pub(super) fn launch(filler: &Filler, mut landing: Landing) {
     let cache = filler.cache.clone();
-    let asked = Some(landing.range()).filter(|range| *range != (0..OPEN));
-    if asked.is_some() && landing.reserve().is_err() {
+    let (names, lore) = cache.0.store.enter(landing.place().primary, |locked| {
+        (locked.vary().cloned(), locked.lore())
+    });
+    let names = names.as_deref().unwrap_or_default();
+    let range = landing.range();
+    if range.end != OPEN && landing.reserve().is_err() {
         // Who waits for it gets a page at a time.
         landing.reserve_least();
     }
-    let asked = asked.map(|_| landing.range());
-    let names = cache
-        .0
-        .store
-        .enter(landing.place().primary, |locked| locked.vary().cloned());
-    let names = names.as_deref().unwrap_or_default();
+    let plain = range == (0..OPEN) || lore.is_plain(cache.0.clock.unix_ms());
+    let asked = (!plain).then(|| landing.range());
     let request = &filler.request;
     let mut head = Head::new();
     head.target.push_str(&request.head.target);
@@ -75,7 +77,7 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         head.fields.append("range", range_value(range));
     }
     let flight = Flight {
-        bill: Bill::new(filler.account.clone(), asked.as_ref()),
+        bill: Bill::new(filler.account.clone(), &landing.range()),
         cache,
         landing,
         asked,
@@ -134,8 +136,8 @@ impl Flight {
                 }
             }
             Meaning::Refuse(word) => self.refuse(response, word),
-            Meaning::Retire(_) => self.retire(|_| {}),
-            Meaning::Plain(_) => self.retire(|lore| lore.plain = true),
+            Meaning::Retire(_) => self.retire(),
+            Meaning::Plain(_) => self.plainly(),
             Meaning::Fail(cause) => self.fail(cause.into()),
         }
     }
@@ -152,10 +154,10 @@ impl Flight {
             &self.cache.0.options,
         );
         match self.landing.object().phase() {
-            Phase::Awaiting => fence::first(self.asked.as_ref(), content, stored),
+            Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),
             Phase::Open(is) => {
-                let asked = self.asked.clone().unwrap_or(0..OPEN);
-                fence::further(&asked, response.status, content, stored, &is)
+                let wanted = self.landing.range().start;
+                fence::further(wanted, response.status, content, stored, &is)
             }
             // Nobody will look it up any more; its readers may still get what is on its way.
             _ => Meaning::Fail(Cause::FetchAbandoned),
@@ -239,7 +241,7 @@ impl Flight {
         if whole && self.landing.range().start > 0 {
             // The origin takes no notice of Range any more: all that is missing comes with this.
             self.landing.extend();
-            self.lore(|lore| lore.plain = true);
+            self.learn_plain();
         }
         head.joinable = true;
         if let Some(charge) = self.cache.0.store.charge_head(head.memory()) {
@@ -263,9 +265,11 @@ impl Flight {
             });
             landings.pop()
         });
-        self.lore(|lore| changed(lore, head.generation, self.cache.0.clock.unix_ms()));
+        let generations = [generation_of(&old), head.generation];
+        let now_ms = self.cache.0.clock.unix_ms();
+        self.lore(|lore| changed(lore, generations, now_ms));
         let Some(landing) = landing else {
-            self.retire(|_| {});
+            self.retire();
             return None;
         };
         let old = std::mem::replace(&mut self.landing, landing);
@@ -273,7 +277,7 @@ impl Flight {
         match self.open(head, content) {
             Ok(flight) => Some(flight),
             Err((flight, _)) => {
-                flight.retire(|_| {});
+                flight.retire();
                 None
             }
         }
@@ -306,10 +310,10 @@ impl Flight {
     /// What is learned of the resource beyond this object.
     fn note(&self, head: &StoredHead) {
         let ignored = self.asked.is_some() && !head.joinable;
-        self.lore(|lore| {
-            lore.length = head.length;
-            lore.plain |= ignored;
-        });
+        self.lore(|lore| lore.length = head.length);
+        if ignored {
+            self.learn_plain();
+        }
     }
 
     fn lore(&self, change: impl FnOnce(&mut Lore)) {
@@ -383,6 +387,21 @@ impl Flight {
         }
     }
 
+    /// Ranges of this can't be relied on: what is missing is asked for by a plain GET. If nothing
+    /// is there yet, by another object.
+    fn plainly(self) {
+        self.learn_plain();
+        match self.landing.object().phase() {
+            Phase::Open(_) => self.fail(Cause::UnexpectedStatus.into()),
+            _ => self.retire(),
+        }
+    }
+
+    fn learn_plain(&self) {
+        let until_ms = self.cache.0.clock.unix_ms() + PLAIN_MS;
+        self.lore(|lore| lore.plain_until_ms = until_ms);
+    }
+
     fn fail(self, fault: Fault) {
         self.cache.0.counters.flights_failed.add(1);
         self.landing.fail(Arc::new(fault));
@@ -390,8 +409,7 @@ impl Flight {
 
     /// The object is not to be used any more. Those who have had nothing of it look again, the
     /// others get what is stored.
-    fn retire(self, learned: impl FnOnce(&mut Lore)) {
-        self.lore(learned);
+    fn retire(self) {
         let object: Arc<Object> = self.landing.object().clone();
         self.cache
             .0
@@ -418,36 +436,45 @@ impl Flight {
 
 /// Another version was met while one was fresh. Which ones lately is remembered: between two
 /// servers that disagree, versions come back.
-fn changed(lore: &mut Lore, generation: u64, now_ms: u64) {
+fn changed(lore: &mut Lore, [from, to]: [u64; 2], now_ms: u64) {
     const REMEMBERED_MS: u64 = 10_000;
     if now_ms.saturating_sub(lore.since_ms) > REMEMBERED_MS {
         *lore = Lore {
-            plain: lore.plain,
+            plain_until_ms: lore.plain_until_ms,
             length: lore.length,
             ..Lore::default()
         };
     }
     lore.since_ms = now_ms;
     lore.changes = lore.changes.saturating_add(1);
-    lore.flapping |= lore.seen.contains(&generation);
-    lore.seen.rotate_right(1);
-    lore.seen[0] = generation;
+    lore.flapping |= lore.seen.contains(&to);
+    for seen in [from, to] {
+        if seen != 0 && !lore.seen.contains(&seen) {
+            lore.seen.rotate_right(1);
+            lore.seen[0] = seen;
+        }
+    }
+}
+
+fn generation_of(object: &Object) -> u64 {
+    match object.phase() {
+        Phase::Open(head) => head.generation,
+        _ => 0,
+    }
 }
 
 /// What a flight costs the client that launched it: all that it will bring, when that is known
 /// beforehand, else what comes.
 struct Bill {
-    account: Option<Rc<Account>>,
+    account: Option<Arc<Account>>,
     /// Billed already and not brought yet.
     ahead: u64,
 }
 
 impl Bill {
-    fn new(account: Option<Rc<Account>>, asked: Option<&Range<u64>>) -> Bill {
+    fn new(account: Option<Arc<Account>>, range: &Range<u64>) -> Bill {
         let mut bill = Bill { account, ahead: 0 };
-        if let Some(range) = asked.filter(|range| range.end != OPEN) {
-            bill.more(range);
-        }
+        bill.more(range);
         bill
     }
 

@@ -24,7 +24,7 @@ use crate::http::{CacheStatus, Fwd, Status, hop};
 use crate::store::{Failure, Head, Locked, Lore, Object, Phase, Place, Store, VARIANTS_MAX};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
-use account::Accounts;
+pub use account::Accounts;
 use decide::want::{self, Wanted};
 use memo::Memo;
 use ride::{Filler, Met, Ride};
@@ -72,7 +72,7 @@ struct Parts {
     store: Arc<Store>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
-    accounts: Accounts,
+    accounts: Arc<Accounts>,
     ahead: ahead::Readers,
     origin: Rc<dyn Handler>,
     clock: Clock,
@@ -146,10 +146,11 @@ impl Handler for Cache {
 }
 
 impl Cache {
-    /// A worker's end of `store`, in front of `origin`.
+    /// A worker's end of `store`, in front of `origin`. Store and accounts are those of all workers.
     pub fn new(
         options: Options,
         store: Arc<Store>,
+        accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,
         clock: Clock,
         random: Random,
@@ -158,7 +159,7 @@ impl Cache {
         Cache(Rc::new(Parts {
             memo: Memo::new(),
             fill: fill::build(&options.fill),
-            accounts: Accounts::new(options.client_budget),
+            accounts,
             ahead: ahead::Readers::default(),
             options,
             store,
@@ -224,7 +225,8 @@ impl Cache {
     /// In which codings this request is answered.
     fn codings(&self, request: &Request, lore: &Lore) -> Option<Codings> {
         let want = want::guess(&request.head);
-        decide::codings(self.0.options.fill.kind, &want, lore.plain)
+        let plain = lore.is_plain(self.0.clock.unix_ms());
+        decide::codings(self.0.options.fill.kind, &want, plain)
     }
 
     /// Answers from a fresh object whose wanted bytes are all there; `None` if some are not.
@@ -438,9 +440,10 @@ impl Cache {
                 Rode::Alone(request, CacheStatus::fwd(why.fwd()).because(word))
             }
             Met::Replace => {
+                let now_ms = self.0.clock.unix_ms();
                 self.0.store.enter(place.primary, |locked| {
                     let mut lore = locked.lore();
-                    lore.plain = true;
+                    lore.plain_until_ms = now_ms + flight::PLAIN_MS;
                     locked.set_lore(lore);
                 });
                 self.0.store.supersede(place, &object, None);

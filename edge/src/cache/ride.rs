@@ -4,7 +4,6 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -71,7 +70,7 @@ pub(super) struct Filler {
     pub(super) place: Place,
     pub(super) codings: Option<Codings>,
     pub(super) lore: Lore,
-    pub(super) account: Option<Rc<Account>>,
+    pub(super) account: Option<Arc<Account>>,
     pub(super) handover: Handover,
     /// Whether it launched a flight.
     launched: bool,
@@ -100,7 +99,11 @@ impl Filler {
     ) -> Filler {
         let parts = &cache.0;
         let now_us = parts.clock.monotonic_us();
-        let account = parts.accounts.of(request.peer.address.ip(), now_us);
+        let account = parts.accounts.of(
+            request.peer.address.ip(),
+            parts.options.client_budget,
+            now_us,
+        );
         let may_take = decide::may_take(&request.head.fields);
         Filler {
             pace: Pace::new(parts.options.fill.parallel),
@@ -164,7 +167,7 @@ impl Filler {
             Phase::Open(head) if head.joinable => Joinable::Yes,
             Phase::Open(_) => Joinable::No,
             // A range of it has proved to be of no use.
-            Phase::Awaiting if self.lore.plain && seen.claims.is_empty() => {
+            Phase::Awaiting if self.is_plain() && seen.claims.is_empty() => {
                 return Plan::Fetch {
                     ranges: smallvec![0..OPEN],
                     again: None,
@@ -189,10 +192,9 @@ impl Filler {
         let brought = brought.map(|range| range.end - range.start).sum();
         self.pace.observe(now_us, brought, flights.len());
         let parts = &self.cache.0;
-        let spare = self
-            .account
-            .as_ref()
-            .map_or(u64::MAX, |account| parts.accounts.spare(account, now_us));
+        let spare = self.account.as_ref().map_or(u64::MAX, |account| {
+            account.spare(parts.options.client_budget, now_us)
+        });
         let busy = parts.counters.flights_now.get() >= FLIGHTS_MAX;
         let situation = Situation {
             want,
@@ -225,6 +227,19 @@ impl Filler {
             }
             _ => plan,
         }
+    }
+
+    /// Whether ranges of this resource are not to be asked for.
+    fn is_plain(&self) -> bool {
+        self.lore.is_plain(self.cache.0.clock.unix_ms())
+    }
+
+    /// Whether its response may begin while the first byte is only on its way. Who may yet be sent
+    /// on by itself waits for it.
+    fn may_begin(&self) -> bool {
+        let lock = self.cache.0.options.fill.kind == fill::Kind::Lock;
+        let settled = unsettled(&self.lore, self.cache.0.clock.unix_ms()) == Unsettled::No;
+        self.launched || (settled && !lock)
     }
 
     /// Notes what was decided, and why, for whoever inspects the object.
@@ -397,8 +412,9 @@ impl Ride {
 
     fn poll_head(&mut self, cx: &mut Context<'_>, head_alone: bool) -> Poll<Met> {
         loop {
+            let arrived = !head_alone && self.filler.as_ref().is_some_and(|f| !f.may_begin());
             let unasked = self.filler.as_mut().filter(|f| f.asked_block.is_none());
-            let asked = match self.reader.poll_opening(cx) {
+            let asked = match self.reader.poll_opening(arrived, cx) {
                 // The policy may not want this request to wait at all.
                 Poll::Pending | Poll::Ready(Opening::Missing(_)) if let Some(filler) = unasked => {
                     filler.ask(&mut self.reader)

@@ -15,7 +15,6 @@ use crate::{cache, fill};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
-const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -72,7 +71,12 @@ fn fill_options(file: &CacheFile, checks: &mut Checks) -> fill::Options {
             d.lock_timeout,
             Duration::ZERO..=HOUR,
         ),
-        lock_age: checks.within("lock_age", &file.lock_age, d.lock_age, SECOND..=24 * HOUR),
+        lock_age: checks.within(
+            "lock_age",
+            &file.lock_age,
+            d.lock_age,
+            Duration::from_millis(10)..=24 * HOUR,
+        ),
         read_ahead: read_ahead(&file.read_ahead, checks),
     }
 }

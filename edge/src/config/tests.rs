@@ -206,7 +206,7 @@ fn errors_show_the_line_and_the_fix() {
         ("unknown word, a fill", with("[cache.a]\nfill = \"slices\"\n")),
         ("unknown key, near a fill's", with("[cache.a]\nlock_timout = \"5s\"\n")),
         ("fill", with(
-            "[cache.a]\nslice = \"1MB\"\nparallel = 65\nread_ahead = \"2PiB\"\nlock_timeout = \"2h\"\nlock_age = \"10ms\"\nclient_budget = \"64KiB\"\n",
+            "[cache.a]\nslice = \"1MB\"\nparallel = 65\nread_ahead = \"2PiB\"\nlock_timeout = \"2h\"\nlock_age = \"1ms\"\nclient_budget = \"64KiB\"\n",
         )),
         ("slice", with("[cache.a]\nslice = \"32KiB\"\n[cache.b]\nslice = \"32MiB\"\n")),
         ("parallel", with("[cache.a]\nparallel = \"many\"\n")),

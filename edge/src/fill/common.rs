@@ -76,7 +76,9 @@ fn unsettled(view: &View<'_>, block: u64) -> Plan {
     let changing = situation.unsettled == Unsettled::Changing;
     let why = if changing { "changing" } else { "flapping" };
     let length = situation.length.unwrap_or(0);
-    let large = changing && length > CHANGING_BLOCKS_MAX * block;
+    // Who wants all of it has it filled whole, whatever its size.
+    let whole = view.want.start == 0 && view.want.end == view.end;
+    let large = changing && length > CHANGING_BLOCKS_MAX * block && !whole;
     let Some(next) = view.next else {
         return Plan::Wait(None);
     };

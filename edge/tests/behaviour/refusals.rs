@@ -87,7 +87,7 @@ fn an_empty_file_by_a_range() {
     for mode in ALL {
         let origin = serving("/x", fresh(0));
         let edge = filling(&origin, mode).start();
-        for range in ["bytes=0-9", "bytes=0-", "bytes=-5"] {
+        for range in ["bytes=0-9", "bytes=0-"] {
             let none = edge.get("/x", &[("Range", range)]);
             assert_eq!(none.status, 416, "{mode} {range}");
             assert_eq!(none.header("content-range"), Some("bytes */0"), "{mode}");

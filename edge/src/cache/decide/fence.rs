@@ -75,10 +75,12 @@ fn single<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
 /// GET. `stored`: what it would be stored as.
 pub(in crate::cache) fn first(
     asked: Option<&Range<u64>>,
+    status: Status,
     content: Content,
     stored: Result<Head, &'static str>,
 ) -> Meaning {
     match (asked, content) {
+        (Some(_), Content::Whole(_)) if refuses_ranges(status) => Meaning::Plain("no-ranges"),
         (_, Content::Whole(length)) => match stored {
             Ok(head) => Meaning::Open(head, 0..length.unwrap_or(OPEN)),
             Err(word) => Meaning::Refuse(word),
@@ -97,31 +99,39 @@ pub(in crate::cache) fn first(
     }
 }
 
-/// Judges the response to a further fetch for an object whose head is `is`.
+/// Statuses by which an origin may mean the Range and not the resource.
+fn refuses_ranges(status: Status) -> bool {
+    matches!(status, 400 | 403 | 405 | 406 | 412 | 501)
+}
+
+/// Judges the response to a further fetch, for the byte at `wanted` and what follows it, of an
+/// object whose head is `is`.
 pub(in crate::cache) fn further(
-    asked: &Range<u64>,
+    wanted: u64,
     status: Status,
     content: Content,
     stored: Result<Head, &'static str>,
     is: &Head,
 ) -> Meaning {
     match (content, stored) {
+        (Content::Whole(_), _) if refuses_ranges(status) => Meaning::Plain("no-ranges"),
         (Content::Whole(_), _) if status >= 500 || matches!(status, 408 | 429) => {
             Meaning::Fail(Cause::UnexpectedStatus)
         }
         (Content::Unusable, _) => Meaning::Plain("unusable-part"),
         (Content::NotSatisfiable(_), _) => Meaning::Retire("not-satisfiable"),
         (_, Err(word)) => Meaning::Retire(word),
-        (Content::Part(range, _), Ok(head)) if !range.contains(&asked.start) => {
+        (Content::Part(range, _), Ok(head)) => {
+            let here = range.contains(&wanted);
             match same_version(is, &head) {
+                true if here => Meaning::Join(head, range),
                 true => Meaning::Plain("another-range"),
+                // One of the two lengths is wrong: all of it will tell.
+                false if same_tag(is, &head) => Meaning::Plain("another-length"),
+                false if here => Meaning::Supersede(head, range),
                 false => Meaning::Retire("changed"),
             }
         }
-        (Content::Part(range, _), Ok(head)) => match same_version(is, &head) {
-            true => Meaning::Join(head, range),
-            false => Meaning::Supersede(head, range),
-        },
         (Content::Whole(length), Ok(head)) => {
             let content = 0..length.unwrap_or(OPEN);
             match status == 200 && same_version(is, &head) {
@@ -135,6 +145,15 @@ pub(in crate::cache) fn further(
 /// Whether bytes of the two may be put together: the same strong validator, the same length.
 fn same_version(a: &Head, b: &Head) -> bool {
     a.generation != 0 && a.generation == b.generation && a.length == b.length
+}
+
+/// Whether both carry the same strong entity tag.
+fn same_tag(a: &Head, b: &Head) -> bool {
+    let (a, b) = (a.etag.as_deref(), b.etag.as_deref());
+    match (a.and_then(EntityTag::parse), b.and_then(EntityTag::parse)) {
+        (Some(a), Some(b)) => a.strong_eq(&b),
+        _ => false,
+    }
 }
 
 /// The id of a version: the same for the same key, strong validator and complete length, and
@@ -230,7 +249,8 @@ mod tests {
     #[test]
     fn a_first_response_opens_the_object_with_what_it_brings() {
         let asked = 5..15;
-        let open = |asked: Option<&Range<u64>>, content| first(asked, content, Ok(head(1, 100)));
+        let open =
+            |asked: Option<&Range<u64>>, content| first(asked, 206, content, Ok(head(1, 100)));
         let part = || Content::Part(5..12, 100);
         assert_eq!(
             open(Some(&asked), part()),
@@ -249,7 +269,14 @@ mod tests {
             open(Some(&asked), Content::Unusable),
             Meaning::Plain(_)
         ));
-        let beyond = |asked| first(Some(&asked), Content::NotSatisfiable(None), Err("status"));
+        let beyond = |asked| {
+            first(
+                Some(&asked),
+                416,
+                Content::NotSatisfiable(None),
+                Err("status"),
+            )
+        };
         assert!(matches!(beyond(5..15), Meaning::Refuse(_)));
         assert!(matches!(beyond(0..15), Meaning::Plain(_)));
     }
@@ -257,7 +284,7 @@ mod tests {
     #[test]
     fn a_further_response_joins_under_the_same_validator_and_length_only() {
         let is = head(7, 100);
-        let judged = |content, head| further(&(5..15), 206, content, Ok(head), &is);
+        let judged = |content, head| further(5, 206, content, Ok(head), &is);
         let part = || Content::Part(5..15, 100);
         assert!(matches!(judged(part(), head(7, 100)), Meaning::Join(..)));
         assert!(matches!(
@@ -268,11 +295,11 @@ mod tests {
             judged(part(), head(0, 100)),
             Meaning::Supersede(..)
         ));
-        let longer = judged(Content::Part(5..15, 101), head(7, 101));
+        let longer = judged(Content::Part(5..15, 101), head(9, 101));
         assert!(matches!(longer, Meaning::Supersede(..)));
         let elsewhere = judged(Content::Part(0..5, 100), head(7, 100));
         assert!(matches!(elsewhere, Meaning::Plain(_)));
-        let answered = |status, content, stored| further(&(5..15), status, content, stored, &is);
+        let answered = |status, content, stored| further(5, status, content, stored, &is);
         let whole = || Content::Whole(Some(100));
         assert!(matches!(
             answered(200, whole(), Ok(head(7, 100))),
@@ -337,7 +364,7 @@ mod tests {
                 _ => Content::Whole(Some(lengths.1)),
             };
             let is = head(a, lengths.0);
-            let meaning = further(&(5..15), status, content, Ok(head(b, lengths.1)), &is);
+            let meaning = further(5, status, content, Ok(head(b, lengths.1)), &is);
             if matches!(meaning, Meaning::Join(..)) {
                 prop_assert!(a != 0 && a == b && lengths.0 == lengths.1);
             }
