@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 
 use shuttle::future::block_on;
+use shuttle::rand::Rng;
 use shuttle::thread;
 
 use super::sparse::{accepted, arrange, begin_sparse};
@@ -190,7 +191,12 @@ fn a_takeover_never_touches_what_the_other_flight_writes() {
             let filling = thread::spawn(move || fill(first, 40_000, of(0xaa)));
             let taking = thread::spawn({
                 let object = object.clone();
+                // At any moment of the other flight.
+                let pages = shuttle::rand::thread_rng().gen_range(0..4);
                 move || {
+                    while !object.covers(0..pages * PAGE) {
+                        thread::yield_now();
+                    }
                     for landing in arrange(&store, &object, [3 * PAGE - 5_000..SIZE]) {
                         fill(accepted(landing), 50_000, of(0xbb));
                     }
