@@ -3,21 +3,26 @@
 use std::future::poll_fn;
 
 use shuttle::future::block_on;
+use shuttle::rand::Rng;
 use shuttle::thread;
 
-use super::tests::{begin, content, store};
+use super::sparse::{accepted, arrange, begin_sparse};
+use super::tests::{Missing, begin, content, store};
 use super::*;
 
 const SCHEDULES: usize = 300;
 
 /// Reads to the end, waiting as it must.
-fn read_all(mut reader: Reader) -> Result<Vec<u8>, Failure> {
+fn read_all(mut reader: Reader) -> Result<Vec<u8>, Missing> {
     block_on(async move {
         let mut got = Vec::new();
-        while let Some(bytes) = poll_fn(|cx| reader.poll_next(cx)).await {
-            got.extend_from_slice(&bytes?);
+        loop {
+            match poll_fn(|cx| reader.poll_next(cx)).await {
+                Next::Bytes(bytes) => got.extend_from_slice(&bytes),
+                Next::End => return Ok(got),
+                Next::Missing => return Err(Missing),
+            }
         }
-        Ok(got)
     })
 }
 
@@ -37,7 +42,7 @@ fn riders_get_every_byte_however_threads_interleave() {
             block_on(async {
                 for chunk in 0..4u64 {
                     let bytes = content(chunk * 40_000, (chunk + 1) * 40_000);
-                    landing.write(&bytes).await.expect("room");
+                    landing.write(&bytes, 0).await.expect("room");
                     landing.announce();
                 }
             });
@@ -59,7 +64,7 @@ fn a_failing_flight_wakes_everybody() {
             let mut landing = begin(&store, 1, Some(200_000)).expect("room");
             let reader = landing.object().reader(0);
             let rider = thread::spawn(move || read_all(reader));
-            block_on(landing.write(&content(0, 70_000))).expect("room");
+            block_on(landing.write(&content(0, 70_000), 0)).expect("room");
             drop(landing);
             assert!(rider.join().expect("no panic").is_err());
         },
@@ -111,7 +116,7 @@ fn a_windowed_flight_never_waits_for_readers_that_left() {
             let leaving = thread::spawn(move || drop(leaver));
             let all = content(0, 2 << 20);
             block_on(async {
-                landing.write(&all).await.expect("somebody reads");
+                landing.write(&all, 0).await.expect("somebody reads");
             });
             landing.land();
             leaving.join().expect("no panic");
@@ -121,5 +126,155 @@ fn a_windowed_flight_never_waits_for_readers_that_left() {
             );
         },
         40,
+    );
+}
+
+#[test]
+fn two_flights_fill_one_page_from_both_sides() {
+    shuttle::check_random(
+        || {
+            let (cut, length) = (30_000, 70_000);
+            let store = store(1 << 20);
+            let front = begin_sparse(&store, 1, length, 0..cut).expect("room");
+            let object = front.object().clone();
+            let back = accepted(arrange(&store, &object, [cut..length]).remove(0));
+            let riders: Vec<_> = [0, cut - 1, cut, 66_000]
+                .into_iter()
+                .map(|start| {
+                    let reader = object.reader(start);
+                    thread::spawn(move || (start, read_all(reader)))
+                })
+                .collect();
+            let flights: Vec<_> = [front, back]
+                .into_iter()
+                .map(|landing| thread::spawn(move || fill(landing, 12_000, content)))
+                .collect();
+            for flight in flights {
+                flight.join().expect("no panic");
+            }
+            for rider in riders {
+                let (start, got) = rider.join().expect("no panic");
+                assert!(got.expect("somebody brings it") == content(start, length));
+            }
+            assert_eq!(object.piece(0, PAGE).expect("sealed"), content(0, PAGE));
+        },
+        SCHEDULES,
+    );
+}
+
+/// Writes all that a flight claims, so many bytes at a time, and lands it.
+fn fill(mut landing: Landing, piece: u64, bytes: impl Fn(u64, u64) -> Vec<u8>) {
+    block_on(async {
+        loop {
+            let at = landing.range().start;
+            let written = landing.write(&bytes(at, at + piece), 0).await;
+            landing.announce();
+            if written.expect("reserved") == Progress::Done {
+                break;
+            }
+        }
+    });
+    landing.land();
+}
+
+#[test]
+fn a_takeover_never_touches_what_the_other_flight_writes() {
+    shuttle::check_random(
+        || {
+            const SIZE: u64 = 5 * PAGE;
+            let store = store(2 << 20);
+            let first = begin_sparse(&store, 1, SIZE, 0..SIZE).expect("room");
+            let object = first.object().clone();
+            let reader = object.reader(0);
+            let rider = thread::spawn(move || read_all(reader));
+            let of = |mark: u8| move |from: u64, to: u64| vec![mark; (to - from) as usize];
+            let filling = thread::spawn(move || fill(first, 40_000, of(0xaa)));
+            let taking = thread::spawn({
+                let object = object.clone();
+                // At any moment of the other flight.
+                let pages = shuttle::rand::thread_rng().gen_range(0..4);
+                move || {
+                    while !object.covers(0..pages * PAGE) {
+                        thread::yield_now();
+                    }
+                    for landing in arrange(&store, &object, [3 * PAGE - 5_000..SIZE]) {
+                        fill(accepted(landing), 50_000, of(0xbb));
+                    }
+                }
+            });
+            filling.join().expect("no panic");
+            taking.join().expect("no panic");
+            let got = rider.join().expect("no panic").expect("all was brought");
+            let again = read_all(object.reader(0)).expect("all is there");
+            assert!(got == again, "published bytes changed");
+            assert_eq!(got.len() as u64, SIZE);
+            // A part of what was asked for may have been brought before it was taken over.
+            let cut = got.iter().take_while(|&&byte| byte == 0xaa).count();
+            assert!(got[cut..].iter().all(|&byte| byte == 0xbb));
+            assert!(cut as u64 == SIZE || cut as u64 >= 3 * PAGE - 5_000);
+        },
+        SCHEDULES,
+    );
+}
+
+/// Reads to the end, and brings what is missing on the way.
+fn read_and_fill(store: &Arc<Store>, object: &Arc<Object>, start: u64, length: u64) -> Vec<u8> {
+    let mut reader = object.reader(start);
+    let mut got = Vec::new();
+    loop {
+        match block_on(poll_fn(|cx| reader.poll_next(cx))) {
+            Next::Bytes(bytes) => got.extend_from_slice(&bytes),
+            Next::End => return got,
+            Next::Missing => {
+                let at = start + got.len() as u64;
+                for mut landing in arrange(store, object, [at..length.min(at + PAGE)]) {
+                    landing.accept(landing.range(), 0).expect("its own range");
+                    if landing.reserve().is_err() {
+                        landing.reserve_least();
+                    }
+                    fill(landing, 50_000, content);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_are_evicted_under_readers_that_bring_them_again() {
+    shuttle::check_random(
+        || {
+            let length = 400_000;
+            let store = store(250_000);
+            let first = begin_sparse(&store, 1, length, 0..PAGE).expect("room");
+            let object = first.object().clone();
+            fill(first, 50_000, content);
+            let riders: Vec<_> = [0, 100_000]
+                .into_iter()
+                .map(|start| {
+                    let (store, object) = (store.clone(), object.clone());
+                    let read = move || (start, read_and_fill(&store, &object, start, length));
+                    thread::spawn(read)
+                })
+                .collect();
+            let crowd = thread::spawn({
+                let store = store.clone();
+                move || {
+                    for key in 2..5 {
+                        drop(begin(&store, key, Some(50_000)));
+                    }
+                }
+            });
+            for rider in riders {
+                let (start, got) = rider.join().expect("no panic");
+                assert!(got == content(start, length));
+            }
+            crowd.join().expect("no panic");
+            drop(object);
+            for key in 0..5 {
+                store.enter(key, |locked| locked.clear());
+            }
+            assert_eq!(store.ledger.used(), 0);
+        },
+        SCHEDULES,
     );
 }

@@ -155,8 +155,10 @@ impl Landing {
             // Out of the table it can't be evicted: its readers carry it along with them.
             self.store.shed(self.place, &self.object, true);
         }
-        let lacking = self.unreserved();
-        let more = self.store.make_room(lacking).ok_or("no-room")?;
+        let more = match self.unreserved() {
+            0 => self.store.ledger.charge_anyway(0),
+            lacking => self.store.make_room(lacking).ok_or("no-room")?,
+        };
         self.put_by(more);
         Ok(())
     }

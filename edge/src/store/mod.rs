@@ -18,6 +18,8 @@ mod xray;
 #[cfg(all(test, feature = "shuttle"))]
 mod explored;
 #[cfg(test)]
+mod sparse;
+#[cfg(test)]
 mod tests;
 
 use std::num::NonZeroU32;
@@ -60,7 +62,7 @@ pub struct Options {
 }
 
 /// What an object takes beside its pages: its own structure, table entry, policy's bookkeeping.
-const OBJECT_OVERHEAD: u64 = 640;
+const OBJECT_OVERHEAD: u64 = 736;
 
 /// Busy objects met before one call for room gives up.
 const BUSY_MAX: usize = 256;

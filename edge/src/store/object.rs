@@ -165,8 +165,8 @@ impl Object {
         let mut state = self.lock();
         state.length = head.length;
         state.head_charge = Some(charge);
-        state.joinable = head.joinable;
-        state.block = block.filter(|_| head.joinable);
+        state.joinable = head.joinable && head.length.is_some();
+        state.block = block.filter(|_| state.joinable);
         if let Some(length) = head.length {
             for claim in &mut state.claims {
                 claim.end = claim.end.min(length);

@@ -101,12 +101,18 @@ impl Object {
             }
         }
         state.pages = kept;
-        let mut weights = Vec::new();
+        let mut weights: Vec<(Range<u64>, u64)> = Vec::new();
         for slot in &shed {
             let base = slot.index * PAGE;
             state.present.remove(base..base.saturating_add(PAGE));
-            if let Some(block) = state.block_of(base) {
-                weights.push((block, Page::footprint(state.capacity(slot.index))));
+            let Some(block) = state.block_of(base) else {
+                continue;
+            };
+            let bytes = Page::footprint(state.capacity(slot.index));
+            match weights.last_mut() {
+                Some((last, sum)) if *last == block => *sum += bytes,
+                _ if state.slots(&block).is_empty() => weights.push((block, bytes + PART_OVERHEAD)),
+                _ => weights.push((block, bytes)),
             }
         }
         (shed, weights)
@@ -139,7 +145,7 @@ impl State {
 
     /// Whether bytes that are dropped can be had again.
     fn loses_parts(&self) -> bool {
-        self.block.is_some() && matches!(&self.phase, Phase::Open(head) if head.joinable)
+        self.block.is_some() && matches!(self.phase, Phase::Open(_))
     }
 
     /// Whether dropping these bytes would hurt someone, or they can't be had again.

@@ -44,9 +44,29 @@ pub(super) struct Shard {
 /// block; or one block of an object.
 #[derive(Clone, Copy)]
 struct Tracked {
-    place: Place,
+    /// Its place in halves, which take a quarter less room in the list than whole hashes.
+    place: [u64; 4],
     /// The block's first byte, or `WHOLE`.
     part: u64,
+}
+
+impl Tracked {
+    fn new(place: Place, part: u64) -> Tracked {
+        let Place { primary, variant } = place;
+        let halves = |hash: u128| [hash as u64, (hash >> 64) as u64];
+        let ([a, b], [c, d]) = (halves(primary), halves(variant));
+        let place = [a, b, c, d];
+        Tracked { place, part }
+    }
+
+    fn place(&self) -> Place {
+        let [a, b, c, d] = self.place;
+        let hash = |low: u64, high: u64| u128::from(low) | u128::from(high) << 64;
+        Place {
+            primary: hash(a, b),
+            variant: hash(c, d),
+        }
+    }
 }
 
 const WHOLE: u64 = u64::MAX;
@@ -98,7 +118,7 @@ impl Shard {
         let objects = ids
             .filter_map(|id| self.ids.get(id))
             .filter(|tracked| tracked.part == WHOLE);
-        for variant in objects.filter_map(|tracked| self.variant(tracked.place)) {
+        for variant in objects.filter_map(|tracked| self.variant(tracked.place())) {
             let parts = variant.parts.as_ref().map_or(0, |parts| parts.weight);
             // A flight holds its object, so one that nobody holds needs no second look.
             if Arc::strong_count(&variant.object) == 1 {
@@ -150,7 +170,7 @@ impl Shard {
             policy.resize(part.id, weight);
         } else if let weight @ 1.. = u64::try_from(by).unwrap_or(0) {
             let part = block.start;
-            let id = ids.insert(Tracked { place, part }) as u32;
+            let id = ids.insert(Tracked::new(place, part)) as u32;
             policy.track(id, place.hash_of(part), weight);
             parts.weight += weight;
             parts.list.insert(part, Part { id, weight });
@@ -173,8 +193,8 @@ impl Shard {
         let id = self.policy.evict()?;
         let tracked = *self.ids.get(id as usize)?;
         match tracked.part {
-            WHOLE => self.evict_object(id, tracked.place),
-            part => self.evict_block(id, tracked.place, part),
+            WHOLE => self.evict_object(id, tracked.place()),
+            part => self.evict_block(id, tracked.place(), part),
         }
     }
 
@@ -228,8 +248,7 @@ impl Shard {
         weight: u64,
     ) -> Option<Arc<Object>> {
         let before = self.remove(place);
-        let part = WHOLE;
-        let id = self.ids.insert(Tracked { place, part }) as u32;
+        let id = self.ids.insert(Tracked::new(place, WHOLE)) as u32;
         self.policy.track(id, place.hash(), weight);
         let entry = self.entries.entry(place.primary).or_default();
         entry.variants.push(Variant {
@@ -254,7 +273,7 @@ impl Shard {
         let parts = moved.parts.iter().flat_map(|parts| parts.list.values());
         for id in parts.map(|part| part.id).chain([moved.id]) {
             if let Some(tracked) = self.ids.get_mut(id as usize) {
-                tracked.place = to;
+                *tracked = Tracked::new(to, tracked.part);
             }
         }
         // The policy knows it by its new name from now on.
@@ -295,6 +314,12 @@ impl Shard {
             self.entries.remove(&primary);
         }
     }
+}
+
+/// What a row of the table and a row of the ids take.
+#[cfg(test)]
+pub(super) fn row_bytes() -> (usize, usize) {
+    (size_of::<(u128, Entry)>() + 1, size_of::<Tracked>() + 8)
 }
 
 type Entries = HashMap<u128, Entry, BuildHasherDefault<AlreadyHashed>>;

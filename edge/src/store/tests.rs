@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use smallvec::smallvec;
 
 use super::*;
 use crate::evict;
@@ -17,29 +18,45 @@ pub(super) fn store(memory: u64) -> Arc<Store> {
         object: memory,
         evict: evict::Kind::S3Fifo,
         shards: 1,
+        block: 128 << 10,
     })
 }
 
-fn place(primary: u128) -> Place {
+pub(super) fn place(primary: u128) -> Place {
     Place {
         primary,
         variant: 0,
     }
 }
 
-/// Creates an object, files it and opens its head.
+/// Creates an object, files it and opens its head. Its bytes can't be had again.
 pub(super) fn begin(store: &Arc<Store>, primary: u128, length: Option<u64>) -> Option<Landing> {
-    let object = store.create(b"key")?;
-    let weight = store.weight(b"key");
-    store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
-    let mut landing = store.landing(object.clone(), place(primary));
-    if let Some(length) = length
-        && landing.reserve(length).is_err()
-    {
+    let mut landing = launch(store, primary)?;
+    let content = 0..length.unwrap_or(u64::MAX);
+    landing.accept(content, 0).expect("all is claimed");
+    if length.is_some() && landing.reserve().is_err() {
         landing.refuse("no-room", 0);
         return None;
     }
-    let head = Head {
+    let head = head(length);
+    let charge = store.charge_head(head.memory())?;
+    landing.open(Arc::new(head), charge, false);
+    Some(landing)
+}
+
+/// Creates an object and files it; the landing is its first flight's, for all of it.
+pub(super) fn launch(store: &Arc<Store>, primary: u128) -> Option<Landing> {
+    let object = store.create(b"key")?;
+    let weight = store.weight(b"key");
+    store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
+    let all = |_: &Seen<'_>| (smallvec![0..u64::MAX], ());
+    let ((), landings) = store.arrange(&object, place(primary), 0, all);
+    landings.into_iter().next()
+}
+
+/// The head of content of this length.
+pub(super) fn head(length: Option<u64>) -> Head {
+    Head {
         status: 200,
         fields: Bytes::new(),
         length,
@@ -50,32 +67,47 @@ pub(super) fn begin(store: &Arc<Store>, primary: u128, length: Option<u64>) -> O
         initial_age_ms: 0,
         fresh_until_ms: u64::MAX,
         vary: None,
-    };
-    let charge = store.charge_head(head.memory())?;
-    landing.open(Arc::new(head), charge);
-    Some(landing)
+        joinable: false,
+        generation: 0,
+    }
 }
 
-fn byte(at: u64) -> u8 {
-    (at.wrapping_mul(2_654_435_761) >> 7) as u8
-}
-
+/// The bytes `from..to` of what all objects here have as their content: it repeats, but never with
+/// the same bytes at the same place of a page.
 pub(super) fn content(from: u64, to: u64) -> Vec<u8> {
-    (from..to).map(byte).collect()
+    const PERIOD: u64 = 1_000_033;
+    static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let byte = |at: u64| (at.wrapping_mul(2_654_435_761) >> 7) as u8;
+        (0..PERIOD).map(byte).collect()
+    });
+    let mut content = Vec::with_capacity((to - from) as usize);
+    let mut at = from;
+    while at < to {
+        let start = at % PERIOD;
+        let take = (PERIOD - start).min(to - at);
+        content.extend_from_slice(&BYTES[start as usize..(start + take) as usize]);
+        at += take;
+    }
+    content
 }
 
-fn now<T>(future: impl Future<Output = T>) -> Poll<T> {
+pub(super) fn now<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// Nobody brings the next byte.
+#[derive(Debug)]
+pub(super) struct Missing;
+
 /// All that can be read without waiting; whether the end was reached.
-fn read_on(reader: &mut Reader, into: &mut Vec<u8>) -> Result<bool, Failure> {
+pub(super) fn read_on(reader: &mut Reader, into: &mut Vec<u8>) -> Result<bool, Missing> {
     let mut cx = Context::from_waker(Waker::noop());
     loop {
         match reader.poll_next(&mut cx) {
             Poll::Pending => return Ok(false),
-            Poll::Ready(None) => return Ok(true),
-            Poll::Ready(Some(bytes)) => into.extend_from_slice(&bytes?),
+            Poll::Ready(Next::End) => return Ok(true),
+            Poll::Ready(Next::Bytes(bytes)) => into.extend_from_slice(&bytes),
+            Poll::Ready(Next::Missing) => return Err(Missing),
         }
     }
 }
@@ -97,7 +129,7 @@ proptest! {
         let mut at = 0;
         for chunk in chunks {
             let bytes = content(at, at + chunk as u64);
-            prop_assert!(matches!(now(landing.write(&bytes)), Poll::Ready(Ok(()))));
+            prop_assert!(matches!(now(landing.write(&bytes, 0)), Poll::Ready(Ok(_))));
             at += chunk as u64;
             for (start, reader, got) in &mut readers {
                 let done = read_on(reader, got).expect("no failure");
@@ -127,7 +159,7 @@ proptest! {
             let Some(mut landing) = begin(&store, key, known.then_some(size)) else {
                 continue;
             };
-            if matches!(now(landing.write(&content(0, size))), Poll::Ready(Ok(()))) {
+            if matches!(now(landing.write(&content(0, size), 0)), Poll::Ready(Ok(_))) {
                 landing.land();
             }
             prop_assert!(store.status().bytes <= 1 << 20);
@@ -146,8 +178,8 @@ fn a_failure_reaches_readers_where_the_bytes_end() {
     let mut landing = begin(&store, 1, Some(1000)).expect("room");
     let mut reader = landing.object().reader(0);
     assert!(matches!(
-        now(landing.write(&content(0, 300))),
-        Poll::Ready(Ok(()))
+        now(landing.write(&content(0, 300), 0)),
+        Poll::Ready(Ok(_))
     ));
     landing.fail(Arc::new(Abandoned));
     let mut got = Vec::new();
@@ -174,7 +206,10 @@ fn fewer_bytes_than_declared_is_a_failure() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, Some(10)).expect("room");
     let mut reader = landing.object().reader(0);
-    assert!(matches!(now(landing.write(b"short")), Poll::Ready(Ok(()))));
+    assert!(matches!(
+        now(landing.write(b"short", 0)),
+        Poll::Ready(Ok(_))
+    ));
     landing.land();
     assert!(read_on(&mut reader, &mut Vec::new()).is_err());
 }
@@ -187,7 +222,7 @@ fn more_than_the_store_holds_passes_through_a_window() {
     let (total, mut got) = (8 << 20, Vec::new());
     let all = content(0, total);
     let mut writing = Box::pin(async {
-        landing.write(&all).await.expect("somebody reads");
+        landing.write(&all, 0).await.expect("somebody reads");
         landing.land();
     });
     let mut cx = Context::from_waker(Waker::noop());
@@ -215,7 +250,7 @@ fn a_flight_that_nobody_reads_and_that_does_not_fit_ends() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     assert!(matches!(
-        now(landing.write(&content(0, 2 << 20))),
+        now(landing.write(&content(0, 2 << 20), 0)),
         Poll::Ready(Err(Abandoned))
     ));
 }
@@ -225,8 +260,8 @@ fn objects_in_use_are_not_evicted() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, Some(600_000)).expect("room");
     assert!(matches!(
-        now(landing.write(&content(0, 600_000))),
-        Poll::Ready(Ok(()))
+        now(landing.write(&content(0, 600_000), 0)),
+        Poll::Ready(Ok(_))
     ));
     let reader = landing.object().reader(0);
     landing.land();
@@ -268,7 +303,7 @@ fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
     let object = landing.object().clone();
     let mut reader = object.reader(0);
     let all = content(0, 3 << 20);
-    let mut writing = Box::pin(landing.write(&all));
+    let mut writing = Box::pin(landing.write(&all, 0));
     let mut cx = Context::from_waker(Waker::noop());
     while writing.as_mut().poll(&mut cx).is_pending() {
         read_on(&mut reader, &mut Vec::new()).expect("no failure");
@@ -276,5 +311,5 @@ fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
     drop(writing);
     let mut late = object.reader(0);
     assert!(read_on(&mut late, &mut Vec::new()).is_err());
-    assert!(!object.extent().stored.contains(0));
+    assert!(!object.xray(0).stored.contains(0));
 }

@@ -40,6 +40,8 @@ pub struct Xray {
     pub missing: Ranges,
     /// Complete length, once known.
     pub length: Option<u64>,
+    /// When it was looked at, on the clock of the flights' times.
+    pub now_us: u64,
     /// The flights under way.
     pub flights: Vec<Claim>,
     /// The last decisions, oldest first.
@@ -60,8 +62,8 @@ pub(super) struct Notes {
 }
 
 impl Object {
-    /// What it is made of now.
-    pub fn xray(&self, _now_us: u64) -> Xray {
+    /// What it is made of at `now_us`, by the clock that `Store::arrange` was given.
+    pub fn xray(&self, now_us: u64) -> Xray {
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
         let gaps = state.present.gaps(0..state.length.unwrap_or(0));
@@ -70,6 +72,7 @@ impl Object {
             stored: state.present.clone(),
             missing: missing.collect(),
             length: state.length,
+            now_us,
             flights: state.claims.clone(),
             decisions: state
                 .notes
