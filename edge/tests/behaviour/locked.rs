@@ -140,7 +140,7 @@ fn who_would_wait_for_a_head_is_forwarded_from_a_lock() {
 #[test]
 fn after_the_lock_age_another_fetch_takes_its_place() {
     let gate = Gate::at(HELD_AT);
-    let lines = ["lock_timeout = \"1h\"", "lock_age = \"50ms\""];
+    let lines = ["lock_timeout = \"1h\"", "lock_age = \"1s\""];
     let (origin, edge, mut first) = held_fill(&gate, &lines);
     // Who may wait for an hour has its bytes although the first fetch does not move.
     check_range(&edge, 2_000_000, 2_000_009);

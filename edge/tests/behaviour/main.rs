@@ -10,6 +10,7 @@ mod budget;
 mod cache;
 mod changes;
 mod churn;
+mod codings;
 mod desync;
 mod drain;
 mod fence;

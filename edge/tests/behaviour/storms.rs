@@ -19,7 +19,7 @@ const FILES: [(&str, u64); 6] = [
     ("/page", 100_000),
     ("/block", BLOCK),
     ("/clip", 1_500_000),
-    ("/film", 6_000_000),
+    ("/film", 3_000_000),
 ];
 
 const CLIENTS: u64 = 50;
@@ -28,7 +28,7 @@ const CLIENTS: u64 = 50;
 const REQUESTS: u64 = 40;
 
 /// Longest range.
-const RANGE_MAX: u64 = 100_000;
+const RANGE_MAX: u64 = 30_000;
 
 /// Requests after which one file changes, where they do.
 const CHANGE_EVERY: usize = 80;
