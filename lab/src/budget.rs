@@ -113,9 +113,8 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
         ..OriginOptions::default()
     })?;
     origin.serve(PATH, Resource::offset(LENGTH).cache_control("max-age=3600"));
-    let by_slice = matches!(options.fill.as_str(), "slice" | "auto");
     let cache = Cache::Sluice(SluiceCache {
-        client_budget: options.client_budget.filter(|_| by_slice),
+        client_budget: options.client_budget,
         ..SluiceCache::new(&options.program, &options.fill)
     });
     let room = Room {

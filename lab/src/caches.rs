@@ -128,6 +128,8 @@ impl Cache {
             Cache::Nginx(mode) => {
                 let mut options = NginxOptions::new(mode.clone(), Some(origin));
                 options.workers = room.workers;
+                // Bytes that wait for a full packet would make it look slower than it is.
+                options.nopush = false;
                 Running::Nginx(Nginx::start(&options)?)
             }
             Cache::Varnish => Running::Varnish(Varnish::start(origin, room.memory)?),

@@ -79,7 +79,7 @@ impl Bed {
     pub(super) fn round(&self, server: SocketAddr, number: usize) -> anyhow::Result<Round> {
         let seek = Asker::new(self, server, format!("/seek-{number}.bin"), 2);
         let fill = Asker::new(self, server, format!("/fill-{number}.bin"), 3);
-        let ((cold, same, again, further), (whole, landed, ahead)) = thread::scope(|scope| {
+        let ((cold, same, again, further), (whole, landed, gap)) = thread::scope(|scope| {
             let seeking = scope.spawn(|| seek.seek());
             let filling = scope.spawn(|| fill.fill());
             anyhow::Ok((joined(seeking)?, joined(filling)?))
@@ -96,7 +96,7 @@ impl Bed {
             again,
             further,
             landed,
-            ahead,
+            gap,
             whole,
             warm: seek.warm()?,
         };
@@ -167,9 +167,9 @@ impl<'a> Asker<'a> {
                 return joined(whole).and_then(|_| anyhow::bail!("the whole file does not come"));
             }
             let landed = scope.spawn(|| self.ten(LANDED).context("a range that has landed"));
-            let ahead = scope.spawn(|| self.ten(MIDDLE).context("a range beside the whole"));
-            let (landed, ahead) = (joined(landed)?, joined(ahead)?);
-            Ok((joined(whole)?, landed, ahead))
+            let gap = scope.spawn(|| self.ten(MIDDLE).context("a range beside the whole"));
+            let (landed, gap) = (joined(landed)?, joined(gap)?);
+            Ok((joined(whole)?, landed, gap))
         })
     }
 

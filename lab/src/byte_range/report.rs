@@ -22,7 +22,7 @@ pub struct Times<T> {
     /// A range that has landed, while the whole file is being fetched.
     pub landed: T,
     /// One that has not, at that moment, too.
-    pub ahead: T,
+    pub gap: T,
     /// The whole file, cold.
     pub whole: T,
     /// The middle, when all is quiet.
@@ -37,7 +37,7 @@ impl<T> Times<T> {
             again: change(|all| &all.again),
             further: change(|all| &all.further),
             landed: change(|all| &all.landed),
-            ahead: change(|all| &all.ahead),
+            gap: change(|all| &all.gap),
             whole: change(|all| &all.whole),
             warm: change(|all| &all.warm),
         }
@@ -115,7 +115,7 @@ impl Row {
             totals.again,
             totals.further,
             totals.landed,
-            totals.ahead,
+            totals.gap,
             figure(ms.whole.first),
             totals.whole,
             totals.warm,
@@ -182,7 +182,7 @@ const TITLES: [(&str, &str); 15] = [
     ("again", "ms"),
     ("far", "ms"),
     ("landed", "ms"),
-    ("ahead", "ms"),
+    ("gap", "ms"),
     ("1st", "ms"),
     ("whole", "ms"),
     ("warm", "ms"),
@@ -204,7 +204,7 @@ Ranges of ten bytes, of a file that nobody has asked for:
   req     origin requests for these four;  sent: bytes that the origin sent for them
   over    those bytes over the bytes of the distinct slices in which the ranges lie
 The whole of another cold file, with two ranges when 2 MiB of it have come:
-  landed  bytes 1000000-1000009;  ahead: bytes 5000000-5000009
+  landed  bytes 1000000-1000009;  gap: bytes 5000000-5000009
   1st     first byte of the whole file;  whole: its last byte
   file    bytes that the origin sent for all three
 Then:
@@ -265,7 +265,7 @@ mod tests {
             again: timing,
             further: timing,
             landed: timing,
-            ahead: timing,
+            gap: timing,
             whole: timing,
             warm: timing,
         };
@@ -291,6 +291,7 @@ mod tests {
     #[test]
     fn the_table_fits_a_terminal_and_tells_failures() {
         let mut rounds = [round(4999)];
+        rounds[0].seek.over_blocks = 20.0;
         rounds[0].seek.sent = 31e6;
         let report = Report {
             length: 10 << 20,

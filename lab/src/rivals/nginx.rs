@@ -44,6 +44,9 @@ pub struct NginxOptions {
     pub origin: Option<SocketAddr>,
     /// sendfile on or off.
     pub sendfile: bool,
+    /// tcp_nopush on or off: full packets cost less, but the last piece of what has arrived so far is then held back by
+    /// up to 200 ms.
+    pub nopush: bool,
     /// The core to run on.
     pub core: Option<usize>,
     /// Worker processes.
@@ -57,6 +60,7 @@ impl NginxOptions {
             mode,
             origin,
             sendfile: true,
+            nopush: true,
             core: None,
             workers: 1,
         }
@@ -151,6 +155,7 @@ fn configuration(
         false => "",
     };
     let sendfile = if options.sendfile { "on" } else { "off" };
+    let nopush = if options.nopush { "on" } else { "off" };
     let folder = folder.display();
     let mut text = format!(
         "{user}daemon off;
@@ -162,7 +167,7 @@ events {{ worker_connections 19000; multi_accept on; }}
 http {{
   access_log off;
   sendfile {sendfile};
-  tcp_nopush on;
+  tcp_nopush {nopush};
   tcp_nodelay on;
   keepalive_timeout 3600s;
   keepalive_requests 1000000000;
