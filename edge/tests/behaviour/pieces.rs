@@ -169,7 +169,8 @@ pub fn one_version(reply: &Reply, first: u64, last: u64) -> u32 {
         200 => (0, FILE),
         other => panic!("status {other}: {status}"),
     };
-    assert!(!reply.truncated(), "cut after {}", reply.body.len());
+    let came = reply.body.len();
+    assert!(!reply.truncated(), "{first}: cut after {came}: {status}");
     assert_eq!(reply.body.len() as u64, count, "{status}");
     version_of(first, &reply.body).unwrap_or_else(|| panic!("mixed or wrong bytes: {status}"))
 }
