@@ -114,7 +114,7 @@ impl Flight {
     }
 
     /// The response's head is here: whoever waits learns what it means.
-    async fn arrived(self, mut response: Response, asked_ms: u64) {
+    async fn arrived(mut self, mut response: Response, asked_ms: u64) {
         self.handover.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
@@ -122,8 +122,8 @@ impl Flight {
         };
         match self.meaning(&response, exchanged) {
             Meaning::Open(head, content) => match self.open(head, content) {
-                Ok(flight) => flight.receive(std::mem::take(&mut response.body)).await,
-                Err((flight, word)) => flight.refuse(response, word),
+                Ok(()) => self.receive(std::mem::take(&mut response.body)).await,
+                Err(word) => self.refuse(response, word),
             },
             Meaning::Join(head, content) => {
                 if let Some(flight) = self.join(head, content) {
@@ -170,28 +170,22 @@ impl Flight {
 
     /// The object's first response: files the object under its variant, makes room for it and
     /// opens it to readers. `Err`: it can't be kept, for this reason.
-    fn open(
-        mut self,
-        head: StoredHead,
-        content: Range<u64>,
-    ) -> Result<Flight, (Flight, &'static str)> {
+    fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), &'static str> {
+        // Whatever it says, ranges of it were of no use.
+        head.joinable &= self.asked.is_some() || !self.is_plain();
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
-            return Err((self, "no-room"));
+            return Err("no-room");
         };
         let now_us = self.cache.0.clock.monotonic_us();
         if self.landing.accept(content.clone(), now_us).is_err() {
-            return Err((self, "another-range"));
+            return Err("another-range");
         }
-        match self.room(&head, &content) {
-            Err(word) => Err((self, word)),
-            Ok(sparse) => {
-                self.bill.more(&self.landing.range());
-                self.file(&head);
-                self.note(&head);
-                self.landing.open(Arc::new(head), charge, sparse);
-                Ok(self)
-            }
-        }
+        let sparse = self.room(&head, &content)?;
+        self.bill.more(&self.landing.range());
+        self.file(&head);
+        self.note(&head);
+        self.landing.open(Arc::new(head), charge, sparse);
+        Ok(())
     }
 
     /// Makes room for a first response. What is too large to be kept whole is kept by blocks, if it
@@ -274,13 +268,11 @@ impl Flight {
         };
         let old = std::mem::replace(&mut self.landing, landing);
         old.fail(Arc::new(Fault::from(Cause::VersionChanged)));
-        match self.open(head, content) {
-            Ok(flight) => Some(flight),
-            Err((flight, _)) => {
-                flight.retire();
-                None
-            }
+        if self.open(head, content).is_err() {
+            self.retire();
+            return None;
         }
+        Some(self)
     }
 
     /// Under the Vary that the response names, the object belongs to the variant that the
@@ -395,6 +387,12 @@ impl Flight {
             Phase::Open(_) => self.fail(Cause::UnexpectedStatus.into()),
             _ => self.retire(),
         }
+    }
+
+    fn is_plain(&self) -> bool {
+        let store = &self.cache.0.store;
+        let lore = store.enter(self.landing.place().primary, |locked| locked.lore());
+        lore.is_plain(self.cache.0.clock.unix_ms())
     }
 
     fn learn_plain(&self) {

@@ -498,9 +498,12 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
     let mut first = launch(&store, 1).expect("room");
     let object = first.object().clone();
     let mut reader = object.reader(10);
-    assert!(reader.poll_opening(&mut cx).is_pending());
+    assert!(reader.poll_opening(false, &mut cx).is_pending());
     first.accept(0..100, 0).expect("a first flight");
-    assert!(reader.poll_opening(&mut cx).is_pending(), "no head yet");
+    assert!(
+        reader.poll_opening(false, &mut cx).is_pending(),
+        "no head yet"
+    );
     let known = Head {
         joinable: true,
         ..head(Some(1000))
@@ -508,26 +511,29 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
     let charge = store.charge_head(known.memory()).expect("room");
     first.open(Arc::new(known), charge, true);
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Here(_))
     ));
     reader.limit(500, 600);
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Missing(_))
     ));
     let mut second = arrange(&store, &object, [500..600]).remove(0);
-    assert!(reader.poll_opening(&mut cx).is_pending(), "not verified");
+    assert!(
+        reader.poll_opening(false, &mut cx).is_pending(),
+        "not verified"
+    );
     assert_eq!(second.accept(0..400, 0), Err(NotOurs));
     second.accept(0..550, 0).expect("half of it");
     assert_eq!(second.range(), 500..550);
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Here(_))
     ));
     assert!(store.supersede(place(1), &object, None));
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Other(Phase::Retired))
     ));
     assert!(arrange(&store, &object, [700..800]).is_empty());
@@ -758,7 +764,7 @@ fn the_last_decisions_are_kept_and_paid_for() {
 fn lore_lasts_as_long_as_the_key_has_an_object() {
     let store = store(1 << 20);
     let lore = Lore {
-        plain: true,
+        plain_until_ms: 1,
         changes: 3,
         ..Lore::default()
     };
