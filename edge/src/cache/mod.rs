@@ -363,6 +363,9 @@ impl Cache {
         if !decide::selects(key, &head, &request.fields, filler.codings) {
             return self.unmet(ride, Met::Gone(Phase::Retired), place, why);
         }
+        // Under the Vary that it brought it was filed anew.
+        filler.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+        let place = filler.place;
         let wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
         let there = match wanted.first() {
             None => true,
