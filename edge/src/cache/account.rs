@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+
+use crate::fill::OPEN;
 
 /// Clients with an account of their own; beyond these, strangers share one.
 const CLIENTS_MAX: usize = 4096;
@@ -87,6 +90,51 @@ impl Account {
         let _ = self
             .owed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+    }
+}
+
+/// What a flight costs the client that launched it: all that it will bring, when that is known
+/// beforehand, else what comes.
+pub(super) struct Bill {
+    account: Option<Arc<Account>>,
+    /// Billed already and not brought yet.
+    ahead: u64,
+}
+
+impl Bill {
+    /// For a flight that brings `range`, on this account if it is anyone's.
+    pub(super) fn new(account: Option<Arc<Account>>, range: &Range<u64>) -> Bill {
+        let mut bill = Bill { account, ahead: 0 };
+        bill.more(range);
+        bill
+    }
+
+    /// It will bring this much, and not what it seemed.
+    pub(super) fn more(&mut self, range: &Range<u64>) {
+        let Some(account) = self.account.as_ref().filter(|_| range.end != OPEN) else {
+            return;
+        };
+        let bytes = range.end - range.start;
+        account.settle(self.ahead);
+        account.fetch(bytes);
+        self.ahead = bytes;
+    }
+
+    /// So many bytes have come.
+    pub(super) fn brought(&mut self, bytes: u64) {
+        let known = bytes.min(self.ahead);
+        self.ahead -= known;
+        if let Some(account) = &self.account {
+            account.fetch(bytes - known);
+        }
+    }
+}
+
+impl Drop for Bill {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.settle(self.ahead);
+        }
     }
 }
 

@@ -1,19 +1,18 @@
 //! A flight: one fetch from the origin, of a whole object or of a range, that many readers may ride.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::account::Account;
+use super::account::Bill;
 use super::decide::fence::{self, Meaning};
-use super::ride::Filler;
-use super::{Cache, decide};
+use super::filler::Filler;
+use super::handover::Handover;
+use super::{Cache, decide, lore};
 use crate::fill::{Kind, OPEN};
-use crate::handler::{Body, Cause, Exchange, Fault, Frame, Head, Request, Response};
+use crate::handler::{Body, Cause, Fault, Frame, Head, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
@@ -261,7 +260,7 @@ impl Flight {
         });
         let generations = [generation_of(&old), head.generation];
         let now_ms = self.cache.0.clock.unix_ms();
-        self.lore(|lore| changed(lore, generations, now_ms));
+        self.lore(|lore| lore::changed(lore, generations, now_ms));
         let Some(landing) = landing else {
             self.retire();
             return None;
@@ -432,118 +431,10 @@ impl Flight {
     }
 }
 
-/// Another version was met while one was fresh. Which ones lately is remembered: between two
-/// servers that disagree, versions come back.
-fn changed(lore: &mut Lore, [from, to]: [u64; 2], now_ms: u64) {
-    const REMEMBERED_MS: u64 = 10_000;
-    if now_ms.saturating_sub(lore.since_ms) > REMEMBERED_MS {
-        *lore = Lore {
-            plain_until_ms: lore.plain_until_ms,
-            length: lore.length,
-            ..Lore::default()
-        };
-    }
-    lore.since_ms = now_ms;
-    lore.changes = lore.changes.saturating_add(1);
-    lore.flapping |= lore.seen.contains(&to);
-    for seen in [from, to] {
-        if seen != 0 && !lore.seen.contains(&seen) {
-            lore.seen.rotate_right(1);
-            lore.seen[0] = seen;
-        }
-    }
-}
-
 fn generation_of(object: &Object) -> u64 {
     match object.phase() {
         Phase::Open(head) => head.generation,
         _ => 0,
-    }
-}
-
-/// What a flight costs the client that launched it: all that it will bring, when that is known
-/// beforehand, else what comes.
-struct Bill {
-    account: Option<Arc<Account>>,
-    /// Billed already and not brought yet.
-    ahead: u64,
-}
-
-impl Bill {
-    fn new(account: Option<Arc<Account>>, range: &Range<u64>) -> Bill {
-        let mut bill = Bill { account, ahead: 0 };
-        bill.more(range);
-        bill
-    }
-
-    /// It will bring this much, and not what it seemed.
-    fn more(&mut self, range: &Range<u64>) {
-        let Some(account) = self.account.as_ref().filter(|_| range.end != OPEN) else {
-            return;
-        };
-        let bytes = range.end - range.start;
-        account.settle(self.ahead);
-        account.fetch(bytes);
-        self.ahead = bytes;
-    }
-
-    fn brought(&mut self, bytes: u64) {
-        let known = bytes.min(self.ahead);
-        self.ahead -= known;
-        if let Some(account) = &self.account {
-            account.fetch(bytes - known);
-        }
-    }
-}
-
-impl Drop for Bill {
-    fn drop(&mut self) {
-        if let Some(account) = &self.account {
-            account.settle(self.ahead);
-        }
-    }
-}
-/// What a flight leaves for the request that launched it. Both are on the same worker.
-#[derive(Clone)]
-pub(super) struct Handover(Rc<Left>);
-
-struct Left {
-    /// Whether the request may have a response that can't be shared.
-    may_take: bool,
-    response: RefCell<Option<Response>>,
-    exchange: RefCell<Option<Rc<Exchange>>>,
-}
-
-impl Handover {
-    /// With nothing left yet.
-    pub(super) fn new(may_take: bool) -> Handover {
-        Handover(Rc::new(Left {
-            may_take,
-            response: RefCell::default(),
-            exchange: RefCell::default(),
-        }))
-    }
-
-    /// Leaves a response that can't be shared, if it may be taken and someone is there to take it.
-    fn put(self, response: Response) {
-        if self.0.may_take && Rc::strong_count(&self.0) > 1 {
-            *self.0.response.borrow_mut() = Some(response);
-        }
-    }
-
-    /// Leaves the record of the exchange.
-    fn note(&self, response: &Response) {
-        self.0.exchange.borrow_mut().clone_from(&response.exchange);
-    }
-
-    /// Takes the response.
-    pub(super) fn take(&self) -> Option<Response> {
-        self.0.response.borrow_mut().take()
-    }
-
-    /// The exchange with the origin, for the log.
-    pub(super) fn exchange(&self) -> Option<Rc<Exchange>> {
-        self.0.exchange.borrow().clone()
     }
 }
 

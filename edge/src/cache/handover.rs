@@ -1,0 +1,50 @@
+//! What a flight leaves for the request that launched it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::handler::{Exchange, Response};
+
+/// What a flight leaves for the request that launched it. Both are on the same worker.
+#[derive(Clone)]
+pub(super) struct Handover(Rc<Left>);
+
+struct Left {
+    /// Whether the request may have a response that can't be shared.
+    may_take: bool,
+    response: RefCell<Option<Response>>,
+    exchange: RefCell<Option<Rc<Exchange>>>,
+}
+
+impl Handover {
+    /// With nothing left yet.
+    pub(super) fn new(may_take: bool) -> Handover {
+        Handover(Rc::new(Left {
+            may_take,
+            response: RefCell::default(),
+            exchange: RefCell::default(),
+        }))
+    }
+
+    /// Leaves a response that can't be shared, if it may be taken and someone is there to take it.
+    pub(super) fn put(self, response: Response) {
+        if self.0.may_take && Rc::strong_count(&self.0) > 1 {
+            *self.0.response.borrow_mut() = Some(response);
+        }
+    }
+
+    /// Leaves the record of the exchange.
+    pub(super) fn note(&self, response: &Response) {
+        self.0.exchange.borrow_mut().clone_from(&response.exchange);
+    }
+
+    /// Takes the response.
+    pub(super) fn take(&self) -> Option<Response> {
+        self.0.response.borrow_mut().take()
+    }
+
+    /// The exchange with the origin, for the log.
+    pub(super) fn exchange(&self) -> Option<Rc<Exchange>> {
+        self.0.exchange.borrow().clone()
+    }
+}

@@ -1,0 +1,72 @@
+//! What is learned of a resource from its responses, beyond one object: whether its versions keep
+//! changing under their readers.
+
+use crate::fill::Unsettled;
+use crate::store::Lore;
+
+/// How long changes are remembered.
+const REMEMBERED_MS: u64 = 10_000;
+/// Changes within that time by which a resource counts as unsettled.
+const CHANGES: u8 = 2;
+
+/// Another version was met while one was fresh. Which ones lately is remembered: between two
+/// servers that disagree, versions come back.
+pub(super) fn changed(lore: &mut Lore, [from, to]: [u64; 2], now_ms: u64) {
+    if now_ms.saturating_sub(lore.since_ms) > REMEMBERED_MS {
+        *lore = Lore {
+            plain_until_ms: lore.plain_until_ms,
+            length: lore.length,
+            ..Lore::default()
+        };
+    }
+    lore.since_ms = now_ms;
+    lore.changes = lore.changes.saturating_add(1);
+    lore.flapping |= lore.seen.contains(&to);
+    for seen in [from, to] {
+        if seen != 0 && !lore.seen.contains(&seen) {
+            lore.seen.rotate_right(1);
+            lore.seen[0] = seen;
+        }
+    }
+}
+
+/// How settled a resource is: versions that changed under its readers lately.
+pub(super) fn unsettled(lore: &Lore, now_ms: u64) -> Unsettled {
+    if lore.changes < CHANGES || now_ms.saturating_sub(lore.since_ms) > REMEMBERED_MS {
+        return Unsettled::No;
+    }
+    match lore.flapping {
+        true => Unsettled::Flapping,
+        false => Unsettled::Changing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_changes_within_ten_seconds_unsettle() {
+        let mut lore = Lore::default();
+        changed(&mut lore, [1, 2], 1000);
+        assert_eq!(unsettled(&lore, 1000), Unsettled::No);
+        changed(&mut lore, [2, 3], 5000);
+        assert_eq!(unsettled(&lore, 5000), Unsettled::Changing);
+        assert_eq!(unsettled(&lore, 5000 + REMEMBERED_MS + 1), Unsettled::No);
+        changed(&mut lore, [3, 4], 50_000);
+        assert_eq!(unsettled(&lore, 50_000), Unsettled::No, "it began anew");
+    }
+
+    #[test]
+    fn a_version_that_comes_back_is_flapping() {
+        let mut lore = Lore::default();
+        changed(&mut lore, [1, 2], 0);
+        changed(&mut lore, [2, 1], 10);
+        assert_eq!(unsettled(&lore, 10), Unsettled::Flapping);
+        // Without a validator no version can be told from another.
+        let mut weak = Lore::default();
+        changed(&mut weak, [0, 0], 0);
+        changed(&mut weak, [0, 0], 10);
+        assert_eq!(unsettled(&weak, 10), Unsettled::Changing);
+    }
+}
