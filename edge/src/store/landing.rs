@@ -227,7 +227,9 @@ impl Landing {
         let mut bytes = &bytes[skipped as usize..];
         while !bytes.is_empty() && self.at < self.end {
             let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
-            let page = self.page(index).await?;
+            let Some(page) = self.page(index).await? else {
+                break;
+            };
             let room = (page.capacity() as u64).saturating_sub(offset as u64);
             let take = room.min(self.end - self.at).min(bytes.len() as u64);
             if take == 0 {
@@ -296,21 +298,24 @@ impl Landing {
         self.object.fail(self.id, failure, self.brought);
     }
 
-    /// The page to write to, a new one if need be. Looks where the claim ends now.
-    async fn page(&mut self, index: u64) -> Result<Arc<Page>, Abandoned> {
+    /// The page to write to, a new one if need be; `None` if the claim turns out to end here.
+    async fn page(&mut self, index: u64) -> Result<Option<Arc<Page>>, Abandoned> {
         match &self.page {
-            Some((at, page)) if *at == index => return Ok(page.clone()),
+            Some((at, page)) if *at == index => return Ok(Some(page.clone())),
             _ => {}
         }
         let (found, end) = self.object.to_fill(self.id, index);
         self.ends_at(end.min(self.end));
+        if self.at >= self.end {
+            return Ok(None);
+        }
         let page = match found {
             ToFill::There(page) => page,
             ToFill::Full => return Err(Abandoned),
             ToFill::Lacking(lacking) => self.new_page(index, lacking).await?,
         };
         self.page = Some((index, page.clone()));
-        Ok(page)
+        Ok(Some(page))
     }
 
     async fn new_page(&mut self, index: u64, lacking: Lacking) -> Result<Arc<Page>, Abandoned> {

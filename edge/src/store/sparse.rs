@@ -37,7 +37,7 @@ pub(super) fn begin_sparse(
     Some(landing)
 }
 
-pub(super) fn arrange(
+fn arrange(
     store: &Arc<Store>,
     object: &Arc<Object>,
     ranges: impl IntoIterator<Item = Range<u64>>,
@@ -45,6 +45,11 @@ pub(super) fn arrange(
     let ranges: SmallVec<_> = ranges.into_iter().collect();
     let ((), landings) = store.arrange(object, place(1), 0, |_| (ranges, ()));
     landings.into_vec()
+}
+
+/// Asks for one range.
+pub(super) fn ask(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Vec<Landing> {
+    arrange(store, object, std::iter::once(range))
 }
 
 /// Takes a flight's response: exactly what it claims.
@@ -430,10 +435,10 @@ fn a_takeover_leaves_the_page_that_may_be_copied_now() {
     let object = first.object().clone();
     assert_eq!(write(&mut first, 1000), Progress::More);
     assert!(
-        arrange(&store, &object, [1000 + PAGE - 1..500_000]).is_empty(),
+        ask(&store, &object, 1000 + PAGE - 1..500_000).is_empty(),
         "within a page of the flight nothing is taken over"
     );
-    let second = arrange(&store, &object, [1000 + PAGE..500_000]).remove(0);
+    let second = ask(&store, &object, 1000 + PAGE..500_000).remove(0);
     assert_eq!(first.range(), 1000..1000 + PAGE);
     assert_eq!(second.range(), 1000 + PAGE..500_000);
     // The rest of the first one's claim is nobody's.
@@ -455,7 +460,7 @@ fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
     let (mut cx, mut other) = (Context::from_waker(&waker), Context::from_waker(&other));
     assert!(far.poll_next(&mut cx).is_pending());
     assert!(near.poll_next(&mut other).is_pending());
-    let second = arrange(&store, &object, [400_000..500_000]);
+    let second = ask(&store, &object, 400_000..500_000);
     assert_eq!(second.len(), 1);
     assert_eq!(calls.0.load(Ordering::SeqCst), 1);
     assert_eq!(others.0.load(Ordering::SeqCst), 0, "its byte is on its way");
@@ -516,7 +521,7 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
         reader.poll_opening(&mut cx),
         Poll::Ready(Opening::Missing(_))
     ));
-    let mut second = arrange(&store, &object, [500..600]).remove(0);
+    let mut second = ask(&store, &object, 500..600).remove(0);
     assert!(reader.poll_opening(&mut cx).is_pending(), "not verified");
     assert_eq!(second.accept(0..400, 0), Err(NotOurs));
     second.accept(0..550, 0).expect("half of it");
@@ -530,7 +535,7 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
         reader.poll_opening(&mut cx),
         Poll::Ready(Opening::Other(Phase::Retired))
     ));
-    assert!(arrange(&store, &object, [700..800]).is_empty());
+    assert!(ask(&store, &object, 700..800).is_empty());
     assert!(!store.supersede(place(1), &object, None));
 }
 
@@ -538,14 +543,14 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
 fn one_flight_waits_for_a_head_and_none_joins_what_is_not_joinable() {
     let store = store(8 << 20);
     let first = launch(&store, 1).expect("room");
-    assert!(arrange(&store, first.object(), [0..10]).is_empty());
+    assert!(ask(&store, first.object(), 0..10).is_empty());
     drop(first);
     let mut alone = begin(&store, 2, Some(1000)).expect("room");
-    assert!(arrange(&store, alone.object(), [500..600]).is_empty());
+    assert!(ask(&store, alone.object(), 500..600).is_empty());
     let object = alone.object().clone();
     write(&mut alone, 10);
     drop(alone);
-    assert!(arrange(&store, &object, [10..20]).is_empty());
+    assert!(ask(&store, &object, 10..20).is_empty());
     assert!(store.enter(2, |locked| locked.find(0)).is_none());
 }
 
@@ -554,13 +559,13 @@ fn a_flight_that_brings_more_than_asked_goes_on_to_the_next_that_is_there() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 500_000, 200_000..200_100).expect("room");
     let object = first.object().clone();
-    let third = arrange(&store, &object, [300_000..300_100]).remove(0);
+    let third = ask(&store, &object, 300_000..300_100).remove(0);
     assert_eq!(write(&mut first, 100), Progress::Done);
     first.extend();
     assert_eq!(first.range(), 200_100..300_000);
     first.reserve().expect("room");
     fill(first);
-    let mut before = accepted(arrange(&store, &object, [0..10]).remove(0));
+    let mut before = accepted(ask(&store, &object, 0..10).remove(0));
     before.extend();
     assert_eq!(before.range(), 0..200_000);
     let mut third = accepted(third);
@@ -582,7 +587,7 @@ fn blocks_go_and_come_back_while_the_object_stays() {
         fill(
             landing
                 .take()
-                .unwrap_or_else(|| accepted(arrange(&store, &object, [range]).remove(0))),
+                .unwrap_or_else(|| accepted(ask(&store, &object, range).remove(0))),
         );
         assert!(read_on(&mut reader, &mut got).is_err() || block == 11);
         assert!(store.ledger.used() <= 8 * BLOCK);
@@ -598,7 +603,7 @@ fn blocks_go_and_come_back_while_the_object_stays() {
         Poll::Ready(Next::Missing)
     ));
     fill(accepted(
-        arrange(&store, &object, [gap.start..gap.start + BLOCK]).remove(0),
+        ask(&store, &object, gap.start..gap.start + BLOCK).remove(0),
     ));
     assert!(matches!(
         again.poll_next(&mut cx),
@@ -655,7 +660,7 @@ fn a_full_ledger_leaves_each_flight_a_page() {
     // Nothing that is in the store may go, but all of a long object passes through.
     while read_on(&mut reader, &mut got).is_err() {
         let at = got.len() as u64;
-        let mut landing = arrange(&store, &object, [at..at + BLOCK]).remove(0);
+        let mut landing = ask(&store, &object, at..at + BLOCK).remove(0);
         landing.accept(landing.range(), 0).expect("its own");
         if landing.reserve().is_err() {
             landing.reserve_least();
@@ -683,9 +688,7 @@ fn out_of_the_table_an_object_keeps_only_what_its_readers_need() {
     let mut got = Vec::new();
     while read_on(&mut reader, &mut got).is_err() {
         let at = got.len() as u64;
-        fill(accepted(
-            arrange(&store, &object, [at..at + BLOCK]).remove(0),
-        ));
+        fill(accepted(ask(&store, &object, at..at + BLOCK).remove(0)));
         assert!(store.ledger.used() < 3 * BLOCK);
     }
     assert!(got == content(0, 10 << 20));
@@ -700,7 +703,7 @@ fn tiny_wants_break_an_object_into_a_bounded_number_of_pieces() {
     let object = first.object().clone();
     fill(first);
     for at in (0..4 * PAGE).step_by(3) {
-        for landing in arrange(&store, &object, [at..at + 1]) {
+        for landing in ask(&store, &object, at..at + 1) {
             fill(accepted(landing));
         }
         assert!(object.lock().present.contains(at));
@@ -715,7 +718,7 @@ fn a_later_head_takes_the_first_ones_place_and_its_weight() {
     let object = first.object().clone();
     fill(first);
     for size in [1000, 10] {
-        let second = accepted(arrange(&store, &object, [500..501]).remove(0));
+        let second = accepted(ask(&store, &object, 500..501).remove(0));
         let known = Head {
             joinable: true,
             fields: vec![0; size].into(),
@@ -727,6 +730,23 @@ fn a_later_head_takes_the_first_ones_place_and_its_weight() {
     }
     drop(object);
     check_weights(&store);
+}
+
+#[test]
+fn a_length_that_comes_with_the_head_cuts_an_open_claim() {
+    let store = store(1 << 20);
+    for length in [0, 10] {
+        let mut landing = launch(&store, 1).expect("room");
+        let object = landing.object().clone();
+        landing.accept(0..u64::MAX, 0).expect("a first flight");
+        let charge = store.charge_head(1).expect("room");
+        landing.open(Arc::new(head(Some(length))), charge, true);
+        assert_eq!(write(&mut landing, 20), Progress::Done);
+        landing.land();
+        check_state(&object);
+        assert_eq!(object.xray(0).stored.total(), length);
+        assert!(object.is_complete());
+    }
 }
 
 #[test]
