@@ -179,10 +179,15 @@ impl Landing {
     }
 
     /// What has to be charged yet for all of the claim.
-    fn unreserved(&self) -> u64 {
+    fn unreserved(&mut self) -> u64 {
+        let end = self.range().end; // it may have been cut meanwhile
+        self.ends_at(end);
         let reserved = self.reserve.as_ref().map_or(0, |r| r.charge.bytes());
-        let need = self.object.need(self.at..self.end);
-        need.saturating_sub(reserved)
+        self.need().saturating_sub(reserved)
+    }
+
+    fn need(&self) -> u64 {
+        self.object.need(self.at..self.end, self.store.block())
     }
 
     fn put_by(&mut self, more: Charge) {
@@ -209,10 +214,10 @@ impl Landing {
         }
         self.end = end;
         if let Some(reserve) = &mut self.reserve {
-            let need = self.object.need(self.at..end);
+            reserve.until = reserve.until.min(end);
+            let need = self.object.need(self.at..end, self.store.block());
             let spare = reserve.charge.bytes().saturating_sub(need);
             drop(reserve.charge.split(spare));
-            reserve.until = reserve.until.min(end);
         }
     }
 
@@ -362,8 +367,8 @@ impl Landing {
         Ok(self.store.ledger.charge_anyway(bytes))
     }
 
-    /// Takes from what was reserved. That may be a little short, by what was not known then: the
-    /// size of the last page, and the bookkeeping for blocks.
+    /// Takes from what was reserved. Before there was a head, the claim's last page was taken for
+    /// the object's: where it is not, up to one page is lacking, and is charged in any case.
     fn reserved(&mut self, bytes: u64) -> Option<Charge> {
         let reserve = self.reserve.as_mut().filter(|r| self.at < r.until)?;
         if let lacking @ 1.. = bytes.saturating_sub(reserve.charge.bytes()) {
