@@ -17,14 +17,16 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
         Command::Reload(args) => commands::reload::run(&args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             commands::complain(&error);
-            ExitCode::FAILURE
+            commands::exit_code(&error)
         }
     }
 }

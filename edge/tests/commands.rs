@@ -99,8 +99,8 @@ fn where_no_edge_runs_it_is_said_so() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Port 1 of a loopback address that nothing is bound to refuses connections.
     let address = "127.99.0.1:1";
-    for command in ["status", "reload"] {
-        let output = sluice(folder.path(), &[command, "--admin", address]);
+    for command in [&["status"][..], &["reload"], &["inspect", "http://a/b"]] {
+        let output = sluice(folder.path(), &[command, &["--admin", address]].concat());
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
         assert!(
@@ -221,6 +221,23 @@ fn a_running_edge_reloads_tells_its_status_and_ends() {
     );
     let (done, said, _) = ask(&["status", "--url", "http://a/b"]);
     assert!(done && said == "no cache has anything of it\n", "{said}");
+    let inspect = |arguments: &[&str]| {
+        let admin = ["--admin", &edge.admin];
+        let output = sluice(folder.path(), &[&["inspect"], arguments, &admin].concat());
+        let said = text(&output.stderr);
+        (output.status.code(), text(&output.stdout), said)
+    };
+    let (code, out, said) = inspect(&["http://a/b"]);
+    assert_eq!((code, out.as_str()), (Some(3), ""));
+    assert!(
+        said.starts_with("error: no cache has anything of http://a/b\n"),
+        "{said}"
+    );
+    let (code, out, _) = inspect(&["http://a/b", "--json"]);
+    assert_eq!((code, out.as_str()), (Some(3), "[]\n"));
+    let (code, _, said) = inspect(&["a/b"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(said, "error: a URL begins with http:// or https://\n");
 
     edge.signal(rustix::process::Signal::TERM);
     let ended = edge.process.wait().expect("our own child");
@@ -245,4 +262,98 @@ fn the_demo_shows_what_it_promises() {
         said.ends_with("the origin got 1 request and sent 10 MiB.\n"),
         "{said}"
     );
+}
+
+/// Runs a lab command on this very program; its report, which must come with success.
+fn lab(arguments: &[&str]) -> serde_json::Value {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = sluice(
+        folder.path(),
+        &[&["lab"], arguments, &["--fill", "whole", "--json"]].concat(),
+    );
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("Sluice whole: "), "{said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn the_lab_times_ranges_and_what_they_cost_the_origin() {
+    let report = lab(&["byte-range", "--alone", "--rounds", "1", "--rate", "20MiB"]);
+    let [direct, whole] = &report["rows"].as_array().expect("rows")[..] else {
+        panic!("{report:#}");
+    };
+    assert_eq!(direct["name"], "origin");
+    assert_eq!(direct["ranges"]["requests"], 4.0);
+    // Everybody rides the one fetch, so each byte comes once.
+    for cost in [&whole["ranges"], &whole["file"]] {
+        assert_eq!(cost["requests"], 1.0, "{whole:#}");
+        assert_eq!(cost["sent"], 10_485_760.0, "{whole:#}");
+        assert_eq!(cost["times"], 1.0, "{whole:#}");
+    }
+    let total = |what: &str| whole["ms"][what]["total"].as_f64().expect("a time");
+    // At 20 MiB/s the middle is reached after 238 ms, and the whole takes 500.
+    assert!(total("cold") > 200.0, "{whole:#}");
+    assert!(total("whole") > 450.0, "{whole:#}");
+    assert!(total("warm") < 200.0, "{whole:#}");
+}
+
+#[test]
+fn the_lab_verifies_every_byte_while_versions_change() {
+    let storm = |seed| {
+        lab(&[
+            "storm",
+            "--requests",
+            "300",
+            "--clients",
+            "20",
+            "--seed",
+            seed,
+            "--change-every",
+            "2ms",
+        ])
+    };
+    let report = storm("7");
+    let row = &report["rows"][0];
+    assert_eq!(
+        (&report["seed"], &report["max_age"]),
+        (&7.into(), &1.into())
+    );
+    assert_eq!(row["requests"], 300, "{row:#}");
+    assert_eq!((&row["wrong"], &row["failed"]), (&0.into(), &0.into()));
+    let bytes = |what: &str| row[what].as_u64().expect("a number of bytes");
+    assert!(bytes("bytes") > 1 << 20, "{row:#}");
+    assert!(
+        bytes("origin_bytes") >= bytes("touched_bytes") / 2,
+        "{row:#}"
+    );
+}
+
+#[test]
+fn the_lab_counts_what_single_bytes_cost() {
+    let report = lab(&["budget", "--seconds", "0.6"]);
+    let marks = report["marks"].as_array().expect("marks");
+    assert_eq!(marks.len(), 6);
+    let last = &marks[5];
+    assert!(last["right"].as_u64() > Some(0), "{last:#}");
+    assert_eq!(last["not_right"], 0, "{last:#}");
+}
+
+#[test]
+fn lab_options_are_checked() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for arguments in [
+        &["byte-range", "--against", "apache"][..],
+        &["byte-range", "--alone", "--against", "nginx"],
+        &["byte-range", "--fill", "half"],
+        &["byte-range", "--rounds", "0"],
+        &["storm", "--change-every", "soon"],
+        &["budget", "--client-budget", "0"],
+    ] {
+        let output = sluice(folder.path(), &[&["lab"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+    let output = sluice(folder.path(), &["lab", "byte-range", "--rate", "1KiB"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "error: a rate of at least 65536\n");
 }

@@ -4,12 +4,17 @@
 //! as a process, and through what it prints.
 
 pub mod bench;
+pub mod budget;
+pub mod byte_range;
+pub mod caches;
 pub mod client;
 pub mod load;
+pub mod noise;
 pub mod offset;
 pub mod origin;
 pub mod process;
 pub mod rivals;
 pub mod roles;
+pub mod storm;
 
 pub use roles::entry;

@@ -2,6 +2,7 @@
 //! the rest of the edge through one trait, `Inspect`.
 
 mod metrics;
+mod object;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+pub use object::{DecisionState, FlightState, ObjectState, Span, UrlState};
 pub use server::Admin;
 
 /// What the admin API asks the edge. Called on the admin thread or one beside it, never on a worker.
@@ -113,43 +115,4 @@ pub struct ReloadState {
     pub generation: u64,
     /// Why the last reload changed nothing; none when it did.
     pub last_error: Option<String>,
-}
-
-/// `GET /status?url=…`: what one cache has of a URL.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct UrlState {
-    /// The cache's name.
-    pub cache: String,
-    /// One for each variant.
-    pub objects: Vec<ObjectState>,
-}
-
-/// One stored object, or one on its way.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ObjectState {
-    /// The request's fields that selected it: `accept-encoding: gzip`; empty where Vary names none.
-    pub variant: String,
-    /// The stored status.
-    pub status: u16,
-    /// Complete length, if known.
-    pub length: Option<u64>,
-    /// The entity tag.
-    pub etag: Option<String>,
-    /// Seconds of freshness left; negative: stale since.
-    pub fresh_for_s: i64,
-    /// Stored bytes.
-    pub stored: Vec<Span>,
-    /// Bytes being fetched.
-    pub in_flight: Vec<Span>,
-    /// Bytes of `stored`, summed.
-    pub stored_bytes: u64,
-}
-
-/// Bytes `first` to `last`, both included, as in Range (RFC 9110 14.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Span {
-    /// Position of the first byte.
-    pub first: u64,
-    /// Position of the last byte.
-    pub last: u64,
 }

@@ -55,7 +55,7 @@ impl Inspect for Edge {
             "http://a/x?y=1&z" => Ok(vec![UrlState {
                 cache: "video".to_owned(),
                 objects: vec![ObjectState {
-                    stored: vec![Span { first: 0, last: 9 }],
+                    stored: vec![Span::of(0..10)],
                     ..ObjectState::default()
                 }],
             }]),

@@ -1,55 +1,88 @@
-//! A flight: one fetch from the origin that many readers may ride.
+//! A flight: one fetch from the origin, of a whole object or of a range, that many readers may ride.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::account::Account;
+use super::decide::fence::{self, Meaning};
+use super::ride::Filler;
 use super::{Cache, decide};
+use crate::fill::{Kind, OPEN};
 use crate::handler::{Body, Cause, Exchange, Fault, Frame, Head, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{Abandoned, Head as StoredHead, Landing, Place};
+use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress};
 use crate::telemetry::Counters;
 
 /// How long a response that could not be shared keeps its key from being tried again, so that
 /// requests for it don't queue behind one another.
 const REFUSED_MS: u64 = 10_000;
+/// How long an origin that can't be relied on to answer ranges of something is asked for all of it.
+pub(super) const PLAIN_MS: u64 = 300_000;
 /// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
+const BEGINNING: u64 = 4;
 /// Bytes taken in before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
+/// How long the end of a chunked body is waited for once all its bytes are there.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// One fetch in progress. A task of the worker whose request launched it; it goes on when that
 /// client leaves.
 pub(super) struct Flight {
     cache: Cache,
     landing: Landing,
+    /// The range asked for; `None` for a plain GET.
+    asked: Option<Range<u64>>,
     /// What was sent: a variant is chosen by these fields, whatever the riders sent.
     sent: Fields,
     handover: Handover,
+    bill: Bill,
 }
 
-/// Launches the flight of the object that `landing` fills, on behalf of `request`: of that only
+/// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
 /// what the key holds and what the allow-list names is sent.
-pub(super) fn launch(cache: Cache, landing: Landing, request: &Request, handover: Handover) {
-    let names = cache
-        .0
-        .store
-        .enter(landing.place().primary, |locked| locked.vary().cloned());
+pub(super) fn launch(filler: &Filler, mut landing: Landing) {
+    let cache = filler.cache.clone();
+    let (names, lore) = cache.0.store.enter(landing.place().primary, |locked| {
+        (locked.vary().cloned(), locked.lore())
+    });
+    let names = names.as_deref().unwrap_or_default();
+    let range = landing.range();
+    if range.end != OPEN && landing.reserve().is_err() {
+        // Who waits for it gets a page at a time.
+        landing.reserve_least();
+    }
+    let plain = range == (0..OPEN) || lore.is_plain(cache.0.clock.unix_ms());
+    let asked = (!plain).then(|| landing.range());
+    let request = &filler.request;
     let mut head = Head::new();
     head.target.push_str(&request.head.target);
     head.authority.push_str(&request.head.authority);
-    let names = names.as_deref().unwrap_or_default();
-    decide::flight_fields(&request.head.fields, names, &mut head.fields);
+    decide::flight_fields(
+        &request.head.fields,
+        names,
+        filler.codings,
+        &mut head.fields,
+    );
+    let sent = head.fields.clone();
+    if let Some(range) = &asked {
+        head.fields.append("range", range_value(range));
+    }
     let flight = Flight {
+        bill: Bill::new(filler.account.clone(), &landing.range()),
         cache,
         landing,
-        sent: head.fields.clone(),
-        handover,
+        asked,
+        sent,
+        handover: filler.handover.clone(),
     };
     let request = Request {
         head,
@@ -59,6 +92,14 @@ pub(super) fn launch(cache: Cache, landing: Landing, request: &Request, handover
         interim: None,
     };
     tokio::task::spawn_local(flight.fly(request));
+}
+
+/// `bytes=first-last`, or to the end (RFC 9110 14.1.2).
+fn range_value(range: &Range<u64>) -> String {
+    match range.end {
+        OPEN => format!("bytes={}-", range.start),
+        end => format!("bytes={}-{}", range.start, end - 1),
+    }
 }
 
 impl Flight {
@@ -75,45 +116,163 @@ impl Flight {
     /// The response's head is here: whoever waits learns what it means.
     async fn arrived(mut self, mut response: Response, asked_ms: u64) {
         self.handover.note(&response);
-        let now_ms = self.cache.0.clock.unix_ms();
-        let options = &self.cache.0.options;
         let exchanged = Exchanged {
             request_ms: asked_ms,
-            response_ms: now_ms,
+            response_ms: self.cache.0.clock.unix_ms(),
         };
-        match decide::store_as(
-            KeyHash(self.landing.place().primary),
-            &self.sent,
-            &response,
-            exchanged,
-            options,
-        ) {
-            Err(word) => self.refuse(response, word),
-            Ok(head) => match self.admit(head) {
-                Err(word) => self.refuse(response, word),
+        match self.meaning(&response, exchanged) {
+            Meaning::Open(head, content) => match self.open(head, content) {
                 Ok(()) => self.receive(std::mem::take(&mut response.body)).await,
+                Err(word) => self.refuse(response, word),
             },
+            Meaning::Join(head, content) => {
+                if let Some(flight) = self.join(head, content) {
+                    flight.receive(std::mem::take(&mut response.body)).await;
+                }
+            }
+            Meaning::Supersede(head, content) => {
+                if let Some(flight) = self.supersede(head, content) {
+                    flight.receive(std::mem::take(&mut response.body)).await;
+                }
+            }
+            Meaning::Refuse(word) => self.refuse(response, word),
+            Meaning::Retire(_) => self.retire(),
+            Meaning::Plain(_) => self.plainly(),
+            Meaning::Fail(cause) => self.fail(cause.into()),
         }
     }
 
-    /// Files the object under its variant, makes room for it and opens it to readers.
-    fn admit(&mut self, head: StoredHead) -> Result<(), &'static str> {
-        let now_us = self.cache.0.clock.monotonic_us();
-        let content = 0..head.length.unwrap_or(u64::MAX);
-        // The first flight of an object brings what its response has.
-        let _ = self.landing.accept(content, now_us);
-        if let Some(length) = head.length {
-            if length > self.cache.0.store.object_max() {
-                return Err("too-large");
+    /// What the response means for the object, as it is now.
+    fn meaning(&self, response: &Response, exchanged: Exchanged) -> Meaning {
+        let content = fence::content_of(response);
+        let stored = decide::store_as(
+            self.primary(),
+            &self.sent,
+            response,
+            (self.asked.as_ref(), &content),
+            exchanged,
+            &self.cache.0.options,
+        );
+        match self.landing.object().phase() {
+            Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),
+            Phase::Open(is) => {
+                let wanted = self.landing.range().start;
+                fence::further(wanted, response.status, content, stored, &is)
             }
-            self.landing.reserve()?;
+            // Nobody will look it up any more; its readers may still get what is on its way.
+            _ => Meaning::Fail(Cause::FetchAbandoned),
         }
+    }
+
+    fn primary(&self) -> KeyHash {
+        KeyHash(self.landing.place().primary)
+    }
+
+    /// The object's first response: files the object under its variant, makes room for it and
+    /// opens it to readers. `Err`: it can't be kept, for this reason.
+    fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), &'static str> {
+        // Whatever it says, ranges of it were of no use.
+        head.joinable &= self.asked.is_some() || !self.is_plain();
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
             return Err("no-room");
         };
+        let now_us = self.cache.0.clock.monotonic_us();
+        if self.landing.accept(content.clone(), now_us).is_err() {
+            return Err("another-range");
+        }
+        let sparse = self.room(&head, &content)?;
+        self.bill.more(&self.landing.range());
         self.file(&head);
-        self.landing.open(Arc::new(head), charge, false);
+        self.note(&head);
+        self.landing.open(Arc::new(head), charge, sparse);
         Ok(())
+    }
+
+    /// Makes room for a first response. What is too large to be kept whole is kept by blocks, if it
+    /// may be put together again from several responses. Whether it is.
+    fn room(&mut self, head: &StoredHead, content: &Range<u64>) -> Result<bool, &'static str> {
+        let store = &self.cache.0.store;
+        let Some(length) = head.length else {
+            return Ok(false); // room is made as it comes
+        };
+        let fill = &self.cache.0.options.fill;
+        if content.end - content.start < length || (self.asked.is_some() && head.joinable) {
+            return match self.landing.reserve() {
+                Ok(()) => Ok(head.joinable && length > fill.block),
+                Err(_) if head.joinable => {
+                    self.landing.reserve_least();
+                    Ok(true)
+                }
+                Err(word) => Err(word),
+            };
+        }
+        let whole = match length <= store.object_max() {
+            true => self.landing.reserve(),
+            false => Err("too-large"),
+        };
+        match whole {
+            Ok(()) => Ok(false),
+            Err(_) if head.joinable && matches!(fill.kind, Kind::Slice | Kind::Auto) => {
+                self.landing.shorten((BEGINNING * fill.block).min(length));
+                if self.landing.reserve().is_err() {
+                    self.landing.reserve_least();
+                }
+                Ok(true)
+            }
+            Err(word) => Err(word),
+        }
+    }
+
+    /// More of the version that is there: the head it came with takes the place of the older one
+    /// (RFC 9111 3.4).
+    fn join(mut self, mut head: StoredHead, content: Range<u64>) -> Option<Flight> {
+        let whole = content == (0..head.length.unwrap_or(OPEN));
+        let now_us = self.cache.0.clock.monotonic_us();
+        if self.landing.accept(content, now_us).is_err() {
+            self.fail(Cause::UnexpectedStatus.into());
+            return None;
+        }
+        if whole && self.landing.range().start > 0 {
+            // The origin takes no notice of Range any more: all that is missing comes with this.
+            self.landing.extend();
+            self.learn_plain();
+        }
+        head.joinable = true;
+        if let Some(charge) = self.cache.0.store.charge_head(head.memory()) {
+            self.landing.renew(Arc::new(head), charge);
+        }
+        Some(self)
+    }
+
+    /// Another version: a new object takes this one's place, and what comes goes there.
+    fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
+        let store = self.cache.0.store.clone();
+        let (place, old) = (self.landing.place(), self.landing.object().clone());
+        let new = store.create(&old.key);
+        let now_us = self.cache.0.clock.monotonic_us();
+        let landing = new.and_then(|new| {
+            store
+                .supersede(place, &old, Some(new.clone()))
+                .then_some(())?;
+            let (_, mut landings) = store.arrange(&new, place, now_us, |_| {
+                (smallvec::smallvec![content.clone()], ())
+            });
+            landings.pop()
+        });
+        let generations = [generation_of(&old), head.generation];
+        let now_ms = self.cache.0.clock.unix_ms();
+        self.lore(|lore| changed(lore, generations, now_ms));
+        let Some(landing) = landing else {
+            self.retire();
+            return None;
+        };
+        let old = std::mem::replace(&mut self.landing, landing);
+        old.fail(Arc::new(Fault::from(Cause::VersionChanged)));
+        if self.open(head, content).is_err() {
+            self.retire();
+            return None;
+        }
+        Some(self)
     }
 
     /// Under the Vary that the response names, the object belongs to the variant that the
@@ -140,6 +299,24 @@ impl Flight {
         }
     }
 
+    /// What is learned of the resource beyond this object.
+    fn note(&self, head: &StoredHead) {
+        let ignored = self.asked.is_some() && !head.joinable;
+        self.lore(|lore| lore.length = head.length);
+        if ignored {
+            self.learn_plain();
+        }
+    }
+
+    fn lore(&self, change: impl FnOnce(&mut Lore)) {
+        let place = self.landing.place();
+        self.cache.0.store.enter(place.primary, |locked| {
+            let mut lore = locked.lore();
+            change(&mut lore);
+            locked.set_lore(lore);
+        });
+    }
+
     /// Takes the body in. Readers hear of progress before the flight waits for more.
     async fn receive(mut self, mut body: Body) {
         let mut turn = 0;
@@ -156,8 +333,11 @@ impl Flight {
             match frame {
                 Some(Ok(Frame::Data(bytes))) => {
                     self.cache.0.counters.flight_bytes.add(bytes.len() as u64);
-                    if self.take_in(&bytes).await.is_err() {
-                        return self.fail(Cause::FetchAbandoned.into());
+                    self.bill.brought(bytes.len() as u64);
+                    match self.take_in(&bytes).await {
+                        Err(Abandoned) => return self.fail(Cause::FetchAbandoned.into()),
+                        Ok(Progress::Done) => return self.land(body).await,
+                        Ok(Progress::More) => {}
                     }
                     turn += bytes.len();
                     if turn >= TURN_BYTES {
@@ -169,22 +349,55 @@ impl Flight {
                 // Trailers are not stored (RFC 9111 3: they may be left out).
                 Some(Ok(Frame::Trailers(_))) => {}
                 Some(Err(fault)) => return self.fail(fault),
-                None => return self.landing.land(),
+                None if self.landing.range().end == OPEN || self.landing.range().is_empty() => {
+                    return self.landing.land();
+                }
+                None => return self.fail(Cause::BodyCut.into()),
             }
         }
     }
 
+    /// All that was claimed is there. A body with more to come is cut; of one that only has to end
+    /// the end is read, so that its connection can serve another request.
+    async fn land(self, mut body: Body) {
+        self.landing.land();
+        if body.length().is_none() {
+            let _ = tokio::time::timeout(ENDING, body.frame()).await;
+        }
+    }
+
     /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
-    async fn take_in(&mut self, bytes: &[u8]) -> Result<(), Abandoned> {
+    async fn take_in(&mut self, bytes: &[u8]) -> Result<Progress, Abandoned> {
         let object = self.landing.object().clone();
         let now_us = self.cache.0.clock.monotonic_us();
         let mut writing = pin!(self.landing.write(bytes, now_us));
         loop {
             match tokio::time::timeout(PATIENCE, writing.as_mut()).await {
-                Ok(result) => return result.map(|_| ()),
+                Ok(result) => return result,
                 Err(_) => object.leave_behind(),
             }
         }
+    }
+
+    /// Ranges of this can't be relied on: what is missing is asked for by a plain GET. If nothing
+    /// is there yet, by another object.
+    fn plainly(self) {
+        self.learn_plain();
+        match self.landing.object().phase() {
+            Phase::Open(_) => self.fail(Cause::UnexpectedStatus.into()),
+            _ => self.retire(),
+        }
+    }
+
+    fn is_plain(&self) -> bool {
+        let store = &self.cache.0.store;
+        let lore = store.enter(self.landing.place().primary, |locked| locked.lore());
+        lore.is_plain(self.cache.0.clock.unix_ms())
+    }
+
+    fn learn_plain(&self) {
+        let until_ms = self.cache.0.clock.unix_ms() + PLAIN_MS;
+        self.lore(|lore| lore.plain_until_ms = until_ms);
     }
 
     fn fail(self, fault: Fault) {
@@ -192,11 +405,24 @@ impl Flight {
         self.landing.fail(Arc::new(fault));
     }
 
+    /// The object is not to be used any more. Those who have had nothing of it look again, the
+    /// others get what is stored.
+    fn retire(self) {
+        let object: Arc<Object> = self.landing.object().clone();
+        self.cache
+            .0
+            .store
+            .supersede(self.landing.place(), &object, None);
+        self.landing
+            .fail(Arc::new(Fault::from(Cause::VersionChanged)));
+    }
+
     /// The response may not be shared. Who launched the flight may have it, if the same request
     /// would have been sent for it alone; the others part.
     fn refuse(self, response: Response, word: &'static str) {
-        // A failing origin or a full store may be better in the next moment.
-        let passing = word == "no-room" || response.status >= 500;
+        // A failing origin or a full store may be better in the next moment; and what lies behind
+        // the end of one version may be inside the next.
+        let passing = matches!(word, "no-room" | "not-satisfiable") || response.status >= 500;
         let until_ms = match passing {
             true => 0,
             false => self.cache.0.clock.unix_ms() + REFUSED_MS,
@@ -206,6 +432,77 @@ impl Flight {
     }
 }
 
+/// Another version was met while one was fresh. Which ones lately is remembered: between two
+/// servers that disagree, versions come back.
+fn changed(lore: &mut Lore, [from, to]: [u64; 2], now_ms: u64) {
+    const REMEMBERED_MS: u64 = 10_000;
+    if now_ms.saturating_sub(lore.since_ms) > REMEMBERED_MS {
+        *lore = Lore {
+            plain_until_ms: lore.plain_until_ms,
+            length: lore.length,
+            ..Lore::default()
+        };
+    }
+    lore.since_ms = now_ms;
+    lore.changes = lore.changes.saturating_add(1);
+    lore.flapping |= lore.seen.contains(&to);
+    for seen in [from, to] {
+        if seen != 0 && !lore.seen.contains(&seen) {
+            lore.seen.rotate_right(1);
+            lore.seen[0] = seen;
+        }
+    }
+}
+
+fn generation_of(object: &Object) -> u64 {
+    match object.phase() {
+        Phase::Open(head) => head.generation,
+        _ => 0,
+    }
+}
+
+/// What a flight costs the client that launched it: all that it will bring, when that is known
+/// beforehand, else what comes.
+struct Bill {
+    account: Option<Arc<Account>>,
+    /// Billed already and not brought yet.
+    ahead: u64,
+}
+
+impl Bill {
+    fn new(account: Option<Arc<Account>>, range: &Range<u64>) -> Bill {
+        let mut bill = Bill { account, ahead: 0 };
+        bill.more(range);
+        bill
+    }
+
+    /// It will bring this much, and not what it seemed.
+    fn more(&mut self, range: &Range<u64>) {
+        let Some(account) = self.account.as_ref().filter(|_| range.end != OPEN) else {
+            return;
+        };
+        let bytes = range.end - range.start;
+        account.settle(self.ahead);
+        account.fetch(bytes);
+        self.ahead = bytes;
+    }
+
+    fn brought(&mut self, bytes: u64) {
+        let known = bytes.min(self.ahead);
+        self.ahead -= known;
+        if let Some(account) = &self.account {
+            account.fetch(bytes - known);
+        }
+    }
+}
+
+impl Drop for Bill {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.settle(self.ahead);
+        }
+    }
+}
 /// What a flight leaves for the request that launched it. Both are on the same worker.
 #[derive(Clone)]
 pub(super) struct Handover(Rc<Left>);

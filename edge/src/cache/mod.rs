@@ -1,35 +1,34 @@
 //! The cache: decide, fly, serve.
 //!
 //! `Cache::handle` is the spine: may this request use the cache; look it up; answer from what is
-//! stored, ride the flight that is bringing it, or launch one.
+//! stored, or ride the object, whose missing bytes are fetched as the fill policy says.
 
+mod account;
+mod ahead;
 mod decide;
 mod flight;
 mod memo;
+mod ride;
 mod serve;
 
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::smallvec;
-
 use crate::evict;
-use crate::fill::{self, OPEN, Plan, Situation};
-use crate::handler::{
-    Answer, Cause, Fault, Handler, Head as RequestHead, Pending, Request, Response,
-};
+use crate::fill::{self, ReadAhead};
+use crate::handler::{Answer, Body, Cause, Fault, Handler, Pending, Request, Response};
 use crate::http::key::{Key, KeyHash};
+use crate::http::vary::Codings;
 use crate::http::{CacheStatus, Fwd, Status, hop};
-use crate::store::{
-    Failure, Head, Locked, Object, Opening, Phase, Place, Reader, Seen, Store, VARIANTS_MAX,
-};
+use crate::store::{Failure, Head, Locked, Lore, Object, Phase, Place, Store, VARIANTS_MAX};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
-use flight::Handover;
+pub use account::Accounts;
+use decide::want::{self, Wanted};
 use memo::Memo;
-use serve::Asked;
+use ride::{Filler, Met, Ride};
+use serve::Answering;
 
 /// `[cache.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +38,9 @@ pub struct Options {
     /// What is dropped first.
     pub evict: evict::Kind,
     /// How missing bytes are fetched.
-    pub fill: fill::Kind,
+    pub fill: fill::Options,
+    /// Bytes fetched on behalf of one client and not sent to it, at most.
+    pub client_budget: u64,
     /// Freshness lifetime by status where the response gives none.
     pub valid: Vec<(Status, Duration)>,
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
@@ -51,15 +52,16 @@ impl Default for Options {
         Options {
             memory: 256 << 20,
             evict: evict::Kind::default(),
-            fill: fill::Kind::default(),
+            fill: fill::Options::default(),
+            client_budget: 64 << 20,
             valid: Vec::new(),
             object: 0,
         }
     }
 }
 
-/// How often a request may look again because Vary parted it from what it rode.
-const LOOKS_MAX: usize = 4;
+/// How often a request may look again because what it rode was not for it, or is no more.
+const LOOKS_MAX: usize = 6;
 
 /// One worker's end of a cache in front of an origin.
 #[derive(Clone)]
@@ -70,6 +72,8 @@ struct Parts {
     store: Arc<Store>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
+    accounts: Arc<Accounts>,
+    ahead: ahead::Readers,
     origin: Rc<dyn Handler>,
     clock: Clock,
     random: Random,
@@ -78,40 +82,75 @@ struct Parts {
 
 /// What looking up found.
 enum Looked {
-    /// A head that is fresh. Its bytes are there or on their way.
-    Fresh(Arc<Object>, Arc<Head>),
-    /// A flight without a head yet.
-    Flying(Arc<Object>),
-    /// A flight is to be launched for this object, which is in the table now.
-    Launch(Arc<Object>, Place, Fwd),
+    /// A head that is fresh. Its bytes may be there, on their way, or missing.
+    Fresh(Arc<Object>, Arc<Head>, Place),
+    /// An object without a head yet, that another request's flight is bringing.
+    Flying(Arc<Object>, Place),
+    /// An object that was put into the table for this request, for this reason.
+    New(Arc<Object>, Place, Fwd),
     /// Nothing usable; there was no spare object to register.
     Missing,
     /// Not through the cache.
     Pass(CacheStatus),
 }
 
+/// Why a request rides an object.
+#[derive(Clone, Copy)]
+enum Why {
+    /// It is stored, if not all of it.
+    Stored,
+    /// Another request's flight is bringing it.
+    Flying,
+    /// This request put it into the table.
+    New(Fwd),
+}
+
+impl Why {
+    /// Why the request goes forward, if some of its bytes have to be fetched.
+    fn fwd(self) -> Fwd {
+        match self {
+            Why::Stored => Fwd::Partial,
+            Why::Flying => Fwd::UriMiss,
+            Why::New(fwd) => fwd,
+        }
+    }
+}
+
+/// How a ride came to an end before a response.
+enum Rode {
+    /// With an answer, or the flight's failure.
+    Answered(Result<Response, Fault>),
+    /// This request goes forward on its own.
+    Alone(Request, CacheStatus),
+    /// What it rode is not for it: look again.
+    Parted(Request),
+}
+
 impl Handler for Cache {
-    fn handle(&self, request: Request) -> Answer {
+    fn handle(&self, mut request: Request) -> Answer {
         if let Err(status) = decide::admit(&request.head, request.body.is_empty()) {
             return self.pass(request, status);
         }
         let key = self.0.memo.key(request.peer.scheme, &request.head);
         let now_ms = self.0.clock.unix_ms();
         match self.look(&request, key, now_ms, None) {
-            Looked::Fresh(object, head) => match self.hit(&request, &object, &head, now_ms) {
-                Some(response) => Answer::Ready(Ok(response)),
-                None => self.pass(request, CacheStatus::fwd(Fwd::Partial)),
-            },
+            Looked::Fresh(object, head, place) => {
+                match self.hit(&mut request, &object, &head, place, now_ms) {
+                    Some(response) => Answer::Ready(Ok(response)),
+                    None => self.fetch(request, key, Looked::Fresh(object, head, place)),
+                }
+            }
             looked => self.fetch(request, key, looked),
         }
     }
 }
 
 impl Cache {
-    /// A worker's end of `store`, in front of `origin`.
+    /// A worker's end of `store`, in front of `origin`. Store and accounts are those of all workers.
     pub fn new(
         options: Options,
         store: Arc<Store>,
+        accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,
         clock: Clock,
         random: Random,
@@ -119,7 +158,9 @@ impl Cache {
     ) -> Cache {
         Cache(Rc::new(Parts {
             memo: Memo::new(),
-            fill: options.fill.build(),
+            fill: fill::build(&options.fill),
+            accounts,
+            ahead: ahead::Readers::default(),
             options,
             store,
             origin,
@@ -140,9 +181,13 @@ impl Cache {
     ) -> Looked {
         let store = &self.0.store;
         store.enter(key.0, |locked| {
-            let variant = locked
-                .vary()
-                .map_or(0, |names| decide::variant(key, names, &request.head.fields));
+            let variant = match locked.vary() {
+                None => 0,
+                Some(names) => {
+                    let codings = self.codings(request, &locked.lore());
+                    decide::variant(key, names, &request.head.fields, codings)
+                }
+            };
             let place = Place {
                 primary: key.0,
                 variant,
@@ -150,7 +195,7 @@ impl Cache {
             let fwd = match locked.find(variant) {
                 None if locked.variants() == 0 => Fwd::UriMiss,
                 None => Fwd::VaryMiss,
-                Some(object) => match found(object, now_ms) {
+                Some(object) => match found(object, place, now_ms) {
                     Ok(looked) => return looked,
                     Err(fwd) => fwd,
                 },
@@ -174,7 +219,65 @@ impl Cache {
         }
         let weight = self.0.store.weight(&spare.key);
         locked.insert(place.variant, spare.clone(), weight);
-        Looked::Launch(spare, place, fwd)
+        Looked::New(spare, place, fwd)
+    }
+
+    /// In which codings this request is answered.
+    fn codings(&self, request: &Request, lore: &Lore) -> Option<Codings> {
+        let want = want::guess(&request.head);
+        let plain = lore.is_plain(self.0.clock.unix_ms());
+        decide::codings(self.0.options.fill.kind, &want, plain)
+    }
+
+    /// Answers from a fresh object whose wanted bytes are all there; `None` if some are not.
+    #[inline]
+    fn hit(
+        &self,
+        request: &mut Request,
+        object: &Arc<Object>,
+        head: &Head,
+        place: Place,
+        now_ms: u64,
+    ) -> Option<Response> {
+        if let Some(response) = serve::small(&request.head, object, head, now_ms) {
+            return Some(response);
+        }
+        let length = head.length.or_else(|| object.length());
+        let wanted = want::judge(&request.head, head, length);
+        let answering = self.answering(head, serve::fresh(head, now_ms), now_ms);
+        if let Some(response) = serve::bare(&answering, object, &wanted) {
+            return Some(response);
+        }
+        if let Some(response) = serve::piece(&answering, object, &wanted) {
+            return Some(response);
+        }
+        let covers = |range| object.covers(range);
+        let there = match &wanted {
+            Wanted::Parts(parts, _) => parts.iter().cloned().all(covers),
+            _ => covers(0..fill::OPEN),
+        };
+        if !there {
+            return None;
+        }
+        let ride = match object.is_sparse() {
+            false => Ride::complete(object),
+            true => {
+                // Its blocks may be evicted one by one, also while they are read.
+                let first = wanted.first().unwrap_or(0..fill::OPEN);
+                let request = Request {
+                    head: std::mem::take(&mut request.head),
+                    body: Body::Empty,
+                    peer: request.peer,
+                    interim: None,
+                };
+                let mut ride = Ride::filling(object, first, self.filler(request, place));
+                if self.0.options.fill.read_ahead != ReadAhead::None {
+                    ride.begin();
+                }
+                ride
+            }
+        };
+        Some(serve::content(&answering, ride, wanted))
     }
 
     /// Everything but a hit: launch or ride or pass, later.
@@ -191,32 +294,24 @@ impl Cache {
     }
 
     async fn bring(self, request: Request, key: KeyHash, first: Looked) -> Result<Response, Fault> {
-        let mut looked = first;
+        let (mut request, mut looked) = (request, first);
         for _ in 0..LOOKS_MAX {
             if let Looked::Missing = looked {
                 looked = self.launch(&request, key);
             }
-            let ride = match looked {
-                Looked::Fresh(object, head) => {
-                    let now_ms = self.0.clock.unix_ms();
-                    match self.hit(&request, &object, &head, now_ms) {
-                        Some(response) => return Ok(response),
-                        None => {
-                            let partial = CacheStatus::fwd(Fwd::Partial);
-                            return self.pass(request, partial).wait().await;
-                        }
-                    }
-                }
+            let (object, place, why) = match looked {
                 Looked::Pass(status) => return self.pass(request, status).wait().await,
                 Looked::Missing => return self.pass(request, no_room()).wait().await,
-                Looked::Launch(object, place, fwd) => self.lead(&request, object, place, fwd),
-                Looked::Flying(object) => Ride::joining(&object),
+                Looked::Fresh(object, _, place) => (object, place, Why::Stored),
+                Looked::Flying(object, place) => (object, place, Why::Flying),
+                Looked::New(object, place, fwd) => (object, place, Why::New(fwd)),
             };
-            match self.ride(&request, ride).await {
+            request = match self.ride(request, key, &object, place, why).await {
                 Rode::Answered(result) => return result,
-                Rode::Alone(status) => return self.pass(request, status).wait().await,
-                Rode::Parted => looked = self.look(&request, key, self.0.clock.unix_ms(), None),
-            }
+                Rode::Alone(request, status) => return self.pass(request, status).wait().await,
+                Rode::Parted(request) => request,
+            };
+            looked = self.look(&request, key, self.0.clock.unix_ms(), None);
         }
         let parted = CacheStatus::fwd(Fwd::VaryMiss).because("parted");
         self.pass(request, parted).wait().await
@@ -238,97 +333,144 @@ impl Cache {
         }
     }
 
-    /// Starts the flight of an object that was just registered, and rides it.
-    fn lead(&self, request: &Request, object: Arc<Object>, place: Place, fwd: Fwd) -> Ride {
-        let now_us = self.0.clock.monotonic_us();
-        let whole = |_: &Seen<'_>| (smallvec![0..OPEN], ());
-        let ((), landings) = self.0.store.arrange(&object, place, now_us, whole);
-        let handover = Handover::new(decide::may_take(&request.head.fields));
-        let reader = object.reader(0);
-        for landing in landings {
-            flight::launch(self.clone(), landing, request, handover.clone());
-        }
-        Ride {
-            reader,
-            status: CacheStatus::fwd(fwd),
-            handover: Some(handover),
-        }
+    /// What has missing bytes fetched on behalf of a request.
+    fn filler(&self, request: Request, place: Place) -> Filler {
+        let lore = self.0.store.enter(place.primary, |locked| locked.lore());
+        let codings = self.codings(&request, &lore);
+        Filler::new(self.clone(), request, place, codings, lore)
     }
 
-    /// Waits for the flight's head and answers from it, if it serves this request.
-    async fn ride(&self, request: &Request, mut ride: Ride) -> Rode {
-        match poll_fn(|cx| ride.reader.poll_opening(cx)).await {
-            Opening::Here(head)
-                if decide::selects(key_of(request), &head, &request.head.fields)
-                    && self.brings_all(ride.reader.object()) =>
-            {
-                ride.status.fwd_status = Some(head.status);
-                ride.status.stored = true;
-                let asked = self.asked(&request.head, self.0.clock.unix_ms());
-                let mut response = serve::respond(&asked, ride.reader, &head, ride.status);
-                response.exchange = ride.handover.and_then(|handover| handover.exchange());
-                Rode::Answered(Ok(response))
-            }
-            // Vary parts this request from the flight's, or its first bytes are gone by.
-            Opening::Here(_)
-            | Opening::Missing(_)
-            | Opening::Other(Phase::Open(_) | Phase::Awaiting | Phase::Retired) => Rode::Parted,
-            Opening::Other(Phase::Failed(failure)) => Rode::Answered(Err(fault_of(&failure))),
-            Opening::Other(Phase::Refused { word, .. }) => {
-                let mut status = ride.status.because(word);
-                let asks_for_less = serve::asks_for_less(&request.head.fields);
-                match ride.handover.as_ref().and_then(Handover::take) {
-                    // The origin was asked for all of it: a range or a condition is for it to judge.
-                    Some(response) if response.status != 200 || !asks_for_less => {
-                        Rode::Answered(Ok(forwarded(response, status)))
-                    }
-                    _ => {
-                        status.collapsed = false;
-                        Rode::Alone(status)
-                    }
+    /// Rides an object to the response: waits for its head and for the first wanted byte to be on
+    /// its way, then answers.
+    async fn ride(
+        &self,
+        request: Request,
+        key: KeyHash,
+        object: &Arc<Object>,
+        place: Place,
+        why: Why,
+    ) -> Rode {
+        let guess = want::guess(&request.head);
+        let mut ride = Ride::filling(object, guess, self.filler(request, place));
+        let head = match ride.head().await {
+            Met::Head(head) => head,
+            met => return self.unmet(ride, met, place, why),
+        };
+        let Some(filler) = ride.filler() else {
+            return Rode::Answered(Err(Cause::FetchAbandoned.into()));
+        };
+        let request = &filler.request.head;
+        if !decide::selects(key, &head, &request.fields, filler.codings) {
+            return self.unmet(ride, Met::Gone(Phase::Retired), place, why);
+        }
+        // Under the Vary that it brought it was filed anew.
+        filler.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+        let place = filler.place;
+        let wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
+        let there = match wanted.first() {
+            None => true,
+            Some(first) => {
+                let there = object.covers(first.clone());
+                ride.limit(first);
+                match ride.first_byte().await {
+                    Met::Head(_) => there,
+                    met => return self.unmet(ride, met, place, why),
                 }
             }
-        }
-    }
-
-    /// Answers from a fresh object; `None` if some of its bytes neither are nor will be there.
-    #[inline]
-    fn hit(
-        &self,
-        request: &Request,
-        object: &Arc<Object>,
-        head: &Head,
-        now_ms: u64,
-    ) -> Option<Response> {
-        let asked = self.asked(&request.head, now_ms);
-        if let Some(response) = serve::small(&asked, object, head) {
-            return Some(response);
-        }
-        let reader = object.reader(0);
-        self.brings_all(object)
-            .then(|| serve::hit(&asked, reader, head))
-    }
-
-    /// Whether all of an object is there or on its way, as its fill policy sees it. Objects are
-    /// not joinable yet: each has the one fetch that it began with.
-    fn brings_all(&self, object: &Object) -> bool {
-        if object.is_complete() {
-            return true;
-        }
-        let xray = object.xray(0);
-        let situation = Situation {
-            want: &(0..OPEN),
-            length: xray.length,
-            have: &xray.stored,
-            flying: &xray.flights.iter().map(|c| c.at..c.end).collect(),
-            joinable: false,
         };
-        self.0.fill.plan(&situation) == Plan::Wait
+        Rode::Answered(Ok(self.answer(ride, &head, wanted, there, why)))
     }
 
-    fn asked<'a>(&'a self, head: &'a RequestHead, now_ms: u64) -> Asked<'a> {
-        Asked {
+    /// The response of a ride whose first byte is there or on its way.
+    fn answer(
+        &self,
+        mut ride: Ride,
+        head: &Head,
+        wanted: Wanted,
+        there: bool,
+        why: Why,
+    ) -> Response {
+        let now_ms = self.0.clock.unix_ms();
+        let mut status = serve::fresh(head, now_ms);
+        if !there || !matches!(why, Why::Stored) {
+            status = CacheStatus::fwd(why.fwd());
+            status.collapsed = !ride.launched();
+            status.stored = true;
+            status.fwd_status = Some(head.status);
+        }
+        let answering = self.answering(head, status, now_ms);
+        let mut response = match serve::bare(&answering, ride.object(), &wanted) {
+            Some(response) => response,
+            None => {
+                ride.begin();
+                self.read_ahead(&mut ride, head);
+                let exchange = ride.filler().and_then(|filler| filler.handover.exchange());
+                let mut response = serve::content(&answering, ride, wanted);
+                response.exchange = exchange;
+                return response;
+            }
+        };
+        response.exchange = ride.filler().and_then(|filler| filler.handover.exchange());
+        response
+    }
+
+    /// What becomes of a request whose ride ended before a response.
+    fn unmet(&self, ride: Ride, met: Met, place: Place, why: Why) -> Rode {
+        let object = ride.object().clone();
+        let launched = ride.launched();
+        let Some((request, handover)) = ride.into_request() else {
+            return Rode::Answered(Err(Cause::FetchAbandoned.into()));
+        };
+        match met {
+            Met::Head(_) | Met::Gone(Phase::Retired | Phase::Open(_) | Phase::Awaiting) => {
+                Rode::Parted(request)
+            }
+            Met::Gone(Phase::Failed(failure)) => Rode::Answered(Err(fault_of(&failure))),
+            Met::Gone(Phase::Refused { word, .. }) => {
+                let status = CacheStatus::fwd(why.fwd()).because(word);
+                match handover.take() {
+                    Some(response) if may_have(&request, &response) => {
+                        Rode::Answered(Ok(forwarded(response, status)))
+                    }
+                    _ => Rode::Alone(request, status),
+                }
+            }
+            Met::Forward(word) => {
+                if matches!(why, Why::New(_)) && !launched {
+                    // Nobody flies for it: it is not to be waited for.
+                    self.0.store.supersede(place, &object, None);
+                }
+                Rode::Alone(request, CacheStatus::fwd(why.fwd()).because(word))
+            }
+            Met::Replace => {
+                let now_ms = self.0.clock.unix_ms();
+                self.0.store.enter(place.primary, |locked| {
+                    let mut lore = locked.lore();
+                    lore.plain_until_ms = now_ms + flight::PLAIN_MS;
+                    locked.set_lore(lore);
+                });
+                self.0.store.supersede(place, &object, None);
+                Rode::Parted(request)
+            }
+            Met::Failed(fault) => Rode::Answered(Err(fault)),
+        }
+    }
+
+    /// Has the rest of an object fetched behind a response, where the configuration says so.
+    fn read_ahead(&self, ride: &mut Ride, head: &Head) {
+        let whole = self.0.options.fill.read_ahead == ReadAhead::Whole;
+        let fits = head
+            .length
+            .is_some_and(|length| length <= self.0.store.object_max());
+        if whole && head.joinable && fits {
+            ahead::read(self, ride);
+        }
+    }
+
+    fn answering<'a>(&'a self, head: &'a Head, status: CacheStatus, now_ms: u64) -> Answering<'a> {
+        Answering {
             head,
+            status,
             now_ms,
             random: &self.0.random,
         }
@@ -360,43 +502,13 @@ impl Cache {
     }
 }
 
-/// A request that waits for a flight's head.
-struct Ride {
-    reader: Reader,
-    status: CacheStatus,
-    /// Where the flight leaves things for the one who launched it.
-    handover: Option<Handover>,
-}
-
-impl Ride {
-    fn joining(object: &Arc<Object>) -> Ride {
-        let mut status = CacheStatus::fwd(Fwd::UriMiss);
-        status.collapsed = true;
-        Ride {
-            reader: object.reader(0),
-            status,
-            handover: None,
-        }
-    }
-}
-
-/// How a ride ended.
-enum Rode {
-    /// With an answer, or the flight's failure.
-    Answered(Result<Response, Fault>),
-    /// The response can't be shared: this request goes forward on its own.
-    Alone(CacheStatus),
-    /// The flight is for others: look again.
-    Parted,
-}
-
 /// What an object in the table means for a request now; `Err`: it has to be fetched anew.
 #[inline]
-fn found(object: Arc<Object>, now_ms: u64) -> Result<Looked, Fwd> {
+fn found(object: Arc<Object>, place: Place, now_ms: u64) -> Result<Looked, Fwd> {
     match object.phase() {
-        Phase::Open(head) if now_ms < head.fresh_until_ms => Ok(Looked::Fresh(object, head)),
+        Phase::Open(head) if now_ms < head.fresh_until_ms => Ok(Looked::Fresh(object, head, place)),
         Phase::Open(_) => Err(Fwd::Stale),
-        Phase::Awaiting => Ok(Looked::Flying(object)),
+        Phase::Awaiting => Ok(Looked::Flying(object, place)),
         Phase::Refused { word, until_ms } if now_ms < until_ms => {
             Ok(Looked::Pass(CacheStatus::fwd(Fwd::Miss).because(word)))
         }
@@ -422,6 +534,16 @@ fn forwarded(mut response: Response, mut status: CacheStatus) -> Response {
     status.fwd_status = Some(response.status);
     response.cache = Some(status);
     response
+}
+
+/// Whether the one who launched a flight may have its response, which can't be shared. It was
+/// asked for otherwise than this request asks: a range or a condition is for the origin to judge.
+fn may_have(request: &Request, response: &Response) -> bool {
+    match response.status {
+        200 => !want::asks_for_less(&request.head.fields),
+        206 | 416 => false,
+        _ => true,
+    }
 }
 
 /// The fault that a flight put into the store, got out again.

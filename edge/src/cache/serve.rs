@@ -1,115 +1,109 @@
-//! Answers from a stored object: conditions, ranges, then bytes as they are there or arrive.
+//! Answers from an object: the head that conditions and ranges call for, and a body that reads it.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
-use super::fault_of;
+use super::decide::want::{Parts, Wanted, asks_for_less};
+use super::ride::Ride;
 use crate::handler::{Body, BodyStream, Fault, Frame, Head as RequestHead, Response};
-use crate::http::conditional::{self, Decision, EntityTag, Validators};
 use crate::http::fields::lines_of;
-use crate::http::range::{self, ContentRange, Multipart, PART_OVERHEAD, Resolved};
-use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome};
-use crate::store::{Abandoned, Head, Next, Object, Reader};
+use crate::http::range::{ContentRange, Multipart};
+use crate::http::{CacheStatus, Method, Outcome};
+use crate::store::{Head, Object};
 use crate::sys::Random;
 
-/// What is asked for, and when.
-pub(super) struct Asked<'a> {
-    pub(super) head: &'a RequestHead,
+/// When an answer is made, and from what.
+pub(super) struct Answering<'a> {
+    pub(super) head: &'a Head,
+    pub(super) status: CacheStatus,
     pub(super) now_ms: u64,
     pub(super) random: &'a Random,
 }
 
 /// The common hit: all of a small object, no conditions, no ranges.
 #[inline]
-pub(super) fn small(asked: &Asked<'_>, object: &Object, head: &Head) -> Option<Response> {
-    let request = asked.head;
+pub(super) fn small(
+    request: &RequestHead,
+    object: &Object,
+    head: &Head,
+    now_ms: u64,
+) -> Option<Response> {
     if request.method != Method::Get || asks_for_less(&request.fields) {
         return None;
     }
     let bytes = object.whole()?;
-    let status = fresh(head, asked.now_ms);
-    let mut response = begin(head, head.status, Some(status), asked.now_ms);
+    let status = fresh(head, now_ms);
+    let mut response = begin(head, head.status, Some(status), now_ms);
     response.body = Body::Bytes(bytes);
     Some(response)
 }
 
-/// Answers from an object that was fresh when it was looked up.
-pub(super) fn hit(asked: &Asked<'_>, reader: Reader, head: &Head) -> Response {
-    respond(asked, reader, head, fresh(head, asked.now_ms))
-}
-
-fn fresh(head: &Head, now_ms: u64) -> CacheStatus {
+/// The status of a hit.
+pub(super) fn fresh(head: &Head, now_ms: u64) -> CacheStatus {
     CacheStatus::hit((head.fresh_until_ms as i64 - now_ms as i64) / 1000)
 }
 
-/// Whether a condition or a range is among the fields.
+/// The one byte range that is at hand in one piece: the common hit on a part.
 #[inline]
-pub(super) fn asks_for_less(fields: &Fields) -> bool {
-    fields.iter().any(|(name, _)| {
-        matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]) || name.eq_ignore_ascii_case(b"range")
-    })
+pub(super) fn piece(
+    answering: &Answering<'_>,
+    object: &Object,
+    wanted: &Wanted,
+) -> Option<Response> {
+    let Wanted::Parts(parts, length) = wanted else {
+        return None;
+    };
+    let [one] = &parts[..] else {
+        return None;
+    };
+    let bytes = object.piece(one.start, one.end)?;
+    let mut response = part_head(answering, one, *length);
+    response.body = Body::Bytes(bytes);
+    Some(response)
 }
 
-/// Answers from what `reader` reads: conditions first (RFC 9110 13.2.2), then Range (14.2).
-pub(super) fn respond(
-    asked: &Asked<'_>,
-    reader: Reader,
-    head: &Head,
-    status: CacheStatus,
-) -> Response {
-    let (request, now_ms) = (asked.head, asked.now_ms);
-    let mut ignore_range = request.method != Method::Get || head.status != 200;
-    if head.status == 200 && asks_for_less(&request.fields) {
-        let validators = Validators {
-            etag: head.etag.as_deref().and_then(EntityTag::parse),
-            last_modified_s: head.last_modified_s,
-            date_s: Some(head.date_s),
-        };
-        match conditional::evaluate(&request.method, &request.fields, &validators) {
-            Decision::NotModified => return not_modified(head, status, now_ms),
-            Decision::PreconditionFailed => return begin_bare(head, 412, status, now_ms),
-            Decision::Proceed {
-                ignore_range: ignore,
-            } => ignore_range |= ignore,
-        }
-    }
-    let length = head.length.or_else(|| reader.object().length());
-    match wanted(request, length.filter(|_| !ignore_range)) {
-        Wanted::All => whole(request, reader, head, length, status, now_ms),
-        Wanted::Nothing(length) => {
+/// The answer where no content of the object is sent; `None` where some is.
+pub(super) fn bare(
+    answering: &Answering<'_>,
+    object: &Object,
+    wanted: &Wanted,
+) -> Option<Response> {
+    let Answering {
+        head,
+        status,
+        now_ms,
+        ..
+    } = *answering;
+    Some(match wanted {
+        Wanted::NotModified => begin_bare(head, 304, status, now_ms),
+        Wanted::PreconditionFailed => begin_bare(head, 412, status, now_ms),
+        Wanted::NotSatisfiable(length) => {
             let mut response = begin_bare(head, 416, status, now_ms);
             let mut value = Vec::new();
-            ContentRange::Unsatisfied { length }.render(&mut value);
+            ContentRange::Unsatisfied { length: *length }.render(&mut value);
             response.fields.append("content-range", value);
             response
         }
-        Wanted::Ranges(ranges, length) => match &ranges[..] {
-            [one] => part(reader, head, one.clone(), length, status, now_ms),
-            _ => parts(asked, reader, head, ranges, length, status),
+        Wanted::HeadOnly => {
+            let mut response = begin(head, head.status, Some(status), now_ms);
+            response.length = head.length.or_else(|| object.length());
+            response
+        }
+        Wanted::All if head.length == Some(0) => begin(head, head.status, Some(status), now_ms),
+        Wanted::All | Wanted::Parts(..) => return None,
+    })
+}
+
+/// The answer with content, which `ride` reads.
+pub(super) fn content(answering: &Answering<'_>, ride: Ride, wanted: Wanted) -> Response {
+    match wanted {
+        Wanted::Parts(parts, length) => match &parts[..] {
+            [one] => part(answering, ride, one.clone(), length),
+            _ => multipart(answering, ride, parts, length),
         },
-    }
-}
-
-enum Wanted {
-    All,
-    Nothing(u64),
-    Ranges(SmallVec<[Range<u64>; 1]>, u64),
-}
-
-/// Which bytes are asked for. Without a known length Range is ignored, as it may be (RFC 9110 14.2).
-fn wanted(request: &RequestHead, length: Option<u64>) -> Wanted {
-    let mut lines = request.fields.get_all("range");
-    let (Some(value), None, Some(length)) = (lines.next(), lines.next(), length) else {
-        return Wanted::All;
-    };
-    match range::parse(value).map(|specs| specs.resolve(length, PART_OVERHEAD)) {
-        Some(Resolved::Satisfiable(ranges)) => Wanted::Ranges(ranges, length),
-        Some(Resolved::NotSatisfiable) => Wanted::Nothing(length),
-        Some(Resolved::Ignore) | None => Wanted::All,
+        _ => whole(answering, ride),
     }
 }
 
@@ -152,44 +146,32 @@ fn begin_bare(head: &Head, status: u16, cache: CacheStatus, now_ms: u64) -> Resp
     response
 }
 
-fn not_modified(head: &Head, status: CacheStatus, now_ms: u64) -> Response {
-    begin_bare(head, 304, status, now_ms)
-}
-
-/// The whole content, or only its head.
-fn whole(
-    request: &RequestHead,
-    reader: Reader,
-    head: &Head,
-    length: Option<u64>,
-    status: CacheStatus,
-    now_ms: u64,
-) -> Response {
-    let end = length.unwrap_or(u64::MAX);
-    // A head alone needs no byte of the content.
-    let status = match request.method {
-        Method::Get => settle(status, &reader, 0..end),
-        _ => status,
-    };
-    let mut response = begin(head, head.status, Some(status), now_ms);
+/// The whole content.
+fn whole(answering: &Answering<'_>, mut ride: Ride) -> Response {
+    let head = answering.head;
+    let length = head.length.or_else(|| ride.object().length());
+    let mut response = begin(head, head.status, Some(answering.status), answering.now_ms);
     response.length = length;
-    if request.method == Method::Get && length != Some(0) {
-        response.body = Body::stream(Stored::new(reader, 0..end));
-    }
+    ride.limit(0..length.unwrap_or(u64::MAX));
+    response.body = Body::stream(Stored { ride });
     response
 }
 
 /// One range: 206 with Content-Range (RFC 9110 15.3.7.1).
-fn part(
-    reader: Reader,
-    head: &Head,
-    range: Range<u64>,
-    length: u64,
-    status: CacheStatus,
-    now_ms: u64,
-) -> Response {
-    let status = settle(status, &reader, range.clone());
-    let mut response = begin(head, 206, Some(status), now_ms);
+fn part(answering: &Answering<'_>, mut ride: Ride, range: Range<u64>, length: u64) -> Response {
+    let mut response = part_head(answering, &range, length);
+    ride.limit(range);
+    response.body = Body::stream(Stored { ride });
+    response
+}
+
+fn part_head(answering: &Answering<'_>, range: &Range<u64>, length: u64) -> Response {
+    let mut response = begin(
+        answering.head,
+        206,
+        Some(answering.status),
+        answering.now_ms,
+    );
     let mut value = Vec::with_capacity(48);
     ContentRange::Part {
         range: range.clone(),
@@ -197,25 +179,13 @@ fn part(
     }
     .render(&mut value);
     response.fields.append("content-range", value);
-    response.body = match reader.object().piece(range.start, range.end) {
-        Some(bytes) => Body::Bytes(bytes),
-        None => Body::stream(Stored::new(reader, range)),
-    };
     response
 }
 
 /// Several ranges: multipart/byteranges (RFC 9110 15.3.7.2).
-fn parts(
-    asked: &Asked<'_>,
-    reader: Reader,
-    head: &Head,
-    ranges: SmallVec<[Range<u64>; 1]>,
-    length: u64,
-    status: CacheStatus,
-) -> Response {
-    let hull = ranges.iter().map(|r| r.start).min().unwrap_or(0)
-        ..ranges.iter().map(|r| r.end).max().unwrap_or(0);
-    let mut response = begin(head, 206, Some(settle(status, &reader, hull)), asked.now_ms);
+fn multipart(answering: &Answering<'_>, ride: Ride, ranges: Parts, length: u64) -> Response {
+    let Answering { head, random, .. } = answering;
+    let mut response = begin(head, 206, Some(answering.status), answering.now_ms);
     let mut content_type = None;
     response.stored = Bytes::new();
     for (name, value) in lines_of(&head.fields) {
@@ -225,11 +195,7 @@ fn parts(
         }
     }
     // Nobody can have put it into the content beforehand.
-    let boundary = format!(
-        "{:016x}{:016x}",
-        asked.random.next_u64(),
-        asked.random.next_u64()
-    );
+    let boundary = format!("{:016x}{:016x}", random.next_u64(), random.next_u64());
     let multipart = Multipart {
         boundary: &boundary,
         content_type: content_type.as_deref(),
@@ -240,8 +206,8 @@ fn parts(
         .append("content-type", multipart.content_type());
     let total = multipart.total(&ranges);
     let frames = framing(&multipart, &ranges);
-    response.body = Body::stream(Parts {
-        reader,
+    response.body = Body::stream(Multiple {
+        ride,
         ranges,
         frames,
         next: 0,
@@ -265,56 +231,27 @@ fn framing(multipart: &Multipart<'_>, ranges: &[Range<u64>]) -> Vec<Bytes> {
     frames
 }
 
-/// A hit whose bytes are not all there yet is a part of somebody's fetch.
-fn settle(mut status: CacheStatus, reader: &Reader, range: Range<u64>) -> CacheStatus {
-    if status.outcome == Outcome::Hit && !reader.object().covers(range) {
-        status.outcome = Outcome::Fwd(Fwd::Partial);
-        status.collapsed = true;
-    }
-    status
-}
-
-/// A range of a stored object, as a body.
+/// A range of an object, as a body.
 struct Stored {
-    reader: Reader,
-}
-
-impl Stored {
-    fn new(mut reader: Reader, range: Range<u64>) -> Stored {
-        reader.limit(range.start, range.end);
-        Stored { reader }
-    }
+    ride: Ride,
 }
 
 impl BodyStream for Stored {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
-        self.reader
+        self.ride
             .poll_next(cx)
-            .map(|next| frame(&self.reader, next))
+            .map(|next| next.map(|bytes| bytes.map(Frame::Data)))
     }
 
     fn length(&self) -> Option<u64> {
-        self.reader.remaining()
+        self.ride.remaining()
     }
 }
 
-fn frame(reader: &Reader, next: Next) -> Option<Result<Frame, Fault>> {
-    match next {
-        Next::Bytes(bytes) => Some(Ok(Frame::Data(bytes))),
-        Next::End => None,
-        Next::Missing => {
-            let failure = reader.object().failure();
-            Some(Err(fault_of(
-                &failure.unwrap_or_else(|| Arc::new(Abandoned)),
-            )))
-        }
-    }
-}
-
-/// Several ranges of a stored object with the text between them.
-struct Parts {
-    reader: Reader,
-    ranges: SmallVec<[Range<u64>; 1]>,
+/// Several ranges of an object with the text between them.
+struct Multiple {
+    ride: Ride,
+    ranges: Parts,
     /// One more than ranges.
     frames: Vec<Bytes>,
     next: usize,
@@ -322,17 +259,17 @@ struct Parts {
     in_part: bool,
 }
 
-impl BodyStream for Parts {
+impl BodyStream for Multiple {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         if self.in_part {
-            match self.reader.poll_next(cx) {
+            match self.ride.poll_next(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Next::End) => self.in_part = false,
-                Poll::Ready(next) => {
-                    if let Next::Bytes(bytes) = &next {
+                Poll::Ready(None) => self.in_part = false,
+                Poll::Ready(Some(next)) => {
+                    if let Ok(bytes) = &next {
                         self.remaining = self.remaining.saturating_sub(bytes.len() as u64);
                     }
-                    return Poll::Ready(frame(&self.reader, next));
+                    return Poll::Ready(Some(next.map(Frame::Data)));
                 }
             }
         }
@@ -340,7 +277,7 @@ impl BodyStream for Parts {
             return Poll::Ready(None);
         };
         if let Some(range) = self.ranges.get(self.next) {
-            self.reader.limit(range.start, range.end);
+            self.ride.limit(range.clone());
             self.in_part = true;
         }
         self.next += 1;

@@ -2,17 +2,22 @@
 
 pub mod check;
 pub mod demo;
+pub mod inspect;
+pub mod lab;
 pub mod reload;
 pub mod serve;
 pub mod status;
 
 use std::env;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
+use serde_json::Value;
 use sluice::config::{self, Level, Report};
 use sluice::wiring::Running;
 use sluice_lab::client::{self, Reply};
@@ -33,10 +38,14 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Run a slow origin and an edge in front of it, with three things to try
     Demo(demo::DemoArgs),
+    /// Measure how this program fills its cache, beside nginx and Varnish, and look at every byte
+    Lab(lab::LabArgs),
     /// Let a running edge read its configuration again
     Reload(AdminArgs),
-    /// Show what a running edge does, or what it has of a URL
+    /// Show what a running edge does
     Status(status::StatusArgs),
+    /// Draw which bytes of a URL a running edge has, what is being fetched, and why
+    Inspect(inspect::InspectArgs),
 }
 
 /// Where the running edge can be asked.
@@ -78,12 +87,23 @@ impl AdminArgs {
     }
 }
 
-/// Whether standard error shows colours and may have them (no-color.org).
+/// Whether standard error shows colours.
 fn in_colour() -> bool {
+    colours(io::stderr().is_terminal())
+}
+
+/// Whether an output shows colours and may have them (no-color.org).
+fn colours(terminal: bool) -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    io::stderr().is_terminal()
-        && !set("NO_COLOR")
-        && env::var_os("TERM").is_none_or(|term| term != "dumb")
+    terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// How the program ends after an error: 3 where all is well but there is nothing to show.
+pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+    match error.is::<inspect::Nothing>() {
+        true => ExitCode::from(3),
+        false => ExitCode::FAILURE,
+    }
 }
 
 /// Says on standard error what went wrong.
@@ -101,6 +121,50 @@ fn say(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Text that a server or a client chose, harmless on a terminal: what is no letter, digit or
+/// printable ASCII is escaped, control characters and those that turn text around among them.
+fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric() {
+            true => out.push(c),
+            false => out.extend(c.escape_unicode()),
+        }
+    }
+    out
+}
+
+/// JSON in lines of ASCII, so that nothing in it means anything to a terminal.
+fn json(value: &Value) -> String {
+    let mut out = String::new();
+    for c in format!("{value:#}\n").chars() {
+        let mut units = [0; 2];
+        match c {
+            '\n' | ' '..='~' => out.push(c),
+            // JSON has other characters only within strings (RFC 8259 7). Writing to a String
+            // can't fail, here and below.
+            c => {
+                for unit in c.encode_utf16(&mut units) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Everything but unreserved characters (RFC 3986 2.3).
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::new();
+    for b in text.bytes() {
+        match b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
+            true => out.push(char::from(b)),
+            false => _ = write!(out, "%{b:02X}"),
+        }
+    }
+    out
 }
 
 /// A number of things, in words.
@@ -143,4 +207,34 @@ fn announce(running: &Running) -> anyhow::Result<()> {
         .iter()
         .map(|a| format!("admin on http://{a}\n"));
     say(&listeners.chain(admin).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_survives_the_query() {
+        assert_eq!(
+            percent_encoded("http://a/x?y=1&z"),
+            "http%3A%2F%2Fa%2Fx%3Fy%3D1%26z"
+        );
+    }
+
+    #[test]
+    fn nothing_foreign_moves_a_terminal() {
+        let hostile = "a\u{1b}[2J\u{9b}1m\r\n\u{202e}\u{7f}\u{fffd} \"é\"";
+        let shown = harmless(hostile);
+        assert_eq!(
+            shown,
+            "a\\u{1b}[2J\\u{9b}1m\\u{d}\\u{a}\\u{202e}\\u{7f}\\u{fffd} \"é\""
+        );
+        let value = Value::from(format!("{hostile}\u{1f600}"));
+        let shown = json(&value);
+        assert!(
+            shown.trim_end().bytes().all(|b| (b' '..=b'~').contains(&b)),
+            "{shown}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&shown).expect("JSON"), value);
+    }
 }

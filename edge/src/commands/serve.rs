@@ -22,7 +22,7 @@ const SIGNALS: &str = "Signals:
 pub struct ServeArgs {
     /// The configuration file; no other option goes with it
     #[arg(short, long, value_name = "FILE", conflicts_with_all = [
-        "listen", "admin", "memory", "workers", "access_log",
+        "listen", "admin", "memory", "fill", "slice", "workers", "access_log",
     ])]
     config: Option<PathBuf>,
     /// An origin server such as http://127.0.0.1:9000; may be given several times
@@ -37,6 +37,12 @@ pub struct ServeArgs {
     /// Size of the cache in memory [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
+    /// How missing bytes are fetched: whole, lock, slice or auto [default: auto]
+    #[arg(long, value_name = "MODE")]
+    fill: Option<String>,
+    /// What is fetched with one request, from 64KiB to 16MiB [default: 1MiB]
+    #[arg(long, value_name = "SIZE")]
+    slice: Option<String>,
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     workers: Option<u64>,
@@ -75,6 +81,8 @@ fn options(args: &ServeArgs) -> config::Options {
         listen: args.listen.clone(),
         admin: args.admin.clone(),
         memory: args.memory.clone(),
+        fill: args.fill.clone(),
+        slice: args.slice.clone(),
         workers: args.workers,
         access_log: args.access_log.clone(),
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::sites::{RoutePlan, SitePlan};
 use super::value::{show_size, show_time};
 use super::{LogOptions, Plan};
+use crate::fill::ReadAhead;
 use crate::telemetry::{AccessFormat, AccessTarget};
-use crate::{cache, upstream};
+use crate::{cache, fill, upstream};
 
 /// What would run, a line for each thing.
 pub fn describe(plan: &Plan) -> String {
@@ -75,10 +76,11 @@ fn route(route: &RoutePlan) -> String {
 
 fn cache(options: &cache::Options) -> String {
     let mut text = format!(
-        "{} of memory, evict {}, fill {}",
+        "{} of memory, evict {}, {}, up to {} ahead of a client",
         show_size(options.memory),
         word(options.evict),
-        word(options.fill)
+        fill(&options.fill),
+        show_size(options.client_budget)
     );
     if options.object != 0 {
         text += &format!(", objects up to {}", show_size(options.object));
@@ -90,6 +92,28 @@ fn cache(options: &cache::Options) -> String {
         };
     }
     text
+}
+
+fn fill(options: &fill::Options) -> String {
+    let kind = word(options.kind);
+    let slice = show_size(options.block);
+    match options.kind {
+        fill::Kind::Whole => format!("fill {kind}"),
+        fill::Kind::Lock => format!(
+            "fill {kind}, others wait up to {}, replaced after {} without a byte",
+            show_time(options.lock_timeout),
+            show_time(options.lock_age)
+        ),
+        fill::Kind::Slice | fill::Kind::Auto => {
+            let ahead = match options.read_ahead {
+                ReadAhead::None => "nothing read ahead".to_owned(),
+                ReadAhead::Window(size) => format!("{} read ahead", show_size(size)),
+                ReadAhead::Whole => "all read ahead".to_owned(),
+            };
+            let parallel = options.parallel;
+            format!("fill {kind} by {slice}, up to {parallel} at once, {ahead}")
+        }
+    }
 }
 
 fn upstream(options: &upstream::Options) -> String {

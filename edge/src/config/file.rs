@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::value::{ServerFile, Size, Time};
+use super::value::{Ahead, Parallel, ServerFile, Size, Time};
 use crate::telemetry::AccessFormat;
 use crate::{balance, evict, fill};
 
@@ -97,6 +97,12 @@ pub struct CacheFile {
     pub memory: Key<Size>,
     pub evict: Option<evict::Kind>,
     pub fill: Option<fill::Kind>,
+    pub slice: Key<Size>,
+    pub parallel: Key<Parallel>,
+    pub read_ahead: Key<Ahead>,
+    pub lock_timeout: Key<Time>,
+    pub lock_age: Key<Time>,
+    pub client_budget: Key<Size>,
     pub valid: BTreeMap<Spanned<String>, Spanned<Time>>,
     pub object: Key<Size>,
 }

@@ -1,5 +1,6 @@
 //! The configuration: `file` (what was typed) becomes a `Plan` (what will happen).
 
+mod caches;
 mod changes;
 mod checks;
 mod describe;

@@ -15,6 +15,10 @@ pub struct Options {
     pub admin: Option<String>,
     /// The memory tier's size.
     pub memory: Option<String>,
+    /// How missing bytes are fetched.
+    pub fill: Option<String>,
+    /// What is fetched with one request.
+    pub slice: Option<String>,
     /// Worker threads.
     pub workers: Option<u64>,
     /// The access log's path, or `-`.
@@ -40,8 +44,15 @@ impl Options {
             line(format!("[log]\naccess = {}", quoted(path)));
         }
         line("[cache.memory]".to_owned());
-        if let Some(memory) = &self.memory {
-            line(format!("memory = {}", quoted(memory)));
+        let cache = [
+            ("memory", &self.memory),
+            ("fill", &self.fill),
+            ("slice", &self.slice),
+        ];
+        for (key, value) in cache {
+            if let Some(value) = value {
+                line(format!("{key} = {}", quoted(value)));
+            }
         }
         let servers: Vec<String> = self.origins.iter().map(|o| quoted(o)).collect();
         line(format!(

@@ -8,18 +8,16 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{AdminFile, CacheFile, File, LimitsFile, ListenerFile, LogFile, Named};
+use super::file::{AdminFile, File, LimitsFile, ListenerFile, LogFile};
 use super::report::Problem;
 use super::sites::SitePlan;
-use super::value::show_size;
-use super::{sites, upstreams};
+use super::{caches, sites, upstreams};
 use crate::telemetry::{AccessOptions, AccessTarget};
 use crate::{cache, downstream, upstream};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
@@ -104,7 +102,7 @@ pub fn build(file: &File) -> (Plan, Vec<Problem>) {
         limits: limits(&file.limits, &mut checks),
         admin,
         log: log(&file.log, &mut checks),
-        caches: caches(&file.cache, &mut checks),
+        caches: caches::plan(&file.cache, &mut checks),
         sites: sites::plan(file, &mut checks),
         upstreams,
         listeners,
@@ -277,54 +275,4 @@ fn log(file: &LogFile, checks: &mut Checks) -> LogOptions {
         level: file.level.unwrap_or_default(),
         access: target.map(|target| AccessOptions { target, ..options }),
     }
-}
-
-fn caches(files: &Named<CacheFile>, checks: &mut Checks) -> BTreeMap<String, cache::Options> {
-    files
-        .iter()
-        .map(|(name, file)| (name.get_ref().clone(), cache_options(file, checks)))
-        .collect()
-}
-
-fn cache_options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
-    let d = cache::Options::default();
-    let memory = checks.within("memory", &file.memory, d.memory, 8 << 20..=1 << 44);
-    let object = checks.within("object", &file.object, d.object, 0..=1 << 44);
-    if let Some(typed) = file.object.as_ref().filter(|_| object > memory) {
-        checks.push(
-            Problem::error("`object` is larger than the cache's memory")
-                .at(typed.span())
-                .label(format!("memory is {}", show_size(memory)))
-                .help("make `memory` larger or `object` smaller; 0 means a quarter of `memory`"),
-        );
-    }
-    cache::Options {
-        memory,
-        evict: file.evict.unwrap_or(d.evict),
-        fill: file.fill.unwrap_or(d.fill),
-        valid: valid(file, checks),
-        object,
-    }
-}
-
-fn valid(file: &CacheFile, checks: &mut Checks) -> Vec<(u16, Duration)> {
-    let mut valid = Vec::new();
-    for (status, time) in &file.valid {
-        let time = checks.within(
-            "valid",
-            &Some(time.clone()),
-            Duration::ZERO,
-            Duration::ZERO..=10 * YEAR,
-        );
-        match status.get_ref().parse() {
-            // A part or a confirmation is stored as the 200 it belongs to; 1xx are no answers.
-            Ok(206 | 304) | Ok(0..200) | Ok(600..) | Err(_) => checks.push(
-                Problem::error(format!("`{}` is not a status that can be stored", status.get_ref()))
-                    .at(status.span())
-                    .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\" }; 206 and 304 follow 200"),
-            ),
-            Ok(status) => valid.push((status, time)),
-        }
-    }
-    valid
 }

@@ -82,7 +82,11 @@ level = "warn"
 [cache.video]
 memory = "1GiB"
 evict = "lru"
-fill = "whole"
+fill = "slice"
+slice = "512KiB"
+parallel = 8
+read_ahead = "4MiB"
+client_budget = "32MiB"
 valid = { 200 = "1h", 404 = "1m" }
 object = "100MiB"
 [upstream.origin]
@@ -130,6 +134,14 @@ fn everything_typed_is_in_the_plan() {
     );
     let video = &plan.caches["video"];
     assert_eq!((video.memory, video.object), (1 << 30, 100 << 20));
+    let fill = crate::fill::Options {
+        kind: crate::fill::Kind::Slice,
+        block: 512 << 10,
+        parallel: 8,
+        read_ahead: crate::fill::ReadAhead::Window(4 << 20),
+        ..Default::default()
+    };
+    assert_eq!((&video.fill, video.client_budget), (&fill, 32 << 20));
     assert_eq!(
         video.valid,
         [
@@ -161,6 +173,28 @@ fn everything_typed_is_in_the_plan() {
 }
 
 #[test]
+fn every_fill_is_described() {
+    let fills = [
+        "",
+        "fill = \"whole\"",
+        "fill = \"lock\"\nlock_timeout = \"5s\"",
+        "parallel = \"auto\"\nread_ahead = \"whole\"",
+    ];
+    let all: String = fills
+        .iter()
+        .map(|fill| {
+            let described = describe(&plan(&with(&format!("[cache.a]\n{fill}\n"))));
+            let line = described
+                .lines()
+                .find(|line| line.starts_with("cache"))
+                .map(str::to_owned);
+            line.unwrap_or_default() + "\n"
+        })
+        .collect();
+    insta::assert_snapshot!("fills", all);
+}
+
+#[test]
 fn errors_show_the_line_and_the_fix() {
     let route = |more: &str| LEAST.replace("proxy = \"origin\"", more);
     let cases = [
@@ -168,7 +202,25 @@ fn errors_show_the_line_and_the_fix() {
         ("unknown key, near", with("[limits]\nheader = \"1KiB\"\n")),
         ("unknown key, planned", with("[volume.disk1]\npath = \"/x\"\n")),
         ("unknown key of a server", LEAST.replace("[\"http://127.0.0.1:9000\"]", "[{ url = \"http://a\", wait = 2 }]")),
-        ("unknown word, planned", with("[cache.a]\nfill = \"slice\"\n")),
+        ("unknown word, planned", LEAST.replace("[[site]]", "balance = \"least-time\"\n[[site]]")),
+        ("unknown word, a fill", with("[cache.a]\nfill = \"slices\"\n")),
+        ("unknown key, near a fill's", with("[cache.a]\nlock_timout = \"5s\"\n")),
+        ("fill", with(
+            "[cache.a]\nslice = \"1MB\"\nparallel = 65\nread_ahead = \"2PiB\"\nlock_timeout = \"2h\"\nlock_age = \"1ms\"\nclient_budget = \"64KiB\"\n",
+        )),
+        ("slice", with("[cache.a]\nslice = \"32KiB\"\n[cache.b]\nslice = \"32MiB\"\n")),
+        ("parallel", with("[cache.a]\nparallel = \"many\"\n")),
+        ("parallel, negative", with("[cache.a]\nparallel = -1\n")),
+        ("parallel, wrong type", with("[cache.a]\nparallel = true\n")),
+        ("read ahead", with("[cache.a]\nread_ahead = \"all\"\n")),
+        ("fill's keys without effect", format!(
+            "{}cache = \"a\"\n",
+            with("[cache.a]\nlock_timeout = \"1s\"\nlock_age = \"1m\"\nslice = \"8MiB\"\nread_ahead = \"16MiB\"\nclient_budget = \"4MiB\"\n"),
+        )),
+        ("keys of blocks without effect", format!(
+            "{}cache = \"a\"\n",
+            with("[cache.a]\nfill = \"whole\"\nread_ahead = \"1MiB\"\nparallel = 2\n"),
+        )),
         ("unknown word, near", with("[log]\nformat = \"combinde\"\n")),
         ("wrong type", with("[server]\nworkers = \"four\"\n")),
         ("bad size", with("[limits]\nbody = \"2 megs\"\n")),
@@ -218,12 +270,16 @@ fn options_alone_go_the_way_of_a_file() {
         listen: vec!["127.0.0.1:0".to_owned()],
         admin: Some("127.0.0.1:0".to_owned()),
         memory: Some("64MiB".to_owned()),
+        fill: Some("lock".to_owned()),
+        slice: Some("256KiB".to_owned()),
         workers: Some(2),
         access_log: Some("-".to_owned()),
     };
     let plan = options.load().expect("good options").plan;
     assert_eq!(plan.upstreams["origin"].servers.len(), 2);
-    assert_eq!(plan.caches["memory"].memory, 64 << 20);
+    let cache = &plan.caches["memory"];
+    assert_eq!((cache.memory, cache.fill.block), (64 << 20, 256 << 10));
+    assert_eq!(cache.fill.kind, crate::fill::Kind::Lock);
     assert_eq!((plan.workers, plan.listeners.len()), (2, 1));
     assert_eq!(
         plan.log.access.map(|a| a.target),

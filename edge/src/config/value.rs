@@ -17,6 +17,26 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
+/// How many fetches at once: `"auto"`, or a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// As many as make it faster.
+    Auto,
+    /// As many as make it faster, up to so many.
+    Count(u64),
+}
+
+/// What is read ahead: `"none"`, `"whole"`, or a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing.
+    None,
+    /// Everything.
+    Whole,
+    /// So many bytes.
+    Window(u64),
+}
+
 /// One of `servers`: a URL, or a table with the URL and more.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
@@ -85,6 +105,68 @@ impl<'de> Deserialize<'de> for Time {
             }
         }
         deserializer.deserialize_any(TimeVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Parallel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parallel, D::Error> {
+        struct ParallelVisitor;
+        impl Visitor<'_> for ParallelVisitor {
+            type Value = Parallel;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\" or a number")
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Parallel, E> {
+                u64::try_from(n).map(Parallel::Count).map_err(|_| {
+                    E::custom("there can't be fewer than no fetches\nwrite \"auto\", or a number from 1 on")
+                })
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Parallel, E> {
+                match text {
+                    "auto" => Ok(Parallel::Auto),
+                    _ => Err(E::custom(format!(
+                        "{text:?} is not a number of fetches\nwrite \"auto\", or a number without quotes, as in 8"
+                    ))),
+                }
+            }
+        }
+        deserializer.deserialize_any(ParallelVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ahead {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ahead, D::Error> {
+        struct AheadVisitor;
+        impl Visitor<'_> for AheadVisitor {
+            type Value = Ahead;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"none\", \"whole\" or a size")
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Ahead, E> {
+                u64::try_from(n)
+                    .map(Ahead::Window)
+                    .map_err(|_| E::custom("a size can't be negative"))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Ahead, E> {
+                match text {
+                    "none" => Ok(Ahead::None),
+                    "whole" => Ok(Ahead::Whole),
+                    size => match size.parse::<ByteSize>() {
+                        Ok(size) => Ok(Ahead::Window(size.0)),
+                        Err(_) => Err(E::custom(format!(
+                            "{text:?} is nothing to read ahead\nwrite \"none\", \"whole\", or a size, as in \"8MiB\""
+                        ))),
+                    },
+                }
+            }
+        }
+        deserializer.deserialize_any(AheadVisitor)
     }
 }
 

@@ -53,6 +53,7 @@ pub fn status_of(fault: Fault) -> Status {
         | Cause::ClosedBeforeHead
         | Cause::BadHead
         | Cause::UnexpectedStatus
+        | Cause::VersionChanged
         | Cause::BodyCut
         | Cause::BadBody => 502,
         Cause::NoServer | Cause::ServersBusy | Cause::NoRoom | Cause::FetchAbandoned => 503,

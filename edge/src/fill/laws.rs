@@ -1,111 +1,796 @@
-//! The laws that every fill policy keeps.
+//! The laws that every fill policy keeps, and what each kind does in the situations it is made for.
+
+#![allow(
+    clippy::single_range_in_vec_init,
+    reason = "lists of one range are meant"
+)]
 
 use std::ops::Range;
+use std::time::Duration;
 
 use proptest::prelude::*;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{Kind, OPEN, Plan, Situation};
+use super::{
+    Flight, Joinable, Kind, OPEN, Options, Plan, Policy, ReadAhead, Situation, Unsettled, build,
+};
 use crate::ranges::Ranges;
 
-const KINDS: [Kind; 1] = [Kind::Whole];
-const SPAN: u64 = 64;
+const KINDS: [Kind; 4] = [Kind::Whole, Kind::Lock, Kind::Slice, Kind::Auto];
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const NEVER: Duration = Duration::MAX;
 
-fn a_range() -> impl Strategy<Value = Range<u64>> {
-    (0..SPAN, 1..SPAN, prop::bool::weighted(0.2)).prop_map(|(start, size, open)| {
-        let end = if open { OPEN } else { start + size };
-        start..end
+/// A situation that owns what it is made of.
+#[derive(Clone, Debug)]
+struct Case {
+    want: Range<u64>,
+    length: Option<u64>,
+    have: Ranges,
+    flights: Vec<Flight>,
+    joinable: Joinable,
+    unsettled: Unsettled,
+    leads: bool,
+    begun: bool,
+    waited: Duration,
+    spare: u64,
+    width: usize,
+    whole_max: u64,
+}
+
+impl Case {
+    /// A want in an object of 10 MiB that may be put together from parts.
+    fn of(want: Range<u64>) -> Case {
+        Case {
+            want,
+            length: Some(10 * MIB),
+            have: Ranges::new(),
+            flights: Vec::new(),
+            joinable: Joinable::Yes,
+            unsettled: Unsettled::No,
+            leads: false,
+            begun: false,
+            waited: Duration::ZERO,
+            spare: 64 * MIB,
+            width: 4,
+            whole_max: 1 << 30,
+        }
+    }
+
+    /// The same, but nothing is known yet.
+    fn cold(want: Range<u64>) -> Case {
+        Case {
+            length: None,
+            joinable: Joinable::Unknown,
+            ..Case::of(want)
+        }
+    }
+
+    fn flight(mut self, span: Range<u64>, rate: Option<u64>) -> Case {
+        self.flights.push(Flight {
+            at: span.start,
+            end: span.end,
+            rate,
+            idle: Duration::ZERO,
+        });
+        self
+    }
+
+    fn have(mut self, range: Range<u64>) -> Case {
+        self.have.insert(range);
+        self
+    }
+
+    fn plan(&self, policy: &dyn Policy) -> Plan {
+        policy.plan(&Situation {
+            want: self.want.clone(),
+            length: self.length,
+            have: &self.have,
+            flights: &self.flights,
+            joinable: self.joinable,
+            unsettled: self.unsettled,
+            leads: self.leads,
+            begun: self.begun,
+            waited: self.waited,
+            spare: self.spare,
+            width: self.width,
+            whole_max: self.whole_max,
+        })
+    }
+
+    fn by(&self, kind: Kind) -> Plan {
+        self.plan(&*build(&Options {
+            kind,
+            ..Options::default()
+        }))
+    }
+
+    /// Where the representation ends, as far as that is known.
+    fn end(&self) -> u64 {
+        match self.joinable {
+            Joinable::Unknown => OPEN,
+            _ => self.length.unwrap_or(OPEN),
+        }
+    }
+
+    fn span(&self, flight: &Flight) -> Range<u64> {
+        flight.at..flight.end.min(self.end())
+    }
+
+    fn flying(&self) -> Ranges {
+        self.flights
+            .iter()
+            .map(|flight| self.span(flight))
+            .collect()
+    }
+
+    /// The wanted bytes that are not stored.
+    fn missing(&self) -> Vec<Range<u64>> {
+        let want = self.want.start..self.want.end.min(self.end());
+        self.have.gaps(want).collect()
+    }
+}
+
+/// Blocks of 256 KiB, so that there is a place deep in one, and an object of some dozen.
+const BLOCK: u64 = 256 * KIB;
+/// Positions are multiples of this.
+const STEP: u64 = 16 * KIB;
+
+fn a_flight() -> impl Strategy<Value = (Option<u64>, Duration)> {
+    let rates = vec![None, Some(0), Some(100 * KIB), Some(MIB), Some(1 << 30)];
+    let idle = vec![Duration::ZERO, 500 * MS, 3 * SECOND, 300 * SECOND];
+    (prop::sample::select(rates), prop::sample::select(idle))
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Missing,
+    Stored,
+    Flying(Option<u64>, Duration),
+}
+
+/// An object as a row of parts: what is stored, on its way and missing, and where it ends.
+fn parts() -> impl Strategy<Value = (Ranges, Vec<Flight>, u64)> {
+    let part = prop_oneof![
+        3 => Just(Part::Missing),
+        3 => Just(Part::Stored),
+        2 => a_flight().prop_map(|(rate, idle)| Part::Flying(rate, idle)),
+    ];
+    let row = prop::collection::vec((1..80u64, part), 0..9);
+    (row, any::<bool>(), 1..STEP).prop_map(|(row, open, odd)| {
+        let (mut have, mut flights, mut at) = (Ranges::new(), Vec::new(), 0);
+        for (steps, part) in row {
+            let end = at + steps * STEP;
+            match part {
+                Part::Missing => {}
+                Part::Stored => have.insert(at..end),
+                Part::Flying(rate, idle) => flights.push(Flight {
+                    at,
+                    end,
+                    rate,
+                    idle,
+                }),
+            }
+            at = end;
+        }
+        if let Some(last) = flights.last_mut().filter(|last| last.end == at && open) {
+            last.end = OPEN;
+        }
+        (have, flights, at + odd)
     })
 }
 
-fn some_ranges() -> impl Strategy<Value = Ranges> {
-    prop::collection::vec(a_range(), 0..4).prop_map(Ranges::from_iter)
+fn cases() -> impl Strategy<Value = Case> {
+    let want = (0..600u64, 1..600u64, prop::bool::weighted(0.2), 0..STEP);
+    let joinable = prop::sample::select(vec![
+        Joinable::Unknown,
+        Joinable::Yes,
+        Joinable::Yes,
+        Joinable::No,
+    ]);
+    let unsettled = prop_oneof![
+        6 => Just(Unsettled::No),
+        1 => Just(Unsettled::Changing),
+        1 => Just(Unsettled::Flapping),
+    ];
+    let waited = prop::sample::select(vec![Duration::ZERO, 3 * MS, SECOND, 10 * SECOND]);
+    let spare = prop_oneof![Just(0), 0..8 * BLOCK, Just(64 * MIB)];
+    let whole_max = prop::sample::select(vec![MIB, 1 << 30]);
+    let rest = (waited, spare, 1..17usize, whole_max);
+    (
+        want,
+        parts(),
+        joinable,
+        unsettled,
+        any::<(bool, bool)>(),
+        rest,
+    )
+        .prop_map(
+            |(
+                (start, size, open, odd),
+                (have, flights, end),
+                joinable,
+                unsettled,
+                (leads, begun),
+                rest,
+            )| {
+                let start = (start * STEP + odd) % end;
+                let want = start..if open {
+                    OPEN
+                } else {
+                    start + size * STEP - odd
+                };
+                let (waited, spare, width, whole_max) = rest;
+                let mut case = Case {
+                    want,
+                    have,
+                    joinable,
+                    unsettled,
+                    leads,
+                    waited,
+                    spare,
+                    width,
+                    whole_max,
+                    begun,
+                    flights,
+                    length: Some(end),
+                };
+                match joinable {
+                    Joinable::Unknown => {
+                        case.have.clear();
+                        case.flights.truncate(1);
+                        case.begun = false;
+                    }
+                    Joinable::No => case.flights.truncate(1),
+                    Joinable::Yes => {}
+                }
+                case
+            },
+        )
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let ahead = prop::sample::select(vec![
+        ReadAhead::None,
+        ReadAhead::None,
+        ReadAhead::Window(3 * BLOCK),
+        ReadAhead::Whole,
+    ]);
+    let timeout = prop::sample::select(vec![Duration::ZERO, 5 * SECOND]);
+    (prop::sample::select(KINDS.to_vec()), ahead, timeout).prop_map(
+        |(kind, read_ahead, lock_timeout)| Options {
+            kind,
+            read_ahead,
+            lock_timeout,
+            block: BLOCK,
+            ..Options::default()
+        },
+    )
+}
+
+fn by_blocks(options: &Options) -> bool {
+    matches!(options.kind, Kind::Slice | Kind::Auto)
+}
+
+/// The flights after this plan, if it takes over only what it may.
+fn after(case: &Case, ranges: &[Range<u64>], options: &Options) -> Result<Ranges, TestCaseError> {
+    let mut flights = case.flights.clone();
+    for range in ranges {
+        for flight in &mut flights {
+            let span = case.span(flight);
+            if !span.contains(&range.start) {
+                continue;
+            }
+            let distance = range.start - span.start;
+            let slow =
+                flight.idle >= SECOND || flight.rate.is_some_and(|rate| distance * 10 > rate);
+            prop_assert!(by_blocks(options) && case.joinable == Joinable::Yes);
+            prop_assert!(
+                span.end - span.start >= 2 * BLOCK,
+                "a short flight is let alone"
+            );
+            prop_assert!(
+                distance >= 64 * KIB && slow,
+                "it would have brought this soon"
+            );
+            flight.end = range.start;
+        }
+    }
+    let mut flying: Ranges = flights.iter().map(|flight| case.span(flight)).collect();
+    for range in ranges {
+        prop_assert!(!flying.intersects(range), "{range:?} is on its way already");
+        flying.insert(range.clone());
+    }
+    Ok(flying)
+}
+
+fn ranges_keep_the_laws(
+    case: &Case,
+    ranges: &[Range<u64>],
+    options: &Options,
+) -> Result<(), TestCaseError> {
+    prop_assert!(!ranges.is_empty());
+    for range in ranges {
+        prop_assert!(!range.is_empty() && range.end <= case.end(), "{range:?}");
+        prop_assert!(!case.have.intersects(range), "{range:?} is there already");
+    }
+    let flying = after(case, ranges, options)?;
+    let next = case.missing().first().map(|gap| gap.start);
+    if let Some(next) = next {
+        prop_assert!(flying.contains(next), "the next wanted byte comes");
+        if !case.flying().contains(next) {
+            prop_assert!(
+                ranges[0].contains(&next),
+                "what is wanted first is fetched first"
+            );
+        }
+    }
+    let is_wanted =
+        |range: &&Range<u64>| range.start < case.want.end && range.end > case.want.start;
+    let wanted: Vec<u64> = ranges
+        .iter()
+        .filter(is_wanted)
+        .map(|range| range.start)
+        .collect();
+    let ahead = if by_blocks(options) { &wanted[..] } else { &[] };
+    prop_assert!(ahead.is_sorted(), "in the order of need: {ranges:?}");
+    width_is_kept(case, ranges, options)?;
+    spare_is_kept(case, ranges, options, next)?;
+    if by_blocks(options) && options.read_ahead == ReadAhead::None && ranges != [0..OPEN] {
+        for range in ranges {
+            prop_assert_eq!(
+                range.start / BLOCK,
+                (range.end - 1) / BLOCK,
+                "within one block"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Flights from the want's first block up to where this plan fetches, and those it begins.
+fn width_is_kept(
+    case: &Case,
+    ranges: &[Range<u64>],
+    options: &Options,
+) -> Result<(), TestCaseError> {
+    let from = case.want.start - case.want.start % BLOCK;
+    let to = ranges.iter().map(|range| range.end).max().unwrap_or(from);
+    let region = if by_blocks(options) {
+        from..to
+    } else {
+        0..OPEN
+    };
+    let flying = case.flights.iter().filter(|flight| {
+        let span = case.span(flight);
+        span.start < region.end && region.start < span.end
+    });
+    let busy = flying.count() + ranges.len();
+    prop_assert!(busy <= case.width || ranges.len() == 1, "{busy} flights");
+    Ok(())
+}
+
+fn spare_is_kept(
+    case: &Case,
+    ranges: &[Range<u64>],
+    options: &Options,
+    next: Option<u64>,
+) -> Result<(), TestCaseError> {
+    let size = |range: &Range<u64>| range.end - range.start;
+    if case.spare == 0 {
+        prop_assert_eq!(ranges.len(), 1);
+        prop_assert!(ranges[0].start >= case.want.start && ranges[0].end <= case.want.end);
+        prop_assert!(size(&ranges[0]) <= BLOCK, "at most a block");
+    }
+    if by_blocks(options) && ranges != [0..OPEN] {
+        let all: u64 = ranges.iter().map(size).sum();
+        let first = &ranges[0];
+        let needed = next
+            .filter(|next| first.contains(next))
+            .map_or(0, |next| first.end.min(case.want.end) - next);
+        prop_assert!(all - needed <= case.spare, "no more than the budget allows");
+    }
+    Ok(())
+}
+
+/// What no `Fetch` is: patience, or another way.
+fn no_fetch_keeps_the_laws(
+    case: &Case,
+    plan: &Plan,
+    options: &Options,
+) -> Result<(), TestCaseError> {
+    let missing = case.missing();
+    let flying = case.flying();
+    let coming = missing.first().is_none_or(|gap| flying.contains(gap.start));
+    let all_coming = missing.iter().all(|gap| flying.covers(gap));
+    let unknown = case.joinable == Joinable::Unknown;
+    match plan {
+        Plan::Wait(_) => {
+            prop_assert!(coming || (unknown && !case.flights.is_empty()));
+            let begins = !case.begun && case.joinable == Joinable::No;
+            prop_assert!(!begins || all_coming, "what can't be ended is not begun");
+        }
+        Plan::Forward(why) => {
+            prop_assert!(!case.begun && !missing.is_empty(), "{why}");
+            let said = match *why {
+                "lock" => {
+                    options.kind == Kind::Lock && !case.leads && case.waited >= options.lock_timeout
+                }
+                "budget" => {
+                    case.spare == 0 && (!by_blocks(options) || case.unsettled != Unsettled::No)
+                }
+                "too-large" => case.length.is_some_and(|length| length > case.whole_max),
+                "changing" => case.unsettled == Unsettled::Changing,
+                "flapping" => case.unsettled == Unsettled::Flapping,
+                _ => false,
+            };
+            prop_assert!(said, "forwarded for {why}");
+        }
+        Plan::Replace(why) => {
+            prop_assert!(!case.begun && !missing.is_empty(), "{why}");
+            let said = match *why {
+                "lock-age" => {
+                    options.kind == Kind::Lock
+                        && case.flights.iter().any(|f| f.idle >= options.lock_age)
+                }
+                "unjoinable" => case.joinable == Joinable::No && !all_coming,
+                "changing" | "flapping" => {
+                    case.unsettled != Unsettled::No && !unknown && !all_coming
+                }
+                _ => false,
+            };
+            prop_assert!(said, "replaced for {why}");
+        }
+        Plan::Cut => prop_assert!(case.begun && case.joinable == Joinable::No && !coming),
+        Plan::Fetch { .. } => prop_assert!(false),
+    }
+    Ok(())
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
     #[test]
-    fn wanted_bytes_are_covered_and_nothing_twice(
-        want in a_range(), length in prop::option::of(1..2 * SPAN), have in some_ranges(),
-        flying in some_ranges(), joinable in any::<bool>(),
-    ) {
-        // What is stored has an end, and lies before that of the representation.
-        let end = length.unwrap_or(2 * SPAN);
-        let have: Ranges = have.within(0..end).collect();
-        let mut flying = flying;
-        have.iter().for_each(|range| flying.remove(range));
-        let situation = Situation {
-            want: &want, length, have: &have, flying: &flying, joinable,
+    fn every_plan_keeps_the_laws(case in cases(), options in options()) {
+        let plan = case.plan(&*build(&options));
+        let again = match &plan {
+            Plan::Fetch { again, .. } | Plan::Wait(again) => again.unwrap_or(NEVER),
+            _ => NEVER,
         };
-        let wanted = situation.clip(want.clone());
-        let mut coming = have.clone();
-        coming.extend(flying.iter());
-        for kind in KINDS {
-            match kind.build().plan(&situation) {
-                Plan::Wait => prop_assert!(coming.covers(&wanted)),
-                Plan::Forward => {
-                    prop_assert!(!coming.covers(&wanted), "what comes need not be forwarded");
-                    prop_assert!(!joinable, "{:?} has no reason to forward", kind);
+        prop_assert!(again >= 10 * MS, "it would spin");
+        match &plan {
+            Plan::Fetch { ranges, .. } => {
+                prop_assert!(case.joinable != Joinable::No, "never a second flight");
+                if case.joinable == Joinable::Unknown {
+                    prop_assert!(ranges.len() == 1 && case.flights.is_empty());
                 }
-                Plan::Fetch(ranges) => {
-                    prop_assert!(!ranges.is_empty());
-                    prop_assert!(joinable || coming.is_empty());
-                    for range in ranges {
-                        prop_assert!(!range.is_empty() && !coming.intersects(&range));
-                        prop_assert!(range.end <= length.unwrap_or(OPEN));
-                        coming.insert(range);
-                    }
-                    prop_assert!(coming.covers(&wanted));
-                }
+                ranges_keep_the_laws(&case, ranges, &options)?;
             }
+            other => no_fetch_keeps_the_laws(&case, other, &options)?,
+        }
+    }
+
+    #[test]
+    fn blocks_always_serve_what_may_be_put_together(case in cases(), options in options()) {
+        let plan = case.plan(&*build(&options));
+        let calm = case.unsettled == Unsettled::No && case.joinable == Joinable::Yes;
+        if calm && by_blocks(&options) {
+            prop_assert!(matches!(plan, Plan::Fetch { .. } | Plan::Wait(_)), "{plan:?}");
         }
     }
 }
 
-/// The plan of `whole` for a want in a joinable object of 100 bytes.
-fn whole(want: Range<u64>, have: &[Range<u64>], flying: &[Range<u64>]) -> Plan {
-    let situation = Situation {
-        want: &want,
-        length: Some(100),
-        have: &have.iter().cloned().collect(),
-        flying: &flying.iter().cloned().collect(),
-        joinable: true,
-    };
-    Kind::Whole.build().plan(&situation)
+fn fetch(ranges: &[Range<u64>]) -> Plan {
+    fetch_again(ranges, None)
+}
+
+fn fetch_again(ranges: &[Range<u64>], again: Option<Duration>) -> Plan {
+    Plan::Fetch {
+        ranges: ranges.iter().cloned().collect::<SmallVec<_>>(),
+        again,
+    }
+}
+
+const MIDDLE: Range<u64> = 5_000_000..5_000_010;
+const LATE: Range<u64> = 9_000_000..9_000_010;
+const BLOCK_4: Range<u64> = 4_194_304..5_242_880;
+
+#[test]
+fn cold_ranges_begin_at_the_first_wanted_byte() {
+    for kind in [Kind::Slice, Kind::Auto] {
+        let cold = Case::cold(MIDDLE);
+        assert_eq!(cold.by(kind), fetch(&[5_000_000..BLOCK_4.end]));
+        let near = Case::cold(BLOCK_4.start + 65_535..BLOCK_4.start + 65_536);
+        assert_eq!(near.by(kind), fetch(&[BLOCK_4]));
+        let poor = Case {
+            spare: 0,
+            ..Case::cold(MIDDLE)
+        };
+        assert_eq!(poor.by(kind), fetch(&[MIDDLE]));
+        // Somebody was first, and what the response brings is not known yet.
+        let second = Case::cold(LATE).flight(5_000_000..BLOCK_4.end, None);
+        assert_eq!(second.by(kind), Plan::Wait(None));
+    }
+    let all = Case::cold(0..OPEN);
+    assert_eq!(all.by(Kind::Slice), fetch(&[0..MIB]));
+    assert_eq!(all.by(Kind::Auto), fetch(&[0..OPEN]));
+    assert_eq!(Case::cold(5..OPEN).by(Kind::Auto), fetch(&[0..MIB]));
+    for kind in [Kind::Whole, Kind::Lock] {
+        assert_eq!(Case::cold(MIDDLE).by(kind), fetch(&[0..OPEN]));
+    }
 }
 
 #[test]
-#[allow(
-    clippy::single_range_in_vec_init,
-    reason = "lists of one range are meant"
-)]
-fn whole_fetches_everything_once() {
-    assert_eq!(whole(50..60, &[], &[]), Plan::Fetch(smallvec![0..100]));
-    assert_eq!(whole(50..60, &[], &[0..OPEN]), Plan::Wait);
-    assert_eq!(whole(50..60, &[0..55], &[55..OPEN]), Plan::Wait);
-    assert_eq!(whole(50..60, &[50..60], &[]), Plan::Wait);
-    assert_eq!(whole(0..OPEN, &[0..100], &[]), Plan::Wait);
+fn the_rest_of_the_block_comes_behind_what_is_wanted() {
+    let head = Case::of(MIDDLE).flight(5_000_000..BLOCK_4.end, None);
+    let rest = [BLOCK_4.start..5_000_000];
+    assert_eq!(head.by(Kind::Slice), fetch(&rest));
+    // The same when the wanted bytes have come together with the head.
+    let quick = Case::of(MIDDLE)
+        .have(5_000_000..5_100_000)
+        .flight(5_100_000..BLOCK_4.end, None);
+    assert_eq!(quick.by(Kind::Slice), fetch(&rest));
+    let poor = Case {
+        spare: 500_000,
+        ..head.clone()
+    };
+    assert_eq!(poor.by(Kind::Slice), Plan::Wait(None));
+    let busy = Case { width: 1, ..head };
+    assert_eq!(busy.by(Kind::Slice), Plan::Wait(None));
+    // What was wanted of a block was fetched while the budget was used up.
+    let tail = Case::of(MIDDLE).have(BLOCK_4.start..5_000_010);
+    assert_eq!(tail.by(Kind::Slice), fetch(&[5_000_010..BLOCK_4.end]));
+}
+
+#[test]
+fn a_seek_takes_over_the_far_part_of_a_running_fetch() {
+    for kind in [Kind::Slice, Kind::Auto] {
+        let seek = Case::of(LATE).have(0..MIB).flight(MIB..OPEN, Some(MIB));
+        assert_eq!(seek.by(kind), fetch(&[9_000_000..9 * MIB]));
+        let young = Case::of(LATE).flight(0..OPEN, None);
+        assert_eq!(young.by(kind), Plan::Wait(Some(50 * MS)));
+        let fast = Case::of(LATE).flight(0..OPEN, Some(1 << 30));
+        assert_eq!(fast.by(kind), Plan::Wait(Some(100 * MS)));
+        // It stands still: nothing comes from it.
+        let mut stuck = young;
+        stuck.flights[0].idle = 2 * SECOND;
+        assert_eq!(stuck.by(kind), fetch(&[9_000_000..9 * MIB]));
+        // The end of the block that is on its way already is soon there.
+        let block = Case::of(LATE).flight(8 * MIB..9 * MIB, Some(100 * KIB));
+        assert_eq!(block.by(kind), Plan::Wait(None));
+    }
+    let seek = Case::of(LATE).have(0..MIB).flight(MIB..OPEN, Some(MIB));
+    assert_eq!(seek.by(Kind::Whole), Plan::Wait(None));
+    assert_eq!(seek.by(Kind::Lock), Plan::Forward("lock"));
+}
+
+#[test]
+fn a_long_want_has_several_blocks_fetched_ahead() {
+    let again = Some(100 * MS);
+    let mut case = Case::of(0..OPEN).flight(0..MIB, None);
+    let three = [MIB..2 * MIB, 2 * MIB..3 * MIB, 3 * MIB..4 * MIB];
+    assert_eq!(case.by(Kind::Slice), fetch_again(&three, again));
+    // Others bring some of it already: their flights count.
+    case = case.flight(2 * MIB..3 * MIB, None);
+    let two = [MIB..2 * MIB, 3 * MIB..4 * MIB];
+    assert_eq!(case.by(Kind::Slice), fetch_again(&two, again));
+    // Far from here they don't.
+    case = case.flight(9 * MIB..10 * MIB, None);
+    assert_eq!(case.by(Kind::Slice), fetch_again(&two, again));
+    // The budget does not reach so far.
+    case.spare = MIB + 5;
+    assert_eq!(case.by(Kind::Slice), fetch(&two[..1]));
+    // At the end of the object there is nothing left, and nothing to ask again for.
+    let tail = Case {
+        length: Some(10 * MIB - 7),
+        ..Case::of(9 * MIB + 5..OPEN)
+    };
+    assert_eq!(tail.by(Kind::Slice), fetch(&[9 * MIB..10 * MIB - 7]));
+}
+
+#[test]
+fn an_open_fetch_of_all_is_shared_out_once_it_proves_slow() {
+    let young = Case::of(0..OPEN).flight(0..OPEN, None);
+    assert_eq!(young.by(Kind::Auto), Plan::Wait(Some(50 * MS)));
+    let slow = Case::of(50 * KIB..OPEN)
+        .have(0..50 * KIB)
+        .flight(50 * KIB..OPEN, Some(MIB));
+    let blocks = [2 * MIB..3 * MIB, 3 * MIB..4 * MIB, 4 * MIB..5 * MIB];
+    assert_eq!(slow.by(Kind::Auto), fetch_again(&blocks, Some(100 * MS)));
+    let fast = Case::of(0..OPEN).flight(0..OPEN, Some(100 * MIB));
+    assert_eq!(fast.by(Kind::Auto), Plan::Wait(Some(SECOND)));
+}
+
+#[test]
+fn an_object_shorter_than_a_block_is_one_fetch() {
+    let small = Case {
+        length: Some(5000),
+        ..Case::of(1000..1010)
+    };
+    assert_eq!(small.by(Kind::Slice), fetch(&[0..5000]));
+    assert_eq!(small.by(Kind::Auto), fetch(&[0..5000]));
+    let begun = small.flight(1000..5000, None);
+    assert_eq!(begun.by(Kind::Slice), fetch(&[0..1000]));
+}
+
+#[test]
+fn reading_ahead_goes_as_far_as_it_says_and_the_budget_allows() {
+    let ahead = |read_ahead, case: &Case| {
+        case.plan(&*build(&Options {
+            read_ahead,
+            ..Options::default()
+        }))
+    };
+    let case = Case::of(MIDDLE).have(BLOCK_4);
+    assert_eq!(ahead(ReadAhead::None, &case), Plan::Wait(None));
+    let window = ReadAhead::Window(2 * MIB);
+    assert_eq!(ahead(window, &case), fetch(&[5 * MIB..7 * MIB]));
+    let whole = [5 * MIB..10 * MIB, 0..4 * MIB];
+    assert_eq!(ahead(ReadAhead::Whole, &case), fetch(&whole));
+    let poor = Case {
+        spare: 3 * MIB - 1,
+        ..case.clone()
+    };
+    assert_eq!(ahead(ReadAhead::Whole, &poor), fetch(&[5 * MIB..7 * MIB]));
+    let large = Case {
+        whole_max: MIB,
+        ..case.clone()
+    };
+    assert_eq!(ahead(ReadAhead::Whole, &large), Plan::Wait(None));
+    let last = Case::of(10 * MIB - 10..10 * MIB).have(9 * MIB..10 * MIB);
+    assert_eq!(ahead(window, &last), Plan::Wait(None));
+}
+
+#[test]
+fn whole_fetches_everything_that_is_missing() {
+    let case = Case::of(5 * MIB..6 * MIB).have(0..MIB);
+    assert_eq!(case.by(Kind::Whole), fetch(&[MIB..10 * MIB]));
+    let gaps = case
+        .clone()
+        .have(4 * MIB..5 * MIB)
+        .flight(7 * MIB..8 * MIB, None);
+    let all = [5 * MIB..7 * MIB, 8 * MIB..10 * MIB, MIB..4 * MIB];
+    assert_eq!(gaps.by(Kind::Whole), fetch(&all));
+    let narrow = Case { width: 2, ..gaps };
+    assert_eq!(narrow.by(Kind::Whole), fetch(&all[..1]));
+    // What may not be kept whole is not fetched whole, nor on behalf of who has no budget left.
+    let large = Case {
+        whole_max: MIB,
+        ..case.clone()
+    };
+    assert_eq!(large.by(Kind::Whole), Plan::Forward("too-large"));
+    let begun = Case {
+        begun: true,
+        ..large
+    };
+    assert_eq!(begun.by(Kind::Whole), fetch(&[5 * MIB..6 * MIB]));
+    let poor = Case { spare: 0, ..case };
+    assert_eq!(poor.by(Kind::Whole), Plan::Forward("budget"));
+}
+
+#[test]
+fn lock_lets_nobody_wait_long_for_anothers_fetch() {
+    let by = |case: &Case| {
+        case.plan(&*build(&Options {
+            kind: Kind::Lock,
+            lock_timeout: 5 * SECOND,
+            ..Options::default()
+        }))
+    };
+    let mut case = Case::of(LATE).have(0..MIB).flight(MIB..OPEN, Some(MIB));
+    assert_eq!(by(&case), Plan::Wait(Some(5 * SECOND)));
+    case.waited = 4 * SECOND;
+    assert_eq!(by(&case), Plan::Wait(Some(SECOND)));
+    case.waited = 5 * SECOND;
+    assert_eq!(by(&case), Plan::Forward("lock"));
+    case.leads = true;
+    assert_eq!(by(&case), Plan::Wait(Some(200 * SECOND)));
+    case.flights[0].idle = 200 * SECOND;
+    assert_eq!(by(&case), Plan::Replace("lock-age"));
+    case.begun = true;
+    assert_eq!(by(&case), Plan::Wait(None));
+    // What has landed is read, and its rest ridden.
+    let landed = Case::of(MIB - 5..2 * MIB)
+        .have(0..MIB)
+        .flight(MIB..OPEN, Some(MIB));
+    assert_eq!(landed.by(Kind::Lock), Plan::Wait(None));
+}
+
+#[test]
+fn an_object_that_can_not_be_put_together_has_one_flight() {
+    for kind in KINDS {
+        let case = |want| Case {
+            joinable: Joinable::No,
+            leads: true,
+            ..Case::of(want)
+        };
+        let flying = case(MIDDLE).flight(5_000_000..BLOCK_4.end, None);
+        assert!(matches!(flying.by(kind), Plan::Wait(_)));
+        let elsewhere = case(LATE).flight(5_000_000..BLOCK_4.end, None);
+        assert_eq!(elsewhere.by(kind), Plan::Replace("unjoinable"));
+        let beyond = case(5_000_000..OPEN).flight(5_000_000..BLOCK_4.end, None);
+        assert_eq!(beyond.by(kind), Plan::Replace("unjoinable"));
+        let begun = Case {
+            begun: true,
+            ..elsewhere.clone()
+        };
+        assert_eq!(begun.by(kind), Plan::Cut);
+        let large = Case {
+            whole_max: MIB,
+            ..elsewhere
+        };
+        assert_eq!(large.by(kind), Plan::Forward("too-large"));
+    }
+}
+
+#[test]
+fn what_keeps_changing_is_filled_whole_and_for_one() {
+    for kind in KINDS {
+        let case = |unsettled, case: Case| Case { unsettled, ..case }.by(kind);
+        let first = Case::cold(MIDDLE);
+        assert_eq!(case(Unsettled::Changing, first.clone()), fetch(&[0..OPEN]));
+        let second = first.clone().flight(0..OPEN, None);
+        assert_eq!(
+            case(Unsettled::Changing, second.clone()),
+            Plan::Forward("changing")
+        );
+        assert_eq!(
+            case(Unsettled::Flapping, second.clone()),
+            Plan::Forward("flapping")
+        );
+        let leads = Case {
+            leads: true,
+            ..second
+        };
+        assert_eq!(case(Unsettled::Flapping, leads), Plan::Wait(None));
+        // More than eight blocks: known from the version before.
+        let large = Case {
+            length: Some(10 * MIB),
+            ..first
+        };
+        assert_eq!(
+            case(Unsettled::Changing, large.clone()),
+            Plan::Forward("changing")
+        );
+        assert_eq!(case(Unsettled::Flapping, large), fetch(&[0..OPEN]));
+        let there = Case::of(MIDDLE).have(BLOCK_4);
+        assert_eq!(case(Unsettled::Changing, there), Plan::Wait(None));
+        let part = Case::of(MIDDLE).have(0..MIB);
+        assert_eq!(case(Unsettled::Flapping, part), Plan::Replace("flapping"));
+    }
+}
+
+#[test]
+fn odd_situations_have_a_plan() {
+    let wants = [0..1, OPEN - 2..OPEN, 0..OPEN, OPEN - 2..OPEN - 1];
+    for (kind, want) in KINDS
+        .into_iter()
+        .flat_map(|kind| wants.clone().map(|want| (kind, want)))
+    {
+        let cold = Case::cold(want.clone()).by(kind);
+        assert!(
+            matches!(cold, Plan::Fetch { .. }),
+            "{kind:?} {want:?} {cold:?}"
+        );
+        let empty = Case {
+            length: Some(0),
+            ..Case::of(want)
+        };
+        assert_eq!(empty.by(kind), Plan::Wait(None));
+    }
+    let fetch_all: SmallVec<[Range<u64>; 2]> = smallvec![0..OPEN];
+    let unlimited = Case {
+        width: usize::MAX,
+        spare: OPEN,
+        ..Case::cold(0..OPEN)
+    };
+    let again = None;
     assert_eq!(
-        whole(50..60, &[0..55], &[]),
-        Plan::Fetch(smallvec![55..100])
+        unlimited.by(Kind::Auto),
+        Plan::Fetch {
+            ranges: fetch_all,
+            again
+        }
     );
-    let gaps = Plan::Fetch(smallvec![0..10, 20..40, 60..100]);
-    assert_eq!(whole(0..OPEN, &[10..20], &[40..60]), gaps);
-}
-
-#[test]
-fn whole_begins_open_where_the_length_is_unknown() {
-    let (want, none, some) = (5..6, Ranges::new(), Ranges::from(0..3));
-    let mut situation = Situation {
-        want: &want,
-        length: None,
-        have: &none,
-        flying: &none,
-        joinable: false,
-    };
-    let policy = Kind::Whole.build();
-    assert_eq!(policy.plan(&situation), Plan::Fetch(smallvec![0..OPEN]));
-    situation.have = &some;
-    assert_eq!(policy.plan(&situation), Plan::Forward);
-    situation.joinable = true;
-    assert_eq!(policy.plan(&situation), Plan::Fetch(smallvec![3..OPEN]));
 }

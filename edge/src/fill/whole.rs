@@ -1,20 +1,73 @@
 //! Whole: who wants any missing byte has everything missing fetched, and everyone rides that.
 
-use super::{OPEN, Plan, Policy, Situation};
+use std::ops::Range;
 
-pub(super) struct Whole;
+use smallvec::SmallVec;
 
-impl Policy for Whole {
-    fn plan(&self, situation: &Situation<'_>) -> Plan {
-        if situation.missing(situation.want.clone()).is_empty() {
-            return Plan::Wait;
+use super::common::{Filling, View, begin, begin_all};
+use super::{OPEN, Options, Plan};
+
+pub(super) struct Whole {
+    block: u64,
+}
+
+impl Whole {
+    pub(super) fn new(options: &Options) -> Whole {
+        Whole {
+            block: options.block,
         }
-        let begun = !situation.have.is_empty() || !situation.flying.is_empty();
-        if begun && !situation.joinable {
-            // Its one fetch ended early, or will not bring this: a second one could be of another
-            // version.
-            return Plan::Forward;
-        }
-        Plan::Fetch(situation.missing(0..OPEN))
     }
+}
+
+impl Filling for Whole {
+    fn block(&self) -> u64 {
+        self.block
+    }
+
+    fn first(&self, view: &View<'_>) -> Plan {
+        // Whose budget is used up has no fetch of all of it begun; a plain one shows no one else.
+        match view.situation.spare == 0 && !view.situation.begun {
+            true => Plan::Forward("budget"),
+            false => begin(0..OPEN),
+        }
+    }
+
+    fn more(&self, view: &View<'_>) -> Plan {
+        let situation = view.situation;
+        let next = match view.next {
+            Some(next) if view.flight_over(next).is_none() => next,
+            _ => return Plan::Wait(None),
+        };
+        let why = match (view.too_large(), situation.spare) {
+            (true, _) => "too-large",
+            (false, 0) => "budget",
+            (false, _) => return begin_all(everything(view, next), None),
+        };
+        if !situation.begun {
+            return Plan::Forward(why);
+        }
+        // It gets what it still wants, and nobody else gets more.
+        let end = match situation.spare {
+            0 => (next / self.block + 1).saturating_mul(self.block),
+            _ => OPEN,
+        };
+        let gap = situation.have.gaps(next..view.want.end.min(end)).next();
+        let parts = view.not_flying(gap.unwrap_or(next..next));
+        parts.into_iter().next().map_or(Plan::Wait(None), begin)
+    }
+}
+
+/// All that is neither there nor on its way: what holds `next`, then what follows, then the rest.
+fn everything(view: &View<'_>, next: u64) -> SmallVec<[Range<u64>; 2]> {
+    let situation = view.situation;
+    let mut missing: SmallVec<[Range<u64>; 2]> = situation
+        .have
+        .gaps(0..view.end)
+        .flat_map(|gap| view.not_flying(gap))
+        .collect();
+    let first = missing.partition_point(|range| range.end <= next);
+    missing.rotate_left(first);
+    let room = situation.width.saturating_sub(situation.flights.len());
+    missing.truncate(room.max(1));
+    missing
 }

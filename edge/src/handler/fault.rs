@@ -114,6 +114,8 @@ causes! {
     BodyTimeout = "body-timeout", Body, Origin, false;
     /// The fetch this request rode was given up by us (no room, too slow a reader).
     FetchAbandoned = "fetch-abandoned", Body, Edge, false;
+    /// What was being read is no more: the origin has another version (the body is cut).
+    VersionChanged = "version-changed", Body, Origin, false;
     /// No memory left for this request (503).
     NoRoom = "no-room", Edge, Edge, false;
     /// A defect of ours: the request panicked (500).

@@ -76,9 +76,9 @@ impl Vary {
         self.0
     }
 
-    /// `select` for these names.
+    /// `select` for these names, by what the request itself says.
     pub fn select(&self, request: &Fields, out: &mut Vec<u8>) {
-        select(&self.0, request, out);
+        select(&self.0, request, None, out);
     }
 }
 
@@ -88,12 +88,13 @@ impl Vary {
 /// For each name: its length and text, whether the field is there, the value's length and
 /// text. Several lines are one list (RFC 9110 5.3), spaces around commas outside quotes don't
 /// count. Accept-Encoding is reduced to `Codings`: a request that goes to the origin for a
-/// variant must then carry `Codings::value` and not what the client sent.
-pub fn select(names: &[Box<str>], request: &Fields, out: &mut Vec<u8>) {
+/// variant must then carry `Codings::value` and not what the client sent. With `codings`, those
+/// are asked for whatever the request accepts.
+pub fn select(names: &[Box<str>], request: &Fields, codings: Option<Codings>, out: &mut Vec<u8>) {
     for name in names {
         append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
         if &**name == "accept-encoding" {
-            let codings = Codings::of(request);
+            let codings = codings.unwrap_or_else(|| Codings::of(request));
             out.push(1);
             append_delimited(out, |out| out.extend_from_slice(codings.value().as_bytes()));
         } else {

@@ -80,6 +80,11 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
+    /// Whether it is not to be broken up any further.
+    pub fn is_full(&self) -> bool {
+        self.fragments() >= FRAGMENTS_MAX || self.claims.len() >= CLAIMS_MAX
+    }
+
     /// How broken up the object is: its ranges, of which only those below a page count when there
     /// are many (each of the others pays for its place).
     pub fn fragments(&self) -> usize {
@@ -368,7 +373,11 @@ impl Object {
     /// Whether others may bring what a failing flight leaves.
     pub(super) fn outlives_flights(&self) -> bool {
         let state = self.lock();
-        matches!(state.phase, Phase::Open(_)) && state.joinable
+        match state.phase {
+            Phase::Open(_) => state.joinable,
+            Phase::Retired => true,
+            _ => false,
+        }
     }
 
     /// Ends flight `id`, which failed after it had brought so many bytes. Riders that waited for

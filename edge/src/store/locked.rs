@@ -11,14 +11,16 @@ use super::table::{Place, Shard};
 /// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lore {
-    /// Ranges don't work with this origin: it is asked for everything.
-    pub plain: bool,
+    /// Ranges don't work with this origin: until then it is asked for everything.
+    pub plain_until_ms: u64,
     /// How often the version changed lately.
     pub changes: u8,
     /// Since when that is counted.
     pub since_ms: u64,
     /// Generations seen lately; 0 for none.
     pub seen: [u64; 4],
+    /// One that had been seen before came back.
+    pub flapping: bool,
     /// The complete length that was seen last.
     pub length: Option<u64>,
 }
@@ -28,6 +30,13 @@ pub struct Locked<'a> {
     pub(super) shard: &'a mut Shard,
     pub(super) primary: u128,
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
+}
+
+impl Lore {
+    /// Whether ranges are not to be asked for.
+    pub fn is_plain(&self, now_ms: u64) -> bool {
+        now_ms < self.plain_until_ms
+    }
 }
 
 impl Locked<'_> {

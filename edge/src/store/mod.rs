@@ -177,17 +177,15 @@ impl Store {
         self.enter(place.primary, |locked| locked.remove(place.variant, object));
     }
 
-    /// Puts `new` in the place of `old`, if that is still in the table, or nothing. In any case
-    /// nothing more is begun for `old`: it is retired. Returns whether it was in the table.
+    /// Puts `new` in the place of `old`, if that is still in the table. In any case nothing more is
+    /// begun for `old`: it is retired. Without a `new` it stays where it is until another object
+    /// takes its place, and so does what is known of its key. Returns whether it was in the table.
     pub fn supersede(&self, place: Place, old: &Arc<Object>, new: Option<Arc<Object>>) -> bool {
         let was = self.enter(place.primary, |locked| {
             let was = locked.holds(place.variant, old);
-            match new {
-                Some(new) if was => {
-                    let weight = self.weight(&new.key);
-                    locked.insert(place.variant, new, weight);
-                }
-                _ => locked.remove(place.variant, old),
+            if let Some(new) = new.filter(|_| was) {
+                let weight = self.weight(&new.key);
+                locked.insert(place.variant, new, weight);
             }
             was
         });

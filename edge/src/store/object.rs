@@ -229,6 +229,11 @@ impl Object {
         self.lock().failure.clone()
     }
 
+    /// Whether its bytes are evicted by block, also while they are read.
+    pub fn is_sparse(&self) -> bool {
+        self.lock().block.is_some()
+    }
+
     /// Whether every byte is there.
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()

@@ -1,5 +1,6 @@
 //! A reader of an object: hands out what is there, waits for what is on its way.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -58,6 +59,11 @@ impl Reader {
         &self.object
     }
 
+    /// What is still to be read.
+    pub fn wanted(&self) -> Range<u64> {
+        self.at..self.end
+    }
+
     /// Reads `start..end` from here on, and nothing else.
     pub fn limit(&mut self, start: u64, end: u64) {
         self.at = start;
@@ -91,8 +97,9 @@ impl Reader {
     }
 
     /// Whether an answer may begin with the next byte; pending while there is no head, and while
-    /// the flight that brings the byte has no response that was accepted.
-    pub fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<Opening> {
+    /// the flight that brings the byte has no response that was accepted. With `arrived`, also while
+    /// the byte is on its way.
+    pub fn poll_opening(&mut self, arrived: bool, cx: &mut Context<'_>) -> Poll<Opening> {
         let mut state = self.object.lock();
         let waits = match &state.phase {
             Phase::Awaiting => None,
@@ -104,7 +111,7 @@ impl Reader {
                 return Poll::Ready(Opening::Here(head));
             }
             match state.bringing(self.at) {
-                Some(claim) if claim.head_us.is_some() => {
+                Some(claim) if claim.head_us.is_some() && !arrived => {
                     return Poll::Ready(Opening::Here(head));
                 }
                 Some(_) => {}

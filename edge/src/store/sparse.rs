@@ -14,6 +14,17 @@ use super::*;
 
 const BLOCK: u64 = 128 << 10;
 
+/// A store that drops what was used longest ago, so in the end everything.
+fn store_of_the_latest(memory: u64) -> Arc<Store> {
+    Store::new(&Options {
+        memory,
+        object: memory,
+        evict: evict::Kind::Lru,
+        shards: 1,
+        block: BLOCK,
+    })
+}
+
 /// Opens an object of this length with a first flight for `content`, in blocks.
 pub(super) fn begin_sparse(
     store: &Arc<Store>,
@@ -504,9 +515,12 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
     let mut first = launch(&store, 1).expect("room");
     let object = first.object().clone();
     let mut reader = object.reader(10);
-    assert!(reader.poll_opening(&mut cx).is_pending());
+    assert!(reader.poll_opening(false, &mut cx).is_pending());
     first.accept(0..100, 0).expect("a first flight");
-    assert!(reader.poll_opening(&mut cx).is_pending(), "no head yet");
+    assert!(
+        reader.poll_opening(false, &mut cx).is_pending(),
+        "no head yet"
+    );
     let known = Head {
         joinable: true,
         ..head(Some(1000))
@@ -514,29 +528,33 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
     let charge = store.charge_head(known.memory()).expect("room");
     first.open(Arc::new(known), charge, true);
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Here(_))
     ));
     reader.limit(500, 600);
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Missing(_))
     ));
     let mut second = ask(&store, &object, 500..600).remove(0);
-    assert!(reader.poll_opening(&mut cx).is_pending(), "not verified");
+    assert!(
+        reader.poll_opening(false, &mut cx).is_pending(),
+        "not verified"
+    );
     assert_eq!(second.accept(0..400, 0), Err(NotOurs));
     second.accept(0..550, 0).expect("half of it");
     assert_eq!(second.range(), 500..550);
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Here(_))
     ));
     assert!(store.supersede(place(1), &object, None));
     assert!(matches!(
-        reader.poll_opening(&mut cx),
+        reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Other(Phase::Retired))
     ));
     assert!(ask(&store, &object, 700..800).is_empty());
+    store.withdraw(place(1), &object);
     assert!(!store.supersede(place(1), &object, None));
 }
 
@@ -614,14 +632,7 @@ fn blocks_go_and_come_back_while_the_object_stays() {
 
 #[test]
 fn a_block_that_a_reader_wants_soon_stays() {
-    // This policy drops what was used longest ago, so in the end everything.
-    let store = Store::new(&Options {
-        memory: 6 * BLOCK,
-        object: 6 * BLOCK,
-        evict: evict::Kind::Lru,
-        shards: 1,
-        block: BLOCK,
-    });
+    let store = store_of_the_latest(6 * BLOCK);
     let first = begin_sparse(&store, 1, 4 * BLOCK, 0..4 * BLOCK).expect("room");
     let object = first.object().clone();
     fill(first);
@@ -647,6 +658,31 @@ fn a_block_that_a_reader_wants_soon_stays() {
         "the object itself goes in the end"
     );
     check_weights(&store);
+}
+
+#[test]
+fn a_retired_object_keeps_what_its_readers_have_before_them() {
+    let store = store_of_the_latest(6 * BLOCK);
+    let first = begin_sparse(&store, 1, 4 * BLOCK, 0..4 * BLOCK).expect("room");
+    let object = first.object().clone();
+    fill(first);
+    let mut reader = object.reader(2 * BLOCK);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(reader.poll_next(&mut cx).is_ready());
+    assert!(store.supersede(place(1), &object, None));
+    let crowd = |keys: Range<u128>| {
+        for key in keys {
+            if let Some(landing) = begin(&store, key, Some(2 * BLOCK)) {
+                fill(landing);
+            }
+        }
+    };
+    crowd(2..20);
+    // They can't be had again.
+    assert_eq!(object.xray(0).stored, (2 * BLOCK..4 * BLOCK).into());
+    drop(reader);
+    crowd(20..40);
+    assert!(object.xray(0).stored.is_empty(), "nobody reads it");
 }
 
 #[test]
@@ -779,7 +815,7 @@ fn the_last_decisions_are_kept_and_paid_for() {
 fn lore_lasts_as_long_as_the_key_has_an_object() {
     let store = store(1 << 20);
     let lore = Lore {
-        plain: true,
+        plain_until_ms: 1,
         changes: 3,
         ..Lore::default()
     };

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, Inspect, Numbers, ObjectState, ReloadState, ServerState, Span, Status,
-    UpstreamState, UrlState,
+    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, ReloadState,
+    ServerState, Span, Status, UpstreamState, UrlState,
 };
+use crate::http::date;
 use crate::http::key::KeyHash;
 use crate::http::target;
 use crate::http::{Method, Scheme};
-use crate::store::{Object, Phase, Store, Xray};
+use crate::ranges::Ranges;
+use crate::store::{Claim, Decision, Head, Object, Phase, Store};
 use crate::upstream::Shared;
 
 impl Inspect for Edge {
@@ -48,14 +50,14 @@ impl Inspect for Edge {
     fn url(&self, url: &str) -> Result<Vec<UrlState>, String> {
         let key = key_of(url)?;
         let snapshot = self.snapshots.borrow().clone();
-        let now_ms = self.clock.unix_ms();
+        let (now_ms, now_us) = (self.clock.unix_ms(), self.clock.monotonic_us());
         Ok(stores(&snapshot)
             .map(|(name, store)| UrlState {
                 cache: name.clone(),
                 objects: store
                     .enter(key.0, |locked| locked.all())
                     .iter()
-                    .map(|(_, object)| object_state(object, now_ms))
+                    .map(|(_, object)| object_state(object, now_ms, now_us))
                     .collect(),
             })
             .filter(|state| !state.objects.is_empty())
@@ -85,9 +87,10 @@ fn key_of(url: &str) -> Result<KeyHash, String> {
     let (host, path) = rest.split_at(slash);
     let path = if path.is_empty() { "/" } else { path };
     let (mut authority, mut canonical) = (String::new(), String::new());
-    target::host(host.as_bytes(), &mut authority).map_err(|e| e.word().to_owned())?;
+    let wrong = |word: &str| format!("this is no URL ({word})");
+    target::host(host.as_bytes(), &mut authority).map_err(|e| wrong(e.word()))?;
     target::canonical(&Method::Get, path.as_bytes(), &mut canonical)
-        .map_err(|e| e.word().to_owned())?;
+        .map_err(|e| wrong(e.word()))?;
     let (path, query) = match canonical.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (canonical.as_str(), None),
@@ -120,44 +123,268 @@ fn upstream_state(shared: &Shared) -> UpstreamState {
     }
 }
 
-fn object_state(object: &Object, now_ms: u64) -> ObjectState {
-    let Xray {
-        stored,
-        flights,
-        length,
-        ..
-    } = object.xray(0);
+/// Younger responses say nothing about their rate.
+const RATE_AFTER_US: u64 = 50_000;
+
+/// One object, as the admin address shows it.
+fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
+    let xray = object.xray(now_us);
     let mut state = ObjectState {
-        length,
-        stored_bytes: stored.total(),
-        stored: stored
+        length: xray.length,
+        generation: (xray.generation != 0).then(|| format!("{:016x}", xray.generation)),
+        flights: xray
+            .flights
             .iter()
-            .map(|range| span(range.start, range.end))
+            .map(|claim| flight_state(claim, xray.length, now_us))
             .collect(),
-        in_flight: flights
+        decisions: xray
+            .decisions
             .iter()
-            .map(|claim| span(claim.at, claim.end))
+            .map(|decision| decision_state(decision, now_ms))
             .collect(),
         ..ObjectState::default()
     };
-    if let Phase::Open(head) = object.phase() {
-        state.status = head.status;
-        state.etag = head
-            .etag
-            .as_deref()
-            .map(|tag| String::from_utf8_lossy(tag).into_owned());
-        state.fresh_for_s = (head.fresh_until_ms as i64 - now_ms as i64) / 1000;
-        if let Some(selected) = &head.vary {
-            state.variant = format!("{}: {:032x}", selected.names.join(", "), selected.variant);
-        }
-    }
+    let coming = |claim: &Claim| claim.at..end(claim, xray.length);
+    let flying = xray.flights.iter().map(coming).collect();
+    list_bytes(&mut state, &xray.stored, &flying, &xray.missing);
+    describe_phase(&mut state, &object.phase(), now_ms);
     state
 }
 
-/// Both ends included.
-fn span(start: u64, end: u64) -> Span {
-    Span {
-        first: start,
-        last: end.saturating_sub(1),
+/// Where a flight ends: with the object where nothing else is known.
+fn end(claim: &Claim, length: Option<u64>) -> u64 {
+    claim.end.min(length.unwrap_or(u64::MAX))
+}
+
+fn flight_state(claim: &Claim, length: Option<u64>, now_us: u64) -> FlightState {
+    let since = |us: u64| now_us.saturating_sub(us);
+    let brought = u128::from(claim.at.saturating_sub(claim.start));
+    let rate = |us: u64| (brought * 1_000_000 / u128::from(us)) as u64;
+    FlightState {
+        first: claim.start,
+        next: claim.at,
+        last: Span::of(claim.start..end(claim, length)).last,
+        rate: claim
+            .head_us
+            .map(since)
+            .filter(|us| *us >= RATE_AFTER_US)
+            .map(rate),
+        age_ms: since(claim.begun_us) / 1000,
+        idle_ms: since(claim.progress_us) / 1000,
+        head: claim.head_us.is_some(),
+    }
+}
+
+fn decision_state(decision: &Decision, now_ms: u64) -> DecisionState {
+    DecisionState {
+        unix_ms: decision.unix_ms,
+        ago_ms: now_ms.saturating_sub(decision.unix_ms),
+        want: Span::of(decision.want.clone()),
+        what: decision.what.to_owned(),
+        ranges: decision.ranges.iter().cloned().map(Span::of).collect(),
+        why: decision.why.to_owned(),
+    }
+}
+
+/// Lists which bytes are where.
+fn list_bytes(state: &mut ObjectState, stored: &Ranges, flying: &Ranges, missing: &Ranges) {
+    state.stored_bytes = stored.total();
+    state.missing_bytes = missing.total();
+    for (list, ranges) in [
+        (&mut state.stored, stored),
+        (&mut state.in_flight, flying),
+        (&mut state.missing, missing),
+    ] {
+        let mut all = ranges.iter();
+        list.extend(all.by_ref().take(ObjectState::SPANS_MAX).map(Span::of));
+        // The lists are complete up to where the first of them has to stop.
+        if let Some(left_out) = all.next() {
+            let to = state.listed_to.unwrap_or(u64::MAX).min(left_out.start);
+            state.listed_to = Some(to);
+        }
+    }
+}
+
+/// What it is, and why.
+fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
+    state.state = match phase {
+        Phase::Awaiting => "awaiting",
+        Phase::Open(_) => "open",
+        Phase::Refused { .. } => "refused",
+        Phase::Failed(_) => "failed",
+        Phase::Retired => "retired",
+    }
+    .to_owned();
+    match phase {
+        Phase::Awaiting | Phase::Retired => {}
+        Phase::Open(head) => describe_head(state, head, now_ms),
+        Phase::Refused { word, until_ms } => {
+            state.why = Some((*word).to_owned());
+            state.refused_for_ms = Some(until_ms.saturating_sub(now_ms));
+        }
+        Phase::Failed(failure) => state.why = Some(failure.to_string()),
+    }
+}
+
+/// What the head of its response says.
+fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    state.status = head.status;
+    state.etag = head.etag.as_deref().map(text);
+    state.last_modified = head.last_modified_s.map(|s| text(&date::format(s)));
+    state.age_s = Some(head.age_ms(now_ms) / 1000);
+    state.fresh_for_s = (head.fresh_until_ms as i64).saturating_sub(now_ms as i64) / 1000;
+    if let Some(selected) = &head.vary {
+        state.vary = selected.names.iter().map(|n| n.to_string()).collect();
+        state.variant = format!("{}: {:032x}", selected.names.join(", "), selected.variant);
+    }
+    let obstacle = obstacle(head);
+    state.joinable = Some(obstacle.is_none());
+    state.why_not_joinable = obstacle.map(str::to_owned);
+}
+
+/// What keeps bytes of other responses from being put beside this one's (RFC 9111 3.4).
+fn obstacle(head: &Head) -> Option<&'static str> {
+    match &head.etag {
+        _ if head.joinable => None,
+        None => Some("no ETag"),
+        Some(tag) if tag.starts_with(b"W/") => Some("its ETag is weak"),
+        Some(_) if head.length.is_none() => Some("its complete length is not known"),
+        Some(_) => Some("its origin does not honour ranges"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::store::Selected;
+
+    #[test]
+    fn bytes_are_listed_up_to_a_bound() {
+        let mut state = ObjectState::default();
+        let (stored, flying) = (Ranges::from(0..10), Ranges::from(20..u64::MAX));
+        list_bytes(&mut state, &stored, &flying, &Ranges::from(10..20));
+        assert_eq!(state.stored, [Span::of(0..10)]);
+        assert_eq!(state.in_flight[0].last, None);
+        assert_eq!(state.missing, [Span::of(10..20)]);
+        assert_eq!((state.stored_bytes, state.missing_bytes), (10, 10));
+        assert_eq!(state.listed_to, None);
+
+        let many: Ranges = (0..20_000).map(|n| 2 * n..2 * n + 1).collect();
+        let mut state = ObjectState::default();
+        list_bytes(&mut state, &many, &Ranges::new(), &Ranges::new());
+        assert_eq!(state.stored.len(), ObjectState::SPANS_MAX);
+        assert_eq!(state.listed_to, Some(2 * ObjectState::SPANS_MAX as u64));
+        assert_eq!(state.stored_bytes, 20_000);
+    }
+
+    #[test]
+    fn flights_have_a_rate_once_it_can_be_told() {
+        let mut claim = Claim {
+            id: 1,
+            start: 100,
+            at: 100,
+            end: u64::MAX,
+            begun_us: 1_000_000,
+            head_us: None,
+            progress_us: 1_000_000,
+        };
+        let young = flight_state(&claim, None, 1_004_000);
+        assert_eq!((young.last, young.rate, young.head), (None, None, false));
+        assert_eq!((young.age_ms, young.idle_ms), (4, 4));
+        (claim.at, claim.head_us, claim.progress_us) = (1100, Some(1_500_000), 1_900_000);
+        assert_eq!(flight_state(&claim, Some(5000), 1_510_000).rate, None);
+        let steady = flight_state(&claim, Some(5000), 2_000_000);
+        assert_eq!(
+            (steady.first, steady.next, steady.last),
+            (100, 1100, Some(4999))
+        );
+        assert_eq!(
+            (steady.rate, steady.idle_ms, steady.head),
+            (Some(2000), 100, true)
+        );
+    }
+
+    fn head() -> Head {
+        Head {
+            status: 200,
+            fields: Bytes::new(),
+            length: Some(100),
+            etag: Some(Bytes::from_static(b"\"a\xff\"")),
+            last_modified_s: Some(784_111_777),
+            date_s: 0,
+            received_ms: 10_000,
+            initial_age_ms: 500,
+            fresh_until_ms: 20_000,
+            vary: Some(Selected {
+                names: [Box::from("accept-encoding")].into(),
+                variant: 0xab,
+            }),
+            joinable: true,
+            generation: 7,
+        }
+    }
+
+    fn described(phase: &Phase, now_ms: u64) -> ObjectState {
+        let mut state = ObjectState::default();
+        describe_phase(&mut state, phase, now_ms);
+        state
+    }
+
+    #[test]
+    fn a_head_is_put_into_words() {
+        let state = described(&Phase::Open(Arc::new(head())), 12_000);
+        assert_eq!((state.state.as_str(), state.status), ("open", 200));
+        assert_eq!(state.etag.as_deref(), Some("\"a\u{fffd}\""));
+        let modified = state.last_modified.as_deref();
+        assert_eq!(modified, Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+        assert_eq!((state.age_s, state.fresh_for_s), (Some(2), 8));
+        assert_eq!(
+            described(&Phase::Open(Arc::new(head())), 23_000).fresh_for_s,
+            -3
+        );
+        assert_eq!(state.vary, ["accept-encoding"]);
+        assert!(
+            state
+                .variant
+                .ends_with(": 000000000000000000000000000000ab")
+        );
+        assert_eq!(state.joinable, Some(true));
+        let weak = Head {
+            etag: Some(Bytes::from_static(b"W/\"a\"")),
+            joinable: false,
+            ..head()
+        };
+        let state = described(&Phase::Open(Arc::new(weak)), 0);
+        assert_eq!(state.joinable, Some(false));
+        assert_eq!(state.why_not_joinable.as_deref(), Some("its ETag is weak"));
+    }
+
+    #[test]
+    fn what_is_no_response_says_why() {
+        let refused = Phase::Refused {
+            word: "private",
+            until_ms: 5,
+        };
+        let state = described(&refused, 3);
+        assert_eq!((state.state.as_str(), state.status), ("refused", 0));
+        assert_eq!(state.why.as_deref(), Some("private"));
+        assert_eq!(state.refused_for_ms, Some(2));
+        let failed = Phase::Failed(Arc::new(crate::store::Abandoned));
+        let state = described(&failed, 3);
+        assert_eq!(state.why.as_deref(), Some("the fetch was given up"));
+        assert_eq!(described(&Phase::Awaiting, 3).state, "awaiting");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        assert_eq!(key_of("http://a"), key_of("http://A:80/"));
+        for bad in ["", "a/b", "ftp://a/", "http://a/..", "http://a%00/"] {
+            assert!(key_of(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -21,6 +21,7 @@ pub(super) struct Snapshot {
     /// 1 from the start, one more for each reload.
     pub(super) generation: u64,
     pub(super) stores: BTreeMap<String, (store::Options, Arc<Store>)>,
+    pub(super) accounts: BTreeMap<String, Arc<cache::Accounts>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
     pub(super) log: Option<Arc<Log>>,
     pub(super) taken_up: Arc<TakenUp>,
@@ -37,7 +38,9 @@ impl Snapshot {
             let wanted = store_options(options, workers);
             let kept = before
                 .and_then(|before| before.stores.get(name))
-                .filter(|(is, _)| (is.evict, is.shards) == (wanted.evict, wanted.shards));
+                .filter(|(is, _)| {
+                    (is.evict, is.shards, is.block) == (wanted.evict, wanted.shards, wanted.block)
+                });
             let store = match kept {
                 Some((_, store)) => store.clone(),
                 None => Store::new(&wanted),
@@ -51,8 +54,13 @@ impl Snapshot {
                 .unwrap_or_else(|| upstream::Shared::new(name.clone(), options));
             (name.clone(), shared)
         });
+        let accounts = plan.caches.keys().map(|name| {
+            let kept = before.and_then(|before| before.accounts.get(name).cloned());
+            (name.clone(), kept.unwrap_or_default())
+        });
         Ok(Snapshot {
             stores: stores.collect(),
+            accounts: accounts.collect(),
             upstreams: upstreams.collect(),
             log: log(plan.log.access.as_ref(), before)?,
             generation: before.map_or(1, |before| before.generation + 1),
@@ -80,7 +88,7 @@ fn store_options(options: &cache::Options, workers: usize) -> store::Options {
             bytes => bytes,
         },
         evict: options.evict,
-        block: 1 << 20,
+        block: options.fill.block,
         // Enough that two workers seldom want the same one.
         shards: match workers {
             1 => 1,

@@ -193,9 +193,11 @@ fn handler(
         return Some(origin);
     };
     let (_, store) = snapshot.stores.get(name)?;
+    let accounts = snapshot.accounts.get(name)?;
     let cache = Cache::new(
         snapshot.plan.caches.get(name)?.clone(),
         store.clone(),
+        accounts.clone(),
         origin,
         edge.clock.clone(),
         edge.random.clone(),

@@ -180,7 +180,9 @@ fn cut_bodies() {
         let after = 150_000;
         let edge = impatient(
             &origin,
-            fresh(300_000).fault(Fault::CutBody { after, ending }),
+            fresh(300_000)
+                .ranges(false)
+                .fault(Fault::CutBody { after, ending }),
         );
         assert_cut_both(&edge, 150_000, "body-cut");
     }
@@ -227,7 +229,9 @@ fn stalled_bodies() {
     let origin = origin();
     let edge = impatient(
         &origin,
-        fresh(300_000).fault(Fault::StallBody { after: 100_000 }),
+        fresh(300_000)
+            .ranges(false)
+            .fault(Fault::StallBody { after: 100_000 }),
     );
     assert_cut_both(&edge, 100_000, "body-timeout");
 }
@@ -236,7 +240,10 @@ fn stalled_bodies() {
 #[test]
 fn lengths_that_are_too_long() {
     let origin = origin();
-    let edge = impatient(&origin, fresh(1000).fault(Fault::LengthTooLong(5)));
+    let edge = impatient(
+        &origin,
+        fresh(1000).ranges(false).fault(Fault::LengthTooLong(5)),
+    );
     for target in ["/pass/x", "/x"] {
         let reply = edge.get(target, &[]);
         match reply.status {
@@ -291,7 +298,7 @@ fn what_was_cut_is_fetched_anew() {
         // A reset may overtake what was sent, head and all.
         ending: Ending::Fin,
     };
-    let origin = serving("/x", fresh(300_000).fault_times(1, cut));
+    let origin = serving("/x", fresh(300_000).ranges(false).fault_times(1, cut));
     let edge = Setup::cached(&origin).start();
     assert_cut(&edge.get("/x", &[]), 150_000);
     edge.get("/x", &[]).verify_whole(300_000).expect("whole");

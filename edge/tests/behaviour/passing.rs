@@ -137,8 +137,10 @@ fn no_content_has_no_length() {
 #[test]
 fn edges_can_stand_in_a_row() {
     let origin = serving("/x", fresh(3_000_000));
-    let inner = Setup::cached(&origin).start();
-    let outer = Setup::of_servers(vec![format!("http://{}", inner.http)]).start();
+    let inner = Setup::cached(&origin).cache("fill = \"whole\"").start();
+    let outer = Setup::of_servers(vec![format!("http://{}", inner.http)])
+        .cache("fill = \"whole\"")
+        .start();
     let range = [("Range", "bytes=2000000-2000009")];
     let far = outer.get("/x", &range);
     far.verify_range(2_000_000, 2_000_009, 3_000_000)

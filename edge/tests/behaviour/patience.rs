@@ -69,7 +69,10 @@ fn a_slow_origin_is_not_the_uploaders_fault() {
 fn waiting_for_a_fill_is_not_idleness() {
     let gate = Gate::at(10_000);
     let origin = serving("/x", fresh(100_000).gate(&gate));
-    let edge = Setup::cached(&origin).limits(STRICT).start();
+    let edge = Setup::cached(&origin)
+        .limits(STRICT)
+        .cache("fill = \"whole\"")
+        .start();
     let mut client = edge.client();
     let range = [("Range", "bytes=90000-90009")];
     client.send("GET", "/x", &range, b"").expect("sent");

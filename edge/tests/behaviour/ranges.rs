@@ -22,7 +22,7 @@ fn stored() -> (Origin, Edge) {
 /// A fill that has come as far as the gate lets it.
 fn filling(gate: &Gate, limit: u64) -> (Origin, Edge, Client) {
     let origin = serving("/x", fresh(FILE).gate(gate));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let mut client = edge.client();
     client.send("GET", "/x", &[], b"").expect("sent");
     client.read_head().expect("a head");
@@ -185,7 +185,7 @@ fn a_range_further_on_comes_when_the_fill_gets_there() {
 fn three_ranges_of_a_cold_file_cost_one_fetch() {
     let gate = Gate::closed();
     let origin = serving("/x", fresh(FILE).vary("Accept-Encoding").gate_head(&gate));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let firsts = [5_000_000, 5_000_100, 10_485_000];
     let mut clients = firsts.map(|first| {
         let mut client = edge.client();
@@ -263,7 +263,7 @@ fn ranges_of_unknown_length() {
     let gate = Gate::at(30_000);
     let chunked = fresh(100_000).framing(Framing::Chunked(10_000)).gate(&gate);
     let origin = serving("/x", chunked);
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let mut client = edge.client();
     let range = [("Range", "bytes=20000-20009")];
     client.send("GET", "/x", &range, b"").expect("sent");

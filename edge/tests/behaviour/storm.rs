@@ -18,7 +18,7 @@ const OBJECT: u64 = 10_000_000;
 fn a_thousand_clients_cost_one_fetch() {
     let gate = Gate::closed();
     let origin = serving("/x", fresh(OBJECT).gate_head(&gate));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let expected: Arc<[u8]> = offset_bytes(0, OBJECT as usize).into();
     let crowd: Vec<_> = (0..CROWD)
         .map(|_| {
@@ -75,7 +75,7 @@ fn read_whole(stream: &mut impl Read, expected: &[u8]) {
 fn a_storm_of_ranges_costs_one_fetch() {
     let gate = Gate::at(1);
     let origin = serving("/x", fresh(OBJECT).vary("Accept-Encoding").gate(&gate));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..100u64)
             .map(|n| {

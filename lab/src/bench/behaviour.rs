@@ -142,11 +142,9 @@ fn start(bench: &Bench<'_>, origin: SocketAddr, workers: usize) -> anyhow::Resul
         return Ok(None);
     };
     let options = SluiceOptions {
-        binary: binary.clone(),
-        origin,
         memory: Some("256MiB".to_owned()),
         workers,
-        core: None,
+        ..SluiceOptions::new(binary, origin)
     };
     Sluice::start(&options).map(Some)
 }

@@ -297,11 +297,9 @@ fn sluice(
         return Ok(None);
     };
     let sluice = Sluice::start(&SluiceOptions {
-        binary: binary.clone(),
-        origin,
         memory: memory.map(str::to_owned),
-        workers: 1,
         core: Some(bench.options.server_core),
+        ..SluiceOptions::new(binary, origin)
     })?;
     Ok(Some(Contender {
         who: Who::Sluice,

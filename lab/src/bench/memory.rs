@@ -45,11 +45,9 @@ fn start(bench: &Bench<'_>, origin: SocketAddr, memory: &str) -> anyhow::Result<
         return Ok(None);
     };
     let options = SluiceOptions {
-        binary: binary.clone(),
-        origin,
         memory: Some(memory.to_owned()),
-        workers: 1,
         core: Some(bench.options.server_core),
+        ..SluiceOptions::new(binary, origin)
     };
     Sluice::start(&options).map(Some)
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::rivals::Nginx;
 
 pub use sluice::{Sluice, SluiceOptions, worker_connections};
-pub use table::{Row, Unit, render};
+pub use table::{Row, Unit, plain, render};
 
 /// What to measure, and how thoroughly.
 #[derive(Debug, Clone)]
@@ -120,15 +120,15 @@ pub fn first_edge(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Thousands of connections need as many descriptors as the system allows.
-fn raise_descriptor_limit() -> anyhow::Result<()> {
+pub(crate) fn raise_descriptor_limit() -> anyhow::Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).context("raising the limit of descriptors")
 }
 
-/// The median, for an even number the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The median; for an even number the mean of the two in the middle.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

@@ -22,10 +22,29 @@ pub struct SluiceOptions {
     pub origin: SocketAddr,
     /// Size of the memory tier, as in the configuration; without, nothing is cached.
     pub memory: Option<String>,
+    /// How the cache fills, as in the configuration.
+    pub fill: String,
+    /// Further settings of the cache, names and values as TOML has them.
+    pub cache: Vec<(String, String)>,
     /// Worker threads.
     pub workers: usize,
     /// The core to run on.
     pub core: Option<usize>,
+}
+
+impl SluiceOptions {
+    /// One worker without a cache; with `memory`, a cache that fills whole.
+    pub fn new(binary: impl Into<PathBuf>, origin: SocketAddr) -> SluiceOptions {
+        SluiceOptions {
+            binary: binary.into(),
+            origin,
+            memory: None,
+            fill: "whole".to_owned(),
+            cache: Vec::new(),
+            workers: 1,
+            core: None,
+        }
+    }
 }
 
 /// A running Sluice. Dropping it ends it.
@@ -88,8 +107,13 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
     );
     if let Some(memory) = &options.memory {
         text.push_str(&format!(
-            "[cache.main]\nmemory = \"{memory}\"\nfill = \"whole\"\n\n"
+            "[cache.main]\nmemory = \"{memory}\"\nfill = \"{}\"\n",
+            options.fill
         ));
+        for (name, value) in &options.cache {
+            text.push_str(&format!("{name} = {value}\n"));
+        }
+        text.push('\n');
     }
     text.push_str("[[site]]\n[[site.route]]\nproxy = \"origin\"\n");
     if options.memory.is_some() {

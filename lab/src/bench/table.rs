@@ -152,15 +152,50 @@ const TITLES: [&str; 9] = [
     "", "nginx", "Sluice", "ratio", "floor", "to floor", "goal", "met", "",
 ];
 
+/// Characters of the widest cell of each column.
+fn widths(lines: &[Vec<String>]) -> Vec<usize> {
+    let mut widths = Vec::new();
+    for line in lines {
+        widths.resize(widths.len().max(line.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    widths
+}
+
+/// A table for a terminal: the first column begins, all others end in line, under titles of two lines (what, unit).
+pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
+    let what = titles.iter().map(|(what, _)| (*what).to_owned());
+    let unit = titles.iter().map(|(_, unit)| (*unit).to_owned());
+    let mut lines: Vec<Vec<String>> = vec![what.collect(), unit.collect()];
+    lines.extend_from_slice(rows);
+    let widths = widths(&lines);
+    let mut table = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let mut text = String::new();
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            match column {
+                0 => text.push_str(&format!("{cell:width$}")),
+                _ => text.push_str(&format!("  {cell:>width$}")),
+            }
+        }
+        table.push_str(text.trim_end());
+        table.push('\n');
+        if number == 1 {
+            let full = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+            table.push_str(&"─".repeat(full));
+            table.push('\n');
+        }
+    }
+    table
+}
+
 /// The table as Markdown, columns aligned.
 pub fn render(rows: &[Row]) -> String {
     let mut lines = vec![TITLES.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(Row::cells));
-    let width = |column: usize| {
-        let cells = lines.iter().map(|line| line[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
+    let widths = widths(&lines);
     let mut table = String::new();
     for (number, line) in lines.iter().enumerate() {
         for (cell, width) in line.iter().zip(&widths) {
@@ -191,6 +226,21 @@ mod tests {
         assert_eq!(row.floor_ratio(), Some(1.2));
         row.nginx = None;
         assert_eq!(row.goal_ratio(0.62).met, None);
+    }
+
+    #[test]
+    fn plain_tables_end_in_line() {
+        let row = |name: &str, figure: &str| vec![name.to_owned(), figure.to_owned()];
+        let table = plain(
+            &[("", ""), ("cold", "ms")],
+            &[row("origin", "1.0"), row("é", "4770.1")],
+        );
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "          cold");
+        assert_eq!(lines[1], "            ms");
+        assert_eq!(lines[2], "──────────────");
+        assert_eq!(lines[3], "origin     1.0");
+        assert_eq!(lines[4], "é       4770.1");
     }
 
     #[test]

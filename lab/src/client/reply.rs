@@ -28,6 +28,11 @@ impl Head {
         all(&self.headers, name)
     }
 
+    /// The Content-Range field, if there is one that can be read.
+    pub fn content_range(&self) -> Option<ContentRange> {
+        self.header("content-range").and_then(ContentRange::parse)
+    }
+
     /// Strict: CRLF everywhere, no folding, no space before a colon, no control bytes.
     pub(super) fn parse(bytes: &[u8]) -> Result<Head, ReadError> {
         let text = String::from_utf8_lossy(bytes);

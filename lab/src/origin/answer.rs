@@ -37,6 +37,8 @@ pub(super) struct Answer {
     pub(super) headers: Vec<(String, String)>,
     pub(super) framing: Framing,
     pub(super) segments: Vec<Segment>,
+    /// First and last byte, where this is a 206 with one range.
+    pub(super) range: Option<(u64, u64)>,
     version: u32,
 }
 
@@ -103,6 +105,7 @@ pub(super) fn answer(resource: &Resource, seen: &Seen, faults: &[Fault], close: 
         headers: vec![("Date".to_owned(), http_date(SystemTime::now()))],
         framing: framing(resource, faults),
         segments: Vec::new(),
+        range: None,
         version: resource.version,
     };
     describe(&mut answer, resource, &chosen);
@@ -244,11 +247,15 @@ fn fill(
                 .headers
                 .push(("Content-Range".into(), format!("bytes */{length}")));
         }
+        [(first, last)] if faults.contains(&Fault::AlwaysMultipart) => {
+            multipart(answer, chosen.content, &[(first, last)]);
+        }
         [(first, last)] => {
             answer.status = 206;
             let value = format!("bytes {first}-{last}/{length}");
             answer.headers.push(("Content-Range".into(), value));
             answer.segments = vec![piece(chosen.content, first, last)];
+            answer.range = Some((first, last));
         }
         _ => multipart(answer, chosen.content, &ranges),
     }
@@ -275,6 +282,7 @@ fn bend((first, last): (u64, u64), length: u64, faults: &[Fault]) -> (u64, u64) 
                 last = last.saturating_add_signed(*by).clamp(first, length - 1);
             }
             Fault::ShortRange(bytes) => last = last.min(first + bytes.saturating_sub(1)),
+            Fault::LongRange(bytes) => last = last.saturating_add(*bytes).min(length - 1),
             _ => {}
         }
     }

@@ -52,6 +52,7 @@ pub(super) fn seen(head: Head, connection: u64, nth_on_connection: u64) -> Seen 
         body_complete: false,
         body_is_offset: true,
         status: 0,
+        range: None,
         sent: 0,
         outcome: Outcome::Pending,
     }
@@ -254,7 +255,10 @@ impl Exchange<'_> {
             self.wire.hold(gate.pass(0)).await?;
         }
         let answer = answer(&self.resource, self.seen, &self.faults, self.close);
-        self.status(answer.status);
+        self.recorder.request(self.seen.id, |seen| {
+            seen.status = answer.status;
+            seen.range = answer.range;
+        });
         self.send_head(&answer).await?;
         if self.seen.method == "HEAD" || matches!(answer.status, 204 | 304) {
             return Ok(());

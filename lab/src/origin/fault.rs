@@ -58,6 +58,10 @@ pub enum Fault {
     ShiftRange(i64),
     /// Answers with at most so many bytes of the range asked for, and says so truthfully.
     ShortRange(u64),
+    /// Answers with up to so many bytes more than the range asked for, and says so truthfully.
+    LongRange(u64),
+    /// Answers a single range with a multipart/byteranges body of one part.
+    AlwaysMultipart,
     /// Answers any range request with 416.
     Unsatisfiable,
     /// Replaces the whole head by these bytes; the body follows as it would have.

@@ -149,9 +149,7 @@ struct Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.shared.open.lock().remove(&self.id);
-        self.shared
-            .recorder
-            .connection(self.id, |connection| connection.closed = true);
+        self.shared.recorder.disconnected(self.id);
     }
 }
 
@@ -234,10 +232,7 @@ struct Pending<'a> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        let outcome = self.outcome;
-        self.shared
-            .recorder
-            .request(self.id, |seen| seen.outcome = outcome);
+        self.shared.recorder.ended(self.id, self.outcome);
     }
 }
 

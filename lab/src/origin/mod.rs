@@ -55,6 +55,9 @@ pub struct OriginOptions {
     pub send_buffer: Option<usize>,
     /// Size of each connection's receive buffer in the kernel.
     pub receive_buffer: Option<usize>,
+    /// Whether requests and connections that have ended are dropped from the record, which then holds only sums: for
+    /// runs of any length.
+    pub forget: bool,
 }
 
 impl Default for OriginOptions {
@@ -64,6 +67,7 @@ impl Default for OriginOptions {
             rules: ConnectionRules::default(),
             send_buffer: None,
             receive_buffer: None,
+            forget: false,
         }
     }
 }
@@ -145,7 +149,7 @@ impl Origin {
         let shared = Arc::new(Shared {
             table: Mutex::default(),
             rules: Mutex::new(options.rules),
-            recorder: Recorder::default(),
+            recorder: Recorder::new(options.forget),
             next_connection: AtomicU64::new(0),
             open: Mutex::default(),
             send_buffer: options.send_buffer,

@@ -51,6 +51,8 @@ pub struct Seen {
     pub body_is_offset: bool,
     /// Status that was answered, 0 before that.
     pub status: u16,
+    /// First and last byte of a 206 with one range.
+    pub range: Option<(u64, u64)>,
     /// Body bytes sent so far.
     pub sent: u64,
     /// How far the answer got.
@@ -109,8 +111,10 @@ pub struct Connection {
 /// All that was recorded since the start or the last reset.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
-    /// Requests in the order in which their heads were complete.
+    /// Requests in the order in which their heads were complete; where the origin forgets, only those not yet ended.
     pub requests: Vec<Seen>,
+    /// How many requests came, those that were forgotten included.
+    pub requests_total: u64,
     /// Connections in the order in which they were accepted. Those that were open at a reset stay.
     pub connections: Vec<Connection>,
     /// Body bytes sent, by path.
@@ -145,6 +149,12 @@ impl Record {
     pub fn open_connections(&self) -> usize {
         self.connections.iter().filter(|one| !one.closed).count()
     }
+
+    /// Whether every request so far has ended, in whichever way.
+    pub fn quiet(&self) -> bool {
+        let pending = |seen: &Seen| seen.outcome == Outcome::Pending;
+        !self.requests.iter().any(pending)
+    }
 }
 
 /// The path of a request target in origin form or absolute form.
@@ -166,9 +176,21 @@ pub(super) struct Recorder {
 struct RecorderInner {
     record: Mutex<Record>,
     changed: Condvar,
+    forget: bool,
 }
 
 impl Recorder {
+    /// A record that drops requests and connections once they have ended, or keeps them.
+    pub(super) fn new(forget: bool) -> Recorder {
+        let inner = RecorderInner {
+            forget,
+            ..RecorderInner::default()
+        };
+        Recorder {
+            inner: Arc::new(inner),
+        }
+    }
+
     pub(super) fn snapshot(&self) -> Record {
         self.inner.record.lock().clone()
     }
@@ -227,6 +249,7 @@ impl Recorder {
         self.update(|record| {
             seen.id = record.next_request;
             record.next_request += 1;
+            record.requests_total += 1;
             record.requests.push(seen.clone());
         });
         seen
@@ -238,6 +261,28 @@ impl Recorder {
                 change(seen);
             }
         });
+    }
+
+    /// Request `id` came to this end.
+    pub(super) fn ended(&self, id: u64, outcome: Outcome) {
+        let forget = self.inner.forget;
+        self.update(|record| {
+            let Ok(at) = record.requests.binary_search_by_key(&id, |seen| seen.id) else {
+                return;
+            };
+            match forget {
+                true => drop(record.requests.remove(at)),
+                false => record.requests[at].outcome = outcome,
+            }
+        });
+    }
+
+    /// A connection ended.
+    pub(super) fn disconnected(&self, id: u64) {
+        match self.inner.forget {
+            true => self.update(|record| record.connections.retain(|one| one.id != id)),
+            false => self.connection(id, |connection| connection.closed = true),
+        }
     }
 
     /// Body bytes left for the client of request `id`.

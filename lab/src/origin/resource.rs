@@ -9,13 +9,15 @@ use bytes::Bytes;
 use super::fault::{Armed, Fault};
 use super::gate::Gate;
 use super::record::Seen;
-use crate::offset;
+use crate::{noise, offset};
 
 /// The bytes of a representation.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     /// The offset body of the resource's version.
     Offset(u64),
+    /// The noise of a file and the resource's version.
+    Noise { file: u64, length: u64 },
     /// These bytes, whatever the version.
     Fixed(Bytes),
 }
@@ -23,7 +25,7 @@ pub(super) enum Content {
 impl Content {
     pub(super) fn length(&self) -> u64 {
         match self {
-            Content::Offset(length) => *length,
+            Content::Offset(length) | Content::Noise { length, .. } => *length,
             Content::Fixed(bytes) => bytes.len() as u64,
         }
     }
@@ -31,6 +33,7 @@ impl Content {
     pub(super) fn read(&self, version: u32, position: u64, buffer: &mut [u8]) {
         match self {
             Content::Offset(_) => offset::fill_version(version, position, buffer),
+            Content::Noise { file, .. } => noise::fill(*file, version, position, buffer),
             Content::Fixed(bytes) => {
                 let from = position as usize;
                 buffer.copy_from_slice(&bytes[from..from + buffer.len()]);
@@ -121,6 +124,11 @@ impl Resource {
     /// An offset body of `length` bytes.
     pub fn offset(length: u64) -> Resource {
         Resource::new(Content::Offset(length))
+    }
+
+    /// A body of `length` bytes of [`noise`] that file number, version and place determine.
+    pub fn noise(file: u64, length: u64) -> Resource {
+        Resource::new(Content::Noise { file, length })
     }
 
     /// These bytes as the body.

@@ -380,6 +380,10 @@ fn ranges_can_lie() {
     assert_eq!(get(faulty(Fault::Unsatisfiable).addr(), &range).status, 416);
     let ignored = serving(Resource::offset(1000).ranges(false));
     get(ignored.addr(), &range).verify_whole(1000).expect("200");
+    let long = get(faulty(Fault::LongRange(50)).addr(), &range);
+    long.verify_range(100, 249, 100_000).expect("long");
+    let parts = get(faulty(Fault::AlwaysMultipart).addr(), &range);
+    parts.verify_parts(&[(100, 199)], 100_000).expect("a part");
 }
 
 #[test]

@@ -1,7 +1,20 @@
-//! Servers to measure against: nginx, and a floor below which no server on sockets can get.
+//! Servers to measure against: nginx, Varnish, and a floor below which no server on sockets can get.
 
 pub mod floor;
 pub mod nginx;
+pub mod varnish;
 
 pub use floor::{Floor, FloorOptions};
 pub use nginx::{Nginx, NginxMode, NginxOptions};
+pub use varnish::Varnish;
+
+use std::path::PathBuf;
+
+/// Where a program is installed: in PATH, else at one of `places`.
+fn find(program: &str, places: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .chain(places.iter().map(PathBuf::from))
+        .find(|candidate| candidate.is_file())
+}

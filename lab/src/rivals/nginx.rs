@@ -25,6 +25,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum NginxMode {
     /// Proxies and caches, with the cache on tmpfs where there is one.
     Cached,
+    /// Caches; while one request fills a file, others for it go to the origin as they are.
+    Locked,
+    /// Caches in slices of so many bytes.
+    Sliced(u64),
     /// Proxies without a cache.
     Proxy,
     /// Serves the files of a folder.
@@ -40,6 +44,9 @@ pub struct NginxOptions {
     pub origin: Option<SocketAddr>,
     /// sendfile on or off.
     pub sendfile: bool,
+    /// tcp_nopush on or off: full packets cost less, but the last piece of what has arrived so far is then held back by
+    /// up to 200 ms.
+    pub nopush: bool,
     /// The core to run on.
     pub core: Option<usize>,
     /// Worker processes.
@@ -53,6 +60,7 @@ impl NginxOptions {
             mode,
             origin,
             sendfile: true,
+            nopush: true,
             core: None,
             workers: 1,
         }
@@ -71,11 +79,7 @@ pub struct Nginx {
 impl Nginx {
     /// Where nginx is installed.
     pub fn find() -> anyhow::Result<PathBuf> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path)
-            .map(|folder| folder.join("nginx"))
-            .chain(PLACES.iter().map(PathBuf::from))
-            .find(|candidate| candidate.is_file())
+        super::find("nginx", &PLACES)
             .context("nginx is not installed (on Debian: apt-get install nginx-light)")
     }
 
@@ -151,6 +155,7 @@ fn configuration(
         false => "",
     };
     let sendfile = if options.sendfile { "on" } else { "off" };
+    let nopush = if options.nopush { "on" } else { "off" };
     let folder = folder.display();
     let mut text = format!(
         "{user}daemon off;
@@ -162,7 +167,7 @@ events {{ worker_connections 19000; multi_accept on; }}
 http {{
   access_log off;
   sendfile {sendfile};
-  tcp_nopush on;
+  tcp_nopush {nopush};
   tcp_nodelay on;
   keepalive_timeout 3600s;
   keepalive_requests 1000000000;
@@ -177,7 +182,10 @@ http {{
 ",
         workers = options.workers,
     );
-    if options.mode == NginxMode::Cached {
+    if matches!(
+        options.mode,
+        NginxMode::Cached | NginxMode::Locked | NginxMode::Sliced(_)
+    ) {
         let cache = cache.display();
         text.push_str(&format!(
             "  proxy_cache_path {cache} levels=1:2 keys_zone=lab:64m max_size=8g inactive=24h use_temp_path=off;\n"
@@ -209,6 +217,24 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
         NginxMode::Cached => {
             text.push_str("      proxy_cache lab;\n      proxy_cache_valid 200 24h;\n")
         }
+        // No waiting for the lock, and a lock that outlasts the fill.
+        NginxMode::Locked => text.push_str(
+            "      proxy_cache lab;
+      proxy_cache_valid 200 24h;
+      proxy_cache_lock on;
+      proxy_cache_lock_timeout 0s;
+      proxy_cache_lock_age 200s;
+      proxy_cache_use_stale updating;
+",
+        ),
+        NginxMode::Sliced(bytes) => text.push_str(&format!(
+            "      slice {bytes};
+      proxy_cache lab;
+      proxy_cache_key $host$uri$is_args$args$slice_range;
+      proxy_set_header Range $slice_range;
+      proxy_cache_valid 200 206 24h;
+"
+        )),
         // Larger buffers than the default are faster here; without the 0, what a client does not take at once goes to a file.
         _ => text.push_str(
             "      proxy_buffers 32 32k;
@@ -241,7 +267,12 @@ mod tests {
         if !installed() {
             return;
         }
-        for (mode, asked) in [(NginxMode::Cached, 1), (NginxMode::Proxy, 3)] {
+        for (mode, asked) in [
+            (NginxMode::Cached, 1),
+            (NginxMode::Locked, 1),
+            (NginxMode::Sliced(20_000), 3),
+            (NginxMode::Proxy, 3),
+        ] {
             let origin = Origin::start(OriginOptions::default()).expect("a free port");
             let options = NginxOptions::new(mode, Some(origin.addr()));
             let nginx = Nginx::start(&options).expect("nginx starts");

@@ -1,9 +1,16 @@
 //! Decisions, as pure functions: which requests use the cache, what a flight asks, what a response
 //! may be stored as, and for whom.
 
+pub(super) mod fence;
+pub(super) mod want;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::Options;
+use crate::fill::{self, OPEN};
 use crate::handler::{Head as RequestHead, Response};
 use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
 use crate::http::freshness::{self, Candidate, Exchanged};
@@ -11,6 +18,7 @@ use crate::http::key::KeyHash;
 use crate::http::vary::{self, Codings};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop};
 use crate::store::{Head, Selected, VaryNames};
+use fence::Content;
 
 /// Whether a request may be answered through the cache; else why not.
 #[inline]
@@ -32,26 +40,53 @@ pub(super) fn admit(head: &RequestHead, no_body: bool) -> Result<(), CacheStatus
     Ok(())
 }
 
+/// Which codings a request is answered in: `None`, its own; else these. Slices are asked for as
+/// they are, whoever wants them: ranges of what is compressed on the fly can't be relied on, and
+/// every client understands identity.
+pub(super) fn codings(fill: fill::Kind, want: &Range<u64>, plain: bool) -> Option<Codings> {
+    let sliced = match fill {
+        fill::Kind::Whole | fill::Kind::Lock => false,
+        fill::Kind::Slice => true,
+        fill::Kind::Auto => *want != (0..OPEN),
+    };
+    (sliced && !plain).then_some(Codings::IDENTITY)
+}
+
 /// The variant that a request selects under these Vary names (RFC 9111 4.1); 0 without names.
-pub(super) fn variant(primary: KeyHash, names: &VaryNames, fields: &Fields) -> u128 {
+pub(super) fn variant(
+    primary: KeyHash,
+    names: &VaryNames,
+    fields: &Fields,
+    codings: Option<Codings>,
+) -> u128 {
     if names.is_empty() {
         return 0;
     }
     let mut text = Vec::with_capacity(64);
-    vary::select(names, fields, &mut text);
+    vary::select(names, fields, codings, &mut text);
     primary.variant(&text).0
 }
 
 /// Whether a request for this key may have the response that this head belongs to.
-pub(super) fn selects(primary: KeyHash, head: &Head, fields: &Fields) -> bool {
-    head.vary
-        .as_ref()
-        .is_none_or(|selected| variant(primary, &selected.names, fields) == selected.variant)
+pub(super) fn selects(
+    primary: KeyHash,
+    head: &Head,
+    fields: &Fields,
+    codings: Option<Codings>,
+) -> bool {
+    head.vary.as_ref().is_none_or(|selected| {
+        variant(primary, &selected.names, fields, codings) == selected.variant
+    })
 }
 
 /// The field lines of a flight's request: those of the allow-list and those that Vary is known to
 /// name, from the request that launches it; everything else of that request stays out.
-pub(super) fn flight_fields(request: &Fields, names: &[Box<str>], out: &mut Fields) {
+pub(super) fn flight_fields(
+    request: &Fields,
+    names: &[Box<str>],
+    codings: Option<Codings>,
+    out: &mut Fields,
+) {
     for (name, value) in request.iter() {
         let keyed = names
             .iter()
@@ -59,11 +94,13 @@ pub(super) fn flight_fields(request: &Fields, names: &[Box<str>], out: &mut Fiel
         // What the client may be given is sent in its normal form, so that variants stay few.
         if (keyed || hop::is_in(hop::SHARED, name))
             && !name.eq_ignore_ascii_case(b"accept-encoding")
+            && !name.eq_ignore_ascii_case(b"range")
         {
             out.append_bytes(name, value);
         }
     }
-    out.append("accept-encoding", Codings::of(request).value());
+    let codings = codings.unwrap_or_else(|| Codings::of(request));
+    out.append("accept-encoding", codings.value());
 }
 
 /// Whether a request would be sent alone just as a flight is sent for all: then its client may have
@@ -97,11 +134,13 @@ pub(super) fn may_take(request: &Fields) -> bool {
     })
 }
 
-/// What a response to a flight is stored as; else the named reason why it is not.
+/// What a response to a flight is stored as; else the named reason why it is not. A part is stored
+/// as the 200 that it is a part of (RFC 9111 3.3).
 pub(super) fn store_as(
     primary: KeyHash,
     sent: &Fields,
     response: &Response,
+    (asked, content): (Option<&Range<u64>>, &Content),
     exchanged: Exchanged,
     options: &Options,
 ) -> Result<Head, &'static str> {
@@ -109,15 +148,16 @@ pub(super) fn store_as(
         // If the origin had died half-way, it would look just the same.
         return Err("until-close");
     }
-    let fields = &response.fields;
+    let (status, fields, length) = represented(response, content);
+    let fields = &*fields;
     let directives = ResponseDirectives::of(fields);
-    let valid_s = valid_s(&options.valid, response.status);
+    let valid_s = valid_s(&options.valid, status);
     let lifetime = freshness::lifetime(fields, &directives, valid_s, exchanged);
     let vary = freshness::storable(&Candidate {
         method: &Method::Get,
         request: sent,
         request_directives: &RequestDirectives::default(),
-        status: response.status,
+        status,
         response: fields,
         directives: &directives,
         lifetime,
@@ -135,26 +175,53 @@ pub(super) fn store_as(
         return Err("expired");
     }
     let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
+    let generation = fence::generation(primary, fields, length);
     Ok(Head {
-        status: response.status,
+        status,
         fields: stored_fields(fields, date_s),
-        length: response.content_length(),
+        length,
         etag: fields.get("etag").map(Bytes::copy_from_slice),
         last_modified_s: fields.get("last-modified").and_then(date::parse),
         date_s,
         received_ms: exchanged.response_ms,
         initial_age_ms,
         fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
+        generation,
+        joinable: generation != 0 && status == 200 && honours_ranges(response, asked, content),
         vary: (!vary.is_empty()).then(|| {
             let names = vary.into_names();
             Selected {
-                variant: variant(primary, &names, sent),
+                variant: variant(primary, &names, sent, None),
                 names,
             }
         }),
-        joinable: false,
-        generation: 0,
     })
+}
+
+/// Status, fields and complete length of the representation that a response is, or is a part of.
+fn represented<'a>(
+    response: &'a Response,
+    content: &Content,
+) -> (Status, Cow<'a, Fields>, Option<u64>) {
+    match content {
+        Content::Part(_, length) => {
+            let mut fields = response.fields.clone();
+            fields.remove("content-range");
+            (200, Cow::Owned(fields), Some(*length))
+        }
+        _ => (
+            response.status,
+            Cow::Borrowed(&response.fields),
+            response.content_length(),
+        ),
+    }
+}
+
+/// Whether the origin has shown that it answers ranges of this, or says so where it was not asked.
+fn honours_ranges(response: &Response, asked: Option<&Range<u64>>, content: &Content) -> bool {
+    let mut units = response.fields.members("accept-ranges");
+    matches!(content, Content::Part(..))
+        || asked.is_none() && units.any(|unit| unit.eq_ignore_ascii_case(b"bytes"))
 }
 
 fn valid_s(valid: &[(Status, std::time::Duration)], status: Status) -> Option<u64> {

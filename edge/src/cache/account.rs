@@ -1,0 +1,170 @@
+//! What each client has had fetched and not yet been sent: one client can't make the edge fetch
+//! without bound.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// Clients with an account of their own; beyond these, strangers share one.
+const CLIENTS_MAX: usize = 4096;
+
+/// In so many seconds a whole budget is forgiven: who fetched more than it read yesterday is not
+/// held to it today.
+const FORGIVEN_S: u64 = 600;
+
+/// The accounts of a cache's clients, for all workers. Only who has something fetched asks for its.
+#[derive(Default)]
+pub struct Accounts {
+    clients: Mutex<HashMap<IpAddr, Arc<Account>>>,
+    strangers: Arc<Account>,
+}
+
+/// One client's: bytes fetched on its behalf less bytes sent to it.
+#[derive(Default)]
+pub(super) struct Account {
+    owed: AtomicU64,
+    /// Up to when debts have been forgiven.
+    forgiven_us: AtomicU64,
+}
+
+impl Accounts {
+    /// The account of a client: an address, or a network of 64 bits with IPv6, where clients have
+    /// as many addresses as they like.
+    pub(super) fn of(&self, client: IpAddr, budget: u64, now_us: u64) -> Arc<Account> {
+        let client = match client.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = u128::from(address) >> 64 << 64;
+                IpAddr::V6(network.into())
+            }
+            v4 @ IpAddr::V4(_) => v4,
+        };
+        let mut clients = self.clients.lock();
+        if let Some(account) = clients.get(&client) {
+            return account.clone();
+        }
+        if clients.len() >= CLIENTS_MAX {
+            clients.retain(|_, account| {
+                Arc::strong_count(account) > 1 || account.spare(budget, now_us) < budget
+            });
+        }
+        if clients.len() >= CLIENTS_MAX {
+            return self.strangers.clone();
+        }
+        clients.entry(client).or_default().clone()
+    }
+}
+
+impl Account {
+    /// Bytes of the budget that may still be fetched for this client beyond what it asks for.
+    pub(super) fn spare(&self, budget: u64, now_us: u64) -> u64 {
+        let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
+        let forgiven =
+            u128::from(budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
+        // Small steps would be lost in the division.
+        if forgiven > 0 {
+            self.forgiven_us.store(now_us, Ordering::Relaxed);
+            self.settle(u64::try_from(forgiven).unwrap_or(u64::MAX));
+        }
+        budget.saturating_sub(self.owed.load(Ordering::Relaxed))
+    }
+
+    /// So many bytes are being fetched for this client.
+    pub(super) fn fetch(&self, bytes: u64) {
+        self.change(|owed| owed.saturating_add(bytes));
+    }
+
+    /// So many bytes were sent to it, or will not be fetched after all.
+    pub(super) fn settle(&self, bytes: u64) {
+        self.change(|owed| owed.saturating_sub(bytes));
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        let changed = |owed| Some(to(owed));
+        // It always changes to something.
+        let _ = self
+            .owed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+    const BUDGET: u64 = 10;
+
+    #[test]
+    fn what_is_fetched_and_not_sent_uses_the_budget_up() {
+        let accounts = Accounts::default();
+        let client = accounts.of([127, 0, 0, 1].into(), BUDGET, 0);
+        let other = accounts.of([127, 0, 0, 2].into(), BUDGET, 0);
+        assert_eq!(client.spare(1000, 0), 1000);
+        client.fetch(700);
+        client.settle(100);
+        client.fetch(900);
+        assert_eq!(client.spare(1000, 0), 0);
+        assert_eq!(other.spare(1000, 0), 1000);
+        client.settle(u64::MAX);
+        assert_eq!(client.spare(1000, 0), 1000, "never more than the budget");
+    }
+
+    #[test]
+    fn debts_are_forgiven_with_time_in_steps_of_any_size() {
+        let accounts = Accounts::default();
+        let client = accounts.of([127, 0, 0, 1].into(), BUDGET, 0);
+        client.fetch(6000);
+        for tenth in 0..600 {
+            client.spare(6000, tenth * SECOND_US / 10);
+        }
+        let spare = client.spare(6000, 60 * SECOND_US);
+        assert!((590..=600).contains(&spare), "{spare}");
+        assert_eq!(client.spare(6000, 10 * FORGIVEN_S * SECOND_US), 6000);
+    }
+
+    #[test]
+    fn clients_beyond_the_limit_share_an_account() {
+        let accounts = Accounts::default();
+        for n in 0..CLIENTS_MAX as u32 {
+            accounts.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
+        }
+        let stranger = accounts.of([10, 0, 0, 1].into(), BUDGET, 0);
+        stranger.fetch(10);
+        assert_eq!(
+            accounts
+                .of([10, 0, 0, 2].into(), BUDGET, 0)
+                .spare(BUDGET, 0),
+            0
+        );
+        accounts.of(IpAddr::V4(7.into()), BUDGET, 0).settle(1);
+        let known = accounts.of([10, 0, 0, 3].into(), BUDGET, 0);
+        assert_eq!(known.spare(BUDGET, 0), 10, "a settled account makes room");
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_an_account() {
+        let accounts = Accounts::default();
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        accounts.of(address("2001:db8::1"), BUDGET, 0).fetch(10);
+        assert_eq!(
+            accounts
+                .of(address("2001:db8::2"), BUDGET, 0)
+                .spare(BUDGET, 0),
+            0
+        );
+        assert_eq!(
+            accounts
+                .of(address("2001:db8:0:1::2"), BUDGET, 0)
+                .spare(BUDGET, 0),
+            10
+        );
+        accounts.of(address("::ffff:10.0.0.1"), BUDGET, 0).fetch(10);
+        assert_eq!(
+            accounts.of(address("10.0.0.1"), BUDGET, 0).spare(BUDGET, 0),
+            0
+        );
+    }
+}

@@ -1,0 +1,373 @@
+//! The fence: what a response that a flight brought means for the object it flew for.
+//!
+//! Bytes of two responses are put together only under the same strong validator and the same
+//! complete length (RFC 9110 15.3.7.3, RFC 9111 3.4). That is judged by the response, whatever was
+//! asked: origins ignore Range and If-Range, and answer other ranges than those asked for.
+
+use std::ops::Range;
+
+use crate::fill::OPEN;
+use crate::handler::{Cause, Response};
+use crate::http::conditional::{EntityTag, Validators};
+use crate::http::key::KeyHash;
+use crate::http::range::ContentRange;
+use crate::http::{Fields, Status};
+use crate::store::Head;
+
+/// What a flight's response means.
+#[derive(Debug, PartialEq)]
+pub(in crate::cache) enum Meaning {
+    /// The object's first: it opens with this head, and `content` comes.
+    Open(Head, Range<u64>),
+    /// The object's first, and not to be shared, for this reason.
+    Refuse(&'static str),
+    /// More of the version that is there.
+    Join(Head, Range<u64>),
+    /// Of another version, which takes the object's place.
+    Supersede(Head, Range<u64>),
+    /// The object is not to be used any more: what comes next is fetched anew.
+    Retire(&'static str),
+    /// The same, and this origin is not to be asked for ranges any more.
+    Plain(&'static str),
+    /// Nothing is learned; the same may be asked again.
+    Fail(Cause),
+}
+
+/// What came, as far as its framing tells.
+#[derive(Debug, PartialEq)]
+pub(in crate::cache) enum Content {
+    /// A whole representation, its length if known.
+    Whole(Option<u64>),
+    /// One range of a representation of known length (206).
+    Part(Range<u64>, u64),
+    /// 416, with the complete length if the origin says it.
+    NotSatisfiable(Option<u64>),
+    /// 206 of a kind that nothing can be made of: no Content-Range or a wrong one, several parts,
+    /// an unknown complete length, another number of bytes than the range has.
+    Unusable,
+}
+
+/// What the framing of a response says about its content.
+pub(in crate::cache) fn content_of(response: &Response) -> Content {
+    let range = single(&response.fields, "content-range").and_then(ContentRange::parse);
+    let declared = response.content_length();
+    match (response.status, range) {
+        (206, Some(ContentRange::Part { range, length })) => match length {
+            Some(length) if declared.is_none_or(|bytes| bytes == range.end - range.start) => {
+                Content::Part(range, length)
+            }
+            _ => Content::Unusable,
+        },
+        (206, _) => Content::Unusable,
+        (416, Some(ContentRange::Unsatisfied { length })) => Content::NotSatisfiable(Some(length)),
+        (416, _) => Content::NotSatisfiable(None),
+        _ => Content::Whole(declared),
+    }
+}
+
+fn single<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
+    let mut values = fields.get_all(name);
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Judges the response to an object's first fetch. `asked`: the range asked for, `None` for a plain
+/// GET. `stored`: what it would be stored as.
+pub(in crate::cache) fn first(
+    asked: Option<&Range<u64>>,
+    status: Status,
+    content: Content,
+    stored: Result<Head, &'static str>,
+) -> Meaning {
+    match (asked, content) {
+        (Some(_), Content::Whole(_)) if refuses_ranges(status) => Meaning::Plain("no-ranges"),
+        (_, Content::Whole(length)) => match stored {
+            Ok(head) => Meaning::Open(head, 0..length.unwrap_or(OPEN)),
+            Err(word) => Meaning::Refuse(word),
+        },
+        // 206 and 416 to a request without Range say nothing that can be relied on.
+        (None, _) => Meaning::Refuse("partial"),
+        (Some(asked), Content::Part(range, _)) if range.contains(&asked.start) => match stored {
+            Ok(head) => Meaning::Open(head, range),
+            Err(word) => Meaning::Refuse(word),
+        },
+        (Some(_), Content::Part(..)) => Meaning::Plain("another-range"),
+        (Some(_), Content::Unusable) => Meaning::Plain("unusable-part"),
+        // An empty representation has no satisfiable range at all (RFC 9110 14.1.2).
+        (Some(asked), Content::NotSatisfiable(_)) if asked.start == 0 => Meaning::Plain("empty"),
+        (Some(_), Content::NotSatisfiable(_)) => Meaning::Refuse("not-satisfiable"),
+    }
+}
+
+/// Statuses by which an origin may mean the Range and not the resource.
+fn refuses_ranges(status: Status) -> bool {
+    matches!(status, 400 | 403 | 405 | 406 | 412 | 501)
+}
+
+/// Judges the response to a further fetch, for the byte at `wanted` and what follows it, of an
+/// object whose head is `is`.
+pub(in crate::cache) fn further(
+    wanted: u64,
+    status: Status,
+    content: Content,
+    stored: Result<Head, &'static str>,
+    is: &Head,
+) -> Meaning {
+    match (content, stored) {
+        (Content::Whole(_), _) if refuses_ranges(status) => Meaning::Plain("no-ranges"),
+        (Content::Whole(_), _) if status >= 500 || matches!(status, 408 | 429) => {
+            Meaning::Fail(Cause::UnexpectedStatus)
+        }
+        (Content::Unusable, _) => Meaning::Plain("unusable-part"),
+        (Content::NotSatisfiable(_), _) => Meaning::Retire("not-satisfiable"),
+        (_, Err(word)) => Meaning::Retire(word),
+        (Content::Part(range, _), Ok(head)) => {
+            let here = range.contains(&wanted);
+            match same_version(is, &head) {
+                true if here => Meaning::Join(head, range),
+                true => Meaning::Plain("another-range"),
+                // One of the two lengths is wrong: all of it will tell.
+                false if same_tag(is, &head) => Meaning::Plain("another-length"),
+                false if here => Meaning::Supersede(head, range),
+                false => Meaning::Retire("changed"),
+            }
+        }
+        (Content::Whole(length), Ok(head)) => {
+            let content = 0..length.unwrap_or(OPEN);
+            match status == 200 && same_version(is, &head) {
+                true => Meaning::Join(head, content),
+                false => Meaning::Supersede(head, content),
+            }
+        }
+    }
+}
+
+/// Whether bytes of the two may be put together: the same strong validator, the same length.
+fn same_version(a: &Head, b: &Head) -> bool {
+    a.generation != 0 && a.generation == b.generation && a.length == b.length
+}
+
+/// Whether both carry the same strong entity tag.
+fn same_tag(a: &Head, b: &Head) -> bool {
+    let (a, b) = (a.etag.as_deref(), b.etag.as_deref());
+    match (a.and_then(EntityTag::parse), b.and_then(EntityTag::parse)) {
+        (Some(a), Some(b)) => a.strong_eq(&b),
+        _ => false,
+    }
+}
+
+/// The id of a version: the same for the same key, strong validator and complete length, and
+/// practically never otherwise; 0 where there is no strong validator or no length.
+pub(in crate::cache) fn generation(primary: KeyHash, fields: &Fields, length: Option<u64>) -> u64 {
+    let validators = Validators::of(fields);
+    let (Some(length), true) = (length, validators.is_strong()) else {
+        return 0;
+    };
+    let mut text = Vec::with_capacity(64);
+    text.extend_from_slice(&length.to_le_bytes());
+    // Some origins compress and keep the tag.
+    text.extend_from_slice(fields.get("content-encoding").unwrap_or_default());
+    match (validators.etag, validators.strong_date_s()) {
+        (Some(EntityTag { opaque, .. }), _) => {
+            text.push(b'"');
+            text.extend_from_slice(opaque);
+        }
+        (None, modified_s) => text.extend_from_slice(&modified_s.unwrap_or(0).to_le_bytes()),
+    }
+    primary.variant(&text).low().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::handler::Body;
+
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    fn response(status: Status, bytes: usize, lines: &[(&str, &str)]) -> Response {
+        let mut response = Response::new(status);
+        response.fields = fields(lines);
+        response.body = Body::Bytes(Bytes::from(vec![0; bytes]));
+        response
+    }
+
+    fn head(generation: u64, length: u64) -> Head {
+        Head {
+            status: 200,
+            fields: Bytes::new(),
+            length: Some(length),
+            etag: None,
+            last_modified_s: None,
+            date_s: 0,
+            received_ms: 0,
+            initial_age_ms: 0,
+            fresh_until_ms: 0,
+            generation,
+            joinable: true,
+            vary: None,
+        }
+    }
+
+    #[test]
+    fn only_one_clear_range_of_a_known_length_is_a_part() {
+        let of =
+            |bytes, value: &str| content_of(&response(206, bytes, &[("content-range", value)]));
+        assert_eq!(of(10, "bytes 5-14/100"), Content::Part(5..15, 100));
+        for (bytes, value) in [
+            (9, "bytes 5-14/100"),
+            (10, "bytes 5-14/*"),
+            (10, "bytes 5-14/14"),
+            (10, "bytes */100"),
+            (10, "items 5-14/100"),
+            (10, "bytes 14-5/100"),
+            (10, ""),
+        ] {
+            assert_eq!(of(bytes, value), Content::Unusable, "{value}");
+        }
+        let twice = [
+            ("content-range", "bytes 0-9/100"),
+            ("content-range", "bytes 0-9/100"),
+        ];
+        assert_eq!(content_of(&response(206, 10, &twice)), Content::Unusable);
+        assert_eq!(content_of(&response(206, 10, &[])), Content::Unusable);
+        assert_eq!(content_of(&response(200, 7, &[])), Content::Whole(Some(7)));
+        let unsatisfied = response(416, 0, &[("content-range", "bytes */42")]);
+        assert_eq!(content_of(&unsatisfied), Content::NotSatisfiable(Some(42)));
+        let silent = response(416, 0, &[]);
+        assert_eq!(content_of(&silent), Content::NotSatisfiable(None));
+    }
+
+    #[test]
+    fn a_first_response_opens_the_object_with_what_it_brings() {
+        let asked = 5..15;
+        let open =
+            |asked: Option<&Range<u64>>, content| first(asked, 206, content, Ok(head(1, 100)));
+        let part = || Content::Part(5..12, 100);
+        assert_eq!(
+            open(Some(&asked), part()),
+            Meaning::Open(head(1, 100), 5..12)
+        );
+        let whole = open(Some(&asked), Content::Whole(Some(100)));
+        assert_eq!(whole, Meaning::Open(head(1, 100), 0..100));
+        assert_eq!(
+            open(None, Content::Whole(None)),
+            Meaning::Open(head(1, 100), 0..OPEN)
+        );
+        assert!(matches!(open(None, part()), Meaning::Refuse(_)));
+        let elsewhere = open(Some(&asked), Content::Part(6..12, 100));
+        assert!(matches!(elsewhere, Meaning::Plain(_)));
+        assert!(matches!(
+            open(Some(&asked), Content::Unusable),
+            Meaning::Plain(_)
+        ));
+        let beyond = |asked| {
+            first(
+                Some(&asked),
+                416,
+                Content::NotSatisfiable(None),
+                Err("status"),
+            )
+        };
+        assert!(matches!(beyond(5..15), Meaning::Refuse(_)));
+        assert!(matches!(beyond(0..15), Meaning::Plain(_)));
+    }
+
+    #[test]
+    fn a_further_response_joins_under_the_same_validator_and_length_only() {
+        let is = head(7, 100);
+        let judged = |content, head| further(5, 206, content, Ok(head), &is);
+        let part = || Content::Part(5..15, 100);
+        assert!(matches!(judged(part(), head(7, 100)), Meaning::Join(..)));
+        assert!(matches!(
+            judged(part(), head(8, 100)),
+            Meaning::Supersede(..)
+        ));
+        assert!(matches!(
+            judged(part(), head(0, 100)),
+            Meaning::Supersede(..)
+        ));
+        let longer = judged(Content::Part(5..15, 101), head(9, 101));
+        assert!(matches!(longer, Meaning::Supersede(..)));
+        let elsewhere = judged(Content::Part(0..5, 100), head(7, 100));
+        assert!(matches!(elsewhere, Meaning::Plain(_)));
+        let answered = |status, content, stored| further(5, status, content, stored, &is);
+        let whole = || Content::Whole(Some(100));
+        assert!(matches!(
+            answered(200, whole(), Ok(head(7, 100))),
+            Meaning::Join(..)
+        ));
+        assert!(matches!(
+            answered(200, whole(), Ok(head(8, 100))),
+            Meaning::Supersede(..)
+        ));
+        assert!(matches!(
+            answered(206, part(), Err("no-store")),
+            Meaning::Retire("no-store")
+        ));
+        assert!(matches!(
+            answered(503, whole(), Err("status")),
+            Meaning::Fail(_)
+        ));
+        assert!(matches!(
+            answered(404, whole(), Err("no-lifetime")),
+            Meaning::Retire(_)
+        ));
+        let gone = answered(416, Content::NotSatisfiable(Some(3)), Err("status"));
+        assert!(matches!(gone, Meaning::Retire(_)));
+    }
+
+    #[test]
+    fn weak_validators_have_no_generation() {
+        const EARLY: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+        const LATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let of = |lines: &[(&str, &str)], length| generation(KeyHash(1), &fields(lines), length);
+        let strong = of(&[("etag", "\"a\"")], Some(5));
+        assert_ne!(strong, 0);
+        assert_eq!(strong, of(&[("etag", "\"a\"")], Some(5)));
+        for other in [
+            of(&[("etag", "\"b\"")], Some(5)),
+            of(&[("etag", "\"a\"")], Some(6)),
+            of(&[("etag", "\"a\""), ("content-encoding", "gzip")], Some(5)),
+            generation(KeyHash(2), &fields(&[("etag", "\"a\"")]), Some(5)),
+        ] {
+            assert!(other != 0 && other != strong);
+        }
+        assert_ne!(of(&[("last-modified", EARLY), ("date", LATE)], Some(5)), 0);
+        for weak in [
+            of(&[("etag", "W/\"a\"")], Some(5)),
+            of(&[("last-modified", LATE), ("date", LATE)], Some(5)),
+            of(&[("last-modified", EARLY)], Some(5)),
+            of(&[("etag", "\"a\"")], None),
+            of(&[], Some(5)),
+        ] {
+            assert_eq!(weak, 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_are_never_joined_across_versions(
+            a in 0..4u64, b in 0..4u64, lengths in (90..110u64, 90..110u64),
+            status in prop::sample::select(vec![200u16, 206]), start in 0..20u64,
+        ) {
+            let content = match status {
+                206 => Content::Part(start..start + 10, lengths.1),
+                _ => Content::Whole(Some(lengths.1)),
+            };
+            let is = head(a, lengths.0);
+            let meaning = further(5, status, content, Ok(head(b, lengths.1)), &is);
+            if matches!(meaning, Meaning::Join(..)) {
+                prop_assert!(a != 0 && a == b && lengths.0 == lengths.1);
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `sluice inspect`: what a running edge has of one URL, drawn as a bar and described below it.
+
+mod bar;
+mod paper;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use std::env;
+use std::fmt;
+use std::io::{self, IsTerminal};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::Value;
+use sluice::admin::UrlState;
+
+use super::{AdminArgs, colours, harmless, json, percent_encoded, say};
+
+pub use paper::Look;
+
+#[derive(Debug, Args)]
+#[command(after_help = "It ends with status 3 where no cache has anything of the URL.")]
+pub struct InspectArgs {
+    /// The URL as clients ask for it, port included: http://cdn.example.com/video.mp4
+    url: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Draw with # + > . whatever the locale
+    #[arg(long)]
+    ascii: bool,
+}
+
+/// No cache has anything of the URL. The program ends with a status of its own, so that a script
+/// can tell this from an edge that does not answer.
+#[derive(Debug)]
+pub struct Nothing(String);
+
+impl fmt::Display for Nothing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no cache has anything of {}\n(host, port and query must be as clients send them)",
+            harmless(&self.0)
+        )
+    }
+}
+
+impl std::error::Error for Nothing {}
+
+pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
+    match tell(&args.admin, &args.url, args.json, args.ascii)? {
+        true => Ok(()),
+        false => bail!(Nothing(args.url.clone())),
+    }
+}
+
+/// Shows what there is of a URL; says whether there is anything.
+pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
+    let reply = admin.ask("GET", &format!("/status?url={}", percent_encoded(url)))?;
+    if reply.status != 200 {
+        bail!("{}", harmless(reply.text().trim_end()));
+    }
+    let answer: Value = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
+    let shown = match as_json {
+        true => json(&answer),
+        false => String::new(),
+    };
+    let caches: Vec<UrlState> =
+        serde_json::from_value(answer).context("the answer of the edge is not understood")?;
+    match as_json {
+        true => say(&shown)?,
+        false => say(&show::show(url, &caches, &look(ascii)))?,
+    }
+    Ok(caches.iter().any(|cache| !cache.objects.is_empty()))
+}
+
+/// How standard output wants it.
+fn look(ascii: bool) -> Look {
+    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    let terminal = io::stdout().is_terminal();
+    let asked = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    let columns = set("COLUMNS").and_then(|columns| columns.parse().ok());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    Look {
+        width: Look::width(columns.unwrap_or_else(|| if terminal { asked() } else { 0 })),
+        ascii: ascii || !locale.is_some_and(|name| is_utf8(&name)),
+        colour: colours(terminal),
+    }
+}
+
+/// Whether a locale of this name is written in UTF-8: `en_GB.UTF-8`, `C.utf8`.
+fn is_utf8(locale: &str) -> bool {
+    let name = locale.to_ascii_lowercase();
+    name.contains("utf-8") || name.contains("utf8")
+}

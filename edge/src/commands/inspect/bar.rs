@@ -1,0 +1,165 @@
+//! The bar: an object from its first to its last byte, in as many cells as there is room for.
+
+use std::ops::Range;
+
+use sluice::admin::{ObjectState, Span};
+use sluice::ranges::Ranges;
+
+/// What is true of the bytes of one cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// All of them are stored.
+    Stored,
+    /// Some of them are stored.
+    Partly,
+    /// None is stored, and some are on their way.
+    Flying,
+    /// None is stored or on its way.
+    Missing,
+    /// The edge did not say.
+    Unlisted,
+}
+
+/// An object as cells.
+pub struct Bar {
+    pub cells: Vec<Cell>,
+    /// Bytes drawn. Where the length is not known, some more than are known of.
+    pub bytes: u64,
+}
+
+/// `None` for an object without a byte.
+pub fn bar(object: &ObjectState, width: usize) -> Option<Bar> {
+    let (stored, flying) = (ranges(&object.stored), ranges(&object.in_flight));
+    let bytes = object.length.unwrap_or_else(|| reach(&stored, &flying));
+    if bytes == 0 {
+        return None;
+    }
+    let listed_to = object.listed_to.unwrap_or(u64::MAX);
+    let cells = (0..width).map(|index| {
+        let cell = part(bytes, index, width);
+        match covered(&stored, &cell) {
+            n if n == cell.end - cell.start => Cell::Stored,
+            0 if cell.end > listed_to => Cell::Unlisted,
+            0 if flying.intersects(&cell) => Cell::Flying,
+            0 => Cell::Missing,
+            _ => Cell::Partly,
+        }
+    });
+    Some(Bar {
+        cells: cells.collect(),
+        bytes,
+    })
+}
+
+/// The bytes of one cell: at least one.
+fn part(bytes: u64, index: usize, width: usize) -> Range<u64> {
+    let edge = |index: usize| (u128::from(bytes) * index as u128 / width as u128) as u64;
+    edge(index)..edge(index + 1).max(edge(index) + 1)
+}
+
+/// How far to draw what has no known length: a quarter further than is known of.
+fn reach(stored: &Ranges, flying: &Ranges) -> u64 {
+    let ends = flying.iter().map(|flight| match flight.end {
+        u64::MAX => flight.start,
+        end => end,
+    });
+    let known = ends.chain([stored.end()]).max().unwrap_or(0);
+    match stored.is_empty() && flying.is_empty() {
+        true => 0,
+        false => known.saturating_add(known / 4).max(1),
+    }
+}
+
+fn covered(ranges: &Ranges, cell: &Range<u64>) -> u64 {
+    ranges.within(cell.clone()).map(|r| r.end - r.start).sum()
+}
+
+/// What an edge says may be anything; the wrong way round it is nothing.
+fn ranges(spans: &[Span]) -> Ranges {
+    spans.iter().map(|span| span.range()).collect()
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "lists of one range are meant"
+)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn drawn(object: &ObjectState, width: usize) -> String {
+        let sign = |cell: &Cell| match cell {
+            Cell::Stored => '#',
+            Cell::Partly => '+',
+            Cell::Flying => '>',
+            Cell::Missing => '.',
+            Cell::Unlisted => '?',
+        };
+        bar(object, width).map_or(String::new(), |bar| bar.cells.iter().map(sign).collect())
+    }
+
+    fn object(length: Option<u64>, stored: &[Range<u64>], in_flight: &[Range<u64>]) -> ObjectState {
+        let spans = |ranges: &[Range<u64>]| ranges.iter().cloned().map(Span::of).collect();
+        ObjectState {
+            length,
+            stored: spans(stored),
+            in_flight: spans(in_flight),
+            ..ObjectState::default()
+        }
+    }
+
+    #[test]
+    fn each_cell_says_what_is_true_of_its_bytes() {
+        let some = object(Some(100), &[0..30, 35..36], &[40..60]);
+        assert_eq!(drawn(&some, 10), "###+>>....");
+        assert_eq!(drawn(&object(Some(2), &[0..1], &[]), 6), "###...");
+        assert_eq!(drawn(&object(Some(0), &[], &[]), 6), "");
+    }
+
+    #[test]
+    fn without_a_length_what_is_known_is_drawn_and_a_bit_more() {
+        assert_eq!(
+            drawn(&object(None, &[0..80], &[80..u64::MAX]), 10),
+            "########>>"
+        );
+        assert_eq!(drawn(&object(None, &[], &[0..u64::MAX]), 4), ">>>>");
+        assert_eq!(drawn(&object(None, &[], &[]), 4), "");
+    }
+
+    #[test]
+    fn what_is_not_listed_is_not_called_missing() {
+        let mut sparse = object(Some(100), &[0..10, 40..45], &[]);
+        sparse.listed_to = Some(50);
+        assert_eq!(drawn(&sparse, 10), "#...+?????");
+    }
+
+    proptest! {
+        // Whatever numbers come, the bar has its width, and agrees with the bytes one by one.
+        #[test]
+        fn it_agrees_with_the_bytes(
+            length in prop_oneof![0..200u64, Just(u64::MAX)],
+            stored in prop::collection::vec((0..250u64, 0..250u64), 0..5),
+            flying in prop::collection::vec((0..250u64, 0..250u64), 0..3),
+            width in 1..60usize,
+        ) {
+            let ranges = |pairs: &[(u64, u64)]| -> Vec<Range<u64>> { pairs.iter().map(|(a, b)| *a..*b).collect() };
+            let (stored, flying) = (ranges(&stored), ranges(&flying));
+            let drawn = bar(&object(Some(length), &stored, &flying), width);
+            let cells = drawn.map_or(Vec::new(), |bar| bar.cells);
+            prop_assert_eq!(cells.len(), if length == 0 { 0 } else { width });
+            for (index, cell) in cells.iter().enumerate().filter(|_| length < 200) {
+                let bytes = part(length, index, width);
+                let held = |list: &[Range<u64>]| bytes.clone().filter(|b| list.iter().any(|r| r.contains(b))).count() as u64;
+                let right = match (held(&stored), held(&flying)) {
+                    (n, _) if n == bytes.end - bytes.start => Cell::Stored,
+                    (0, 0) => Cell::Missing,
+                    (0, _) => Cell::Flying,
+                    _ => Cell::Partly,
+                };
+                prop_assert_eq!(*cell, right, "cell {}", index);
+            }
+        }
+    }
+}

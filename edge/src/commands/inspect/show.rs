@@ -1,0 +1,294 @@
+//! From what the edge says of a URL to the text that people read. Pure: state in, text out.
+
+use std::time::Duration;
+
+use sluice::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
+use sluice::config::{show_size, show_time};
+
+use super::bar::{self, Cell};
+use super::paper::{Look, Paper, glued};
+
+/// Ranges that are written out; further ones are counted.
+const SPANS_SHOWN: usize = 8;
+/// Fetches that are written out; further ones are counted.
+const FLIGHTS_SHOWN: usize = 32;
+/// A fetch that has brought nothing for this long is said to be quiet.
+const QUIET_MS: u64 = 1000;
+
+/// All that is known of a URL; nothing for nothing.
+pub fn show(url: &str, caches: &[UrlState], look: &Look) -> String {
+    let mut paper = Paper {
+        look,
+        out: String::new(),
+    };
+    if caches.iter().all(|cache| cache.objects.is_empty()) {
+        return paper.out;
+    }
+    let url = paper.foreign(url);
+    paper.line(&url);
+    for cache in caches {
+        for (index, object) in cache.objects.iter().enumerate() {
+            paper.line("");
+            draw(&mut paper, object);
+            let name = paper.foreign(&cache.cache);
+            let place = match cache.objects.len() {
+                1 => name,
+                all => format!("{name}, variant {} of {all}", index + 1),
+            };
+            paper.entry("cache", &place);
+            describe(&mut paper, object);
+        }
+    }
+    paper.out
+}
+
+/// The bar and what its signs mean.
+fn draw(paper: &mut Paper<'_>, object: &ObjectState) {
+    let Some(bar) = bar::bar(object, paper.look.width) else {
+        return;
+    };
+    let mut line = String::new();
+    for run in bar.cells.chunk_by(|a, b| a == b) {
+        let (sign, colour, _) = meaning(run[0], paper.look.ascii);
+        line += &paper.painted(&sign.repeat(run.len()), colour);
+    }
+    paper.line(&line);
+    let mut signs = vec![Cell::Stored, Cell::Partly, Cell::Flying, Cell::Missing];
+    if bar.cells.contains(&Cell::Unlisted) {
+        signs.push(Cell::Unlisted);
+    }
+    let mut legend: Vec<String> = signs
+        .into_iter()
+        .map(|cell| {
+            let (sign, colour, word) = meaning(cell, paper.look.ascii);
+            format!("{} {word} ", paper.painted(sign, colour))
+        })
+        .collect();
+    let size = bar.bytes / paper.look.width as u64;
+    match object.length {
+        None => legend.push("(its end is not known yet)".to_owned()),
+        Some(_) if size > 0 => legend.push(format!("({} a cell)", show_size(size))),
+        Some(_) => {}
+    }
+    paper.atoms("", legend);
+}
+
+/// A cell's sign, its colour and a word for it.
+fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str) {
+    let (sign, plain, colour, word) = match cell {
+        Cell::Stored => ("█", "#", "32", "stored"),
+        Cell::Partly => ("▒", "+", "33", "partly"),
+        Cell::Flying => ("░", ">", "36", "in flight"),
+        Cell::Missing => ("·", ".", "2", "missing"),
+        Cell::Unlisted => ("?", "?", "2", "not listed"),
+    };
+    (if ascii { plain } else { sign }, colour, word)
+}
+
+fn describe(paper: &mut Paper<'_>, object: &ObjectState) {
+    let state = state(paper, object);
+    paper.entry("state", &state);
+    if object.status != 0 {
+        describe_head(paper, object);
+    }
+    // Of what is refused or failed nothing else is known.
+    if object.status != 0 || object.state == "awaiting" {
+        describe_bytes(paper, object);
+    }
+    if !object.flights.is_empty() {
+        flights(paper, &object.flights);
+    }
+    if !object.decisions.is_empty() {
+        decisions(paper, &object.decisions);
+    }
+}
+
+fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
+    let why = paper.foreign(object.why.as_deref().unwrap_or("no reason given"));
+    let flying = !object.in_flight.is_empty() || !object.flights.is_empty();
+    match object.state.as_str() {
+        "awaiting" => "waiting for the head of its first response".to_owned(),
+        "open" if object.length == Some(object.stored_bytes) => {
+            format!("status {}, complete", object.status)
+        }
+        "open" if flying => format!("status {}, being fetched", object.status),
+        "open" => format!("status {}, in part", object.status),
+        "refused" => match object.refused_for_ms {
+            None | Some(0) => format!("not shared: {why}; tried again at the next request"),
+            Some(ms) => format!("not shared: {why}; tried again in {}", time(ms)),
+        },
+        "failed" => format!("failed: {why}"),
+        "retired" => "retired: another version took its place".to_owned(),
+        other => paper.foreign(other),
+    }
+}
+
+fn describe_head(paper: &mut Paper<'_>, object: &ObjectState) {
+    let variant = match (&object.vary[..], object.variant.rsplit_once(": ")) {
+        ([], _) => "the same for everyone (no Vary)".to_owned(),
+        (names, hash) => format!(
+            "by {}; hash of their values {}",
+            paper.foreign(&names.join(", ")),
+            paper.foreign(hash.map_or("-", |(_, hash)| hash))
+        ),
+    };
+    paper.entry("variant", &variant);
+    let fresh = match object.fresh_for_s {
+        s @ 1.. => format!("fresh for {}", seconds(s.unsigned_abs())),
+        s => format!("stale for {}", seconds(s.unsigned_abs())),
+    };
+    let age = object
+        .age_s
+        .map_or(String::new(), |age| format!("age {}, ", seconds(age)));
+    paper.entry("freshness", &format!("{age}{fresh}"));
+    let tag = |tag: &String| match tag.strip_prefix("W/") {
+        Some(rest) => format!("ETag {} (weak)", paper.foreign(rest)),
+        None => format!("ETag {}", paper.foreign(tag)),
+    };
+    let modified = |date: &String| format!("Last-Modified {}", paper.foreign(date));
+    let validators: Vec<String> = [
+        object.etag.as_ref().map(tag),
+        object.last_modified.as_ref().map(modified),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    paper.entry("validators", &or(validators.join(", "), "none"));
+    let generation = object.generation.as_ref();
+    let generation = generation.map_or(String::new(), |hex| paper.foreign(hex));
+    paper.entry("generation", &or(generation, "none"));
+    let responses = match (object.joinable, &object.why_not_joinable) {
+        (None, _) => "not known yet whether it may have several".to_owned(),
+        (Some(true), _) => "may be completed from several".to_owned(),
+        (Some(false), None) => "all of it from one".to_owned(),
+        (Some(false), Some(why)) => format!("all of it from one: {}", paper.foreign(why)),
+    };
+    paper.entry("responses", &responses);
+}
+
+fn describe_bytes(paper: &mut Paper<'_>, object: &ObjectState) {
+    let length = match object.length {
+        Some(n @ 0..1024) => size(n),
+        Some(n) => format!("{} ({})", size(n), glued(&format!("{n} bytes"))),
+        None => "not known yet".to_owned(),
+    };
+    paper.entry("length", &length);
+    let share = object.length.map_or(String::new(), |length| {
+        let percent = u128::from(object.stored_bytes) * 100 / u128::from(length.max(1));
+        match length {
+            0 => String::new(),
+            _ => format!(", {percent}%"),
+        }
+    });
+    let more = object.listed_to.is_some();
+    let stored = spans(&object.stored, more);
+    let note = format!("({}{share})", size(object.stored_bytes));
+    paper.entry("stored", &format!("{stored} {note}"));
+    paper.entry("in flight", &spans(&object.in_flight, more));
+    let missing = spans(&object.missing, more);
+    let note = match object.missing_bytes {
+        0 => String::new(),
+        n => format!(" ({})", size(n)),
+    };
+    paper.entry("missing", &format!("{missing}{note}"));
+}
+
+fn flights(paper: &mut Paper<'_>, flights: &[FlightState]) {
+    let rows: Vec<[String; 6]> = flights.iter().take(FLIGHTS_SHOWN).map(flight).collect();
+    paper.table("flights", ["range", "at", "done", "rate", "age", ""], &rows);
+    if flights.len() > FLIGHTS_SHOWN {
+        paper.entry(" ", &format!("and {} more", flights.len() - FLIGHTS_SHOWN));
+    }
+}
+
+fn flight(flight: &FlightState) -> [String; 6] {
+    let range = Span {
+        first: flight.first,
+        last: flight.last,
+    };
+    let done = flight.last.map(|_| {
+        let Span { first, .. } = range;
+        let all = range.range().end.saturating_sub(first).max(1);
+        let brought = flight.next.saturating_sub(first);
+        format!("{}%", u128::from(brought) * 100 / u128::from(all))
+    });
+    let note = match (flight.head, flight.idle_ms) {
+        (false, _) => "waits for its head".to_owned(),
+        (true, idle @ QUIET_MS..) => format!("quiet for {}", time(idle)),
+        (true, _) => String::new(),
+    };
+    let unknown = || "-".to_owned();
+    [
+        span(&range),
+        flight.next.to_string(),
+        done.unwrap_or_else(unknown),
+        flight
+            .rate
+            .map_or_else(unknown, |rate| format!("{}/s", size(rate))),
+        time(flight.age_ms),
+        note,
+    ]
+}
+
+fn decisions(paper: &mut Paper<'_>, decisions: &[DecisionState]) {
+    let row = |decision: &DecisionState| -> [String; 5] {
+        [
+            format!("{} ago", time(decision.ago_ms)),
+            span(&decision.want),
+            paper.foreign(&decision.what),
+            match &decision.ranges[..] {
+                [] => "-".to_owned(),
+                ranges => spans(ranges, false),
+            },
+            paper.foreign(&decision.why),
+        ]
+    };
+    let rows: Vec<[String; 5]> = decisions.iter().map(row).collect();
+    paper.table(
+        "decisions",
+        ["when", "wanted", "plan", "ranges", "why"],
+        &rows,
+    );
+}
+
+/// `0-9, 20-29`; the first few of many. `unlisted`: the list itself is not complete.
+fn spans(spans: &[Span], unlisted: bool) -> String {
+    let shown: Vec<String> = spans.iter().take(SPANS_SHOWN).map(span).collect();
+    match spans.len().saturating_sub(SPANS_SHOWN) {
+        _ if spans.is_empty() => "nothing".to_owned(),
+        0 => shown.join(", "),
+        more if unlisted => format!("{} and over {more} more", shown.join(", ")),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn span(span: &Span) -> String {
+    match span.last {
+        Some(last) => format!("{}-{last}", span.first),
+        None => format!("{}-", span.first),
+    }
+}
+
+/// A time as short as it can be read: `120ms`, `1.2s`, `2m 30s`.
+fn time(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        _ => seconds(ms / 1000),
+    }
+}
+
+fn seconds(seconds: u64) -> String {
+    glued(&show_time(Duration::from_secs(seconds)))
+}
+
+fn size(bytes: u64) -> String {
+    glued(&show_size(bytes))
+}
+
+fn or(text: String, instead: &str) -> String {
+    match text.is_empty() {
+        true => instead.to_owned(),
+        false => text,
+    }
+}

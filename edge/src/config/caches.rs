@@ -1,0 +1,204 @@
+//! Caches: what `[cache.NAME]` typed, with bounds and defaults.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::file::{CacheFile, Key, Named};
+use super::report::Problem;
+use super::value::{Ahead, Parallel, Size, show_size};
+use crate::{cache, fill};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+const HOUR: Duration = Duration::from_secs(3600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A slice is so many bytes, or a multiple: what is kept and evicted is whole pages.
+const SLICE_STEP: u64 = 64 * KIB;
+
+/// The options of every cache.
+pub fn plan(files: &Named<CacheFile>, checks: &mut Checks) -> BTreeMap<String, cache::Options> {
+    files
+        .iter()
+        .map(|(name, file)| (name.get_ref().clone(), options(file, checks)))
+        .collect()
+}
+
+fn options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
+    let d = cache::Options::default();
+    let memory = checks.within("memory", &file.memory, d.memory, 8 * MIB..=16 * TIB);
+    let object = checks.within("object", &file.object, d.object, 0..=16 * TIB);
+    if let Some(typed) = file.object.as_ref().filter(|_| object > memory) {
+        checks.push(
+            Problem::error("`object` is larger than the cache's memory")
+                .at(typed.span())
+                .label(format!("memory is {}", show_size(memory)))
+                .help("make `memory` larger or `object` smaller; 0 means a quarter of `memory`"),
+        );
+    }
+    let options = cache::Options {
+        memory,
+        evict: file.evict.unwrap_or(d.evict),
+        fill: fill_options(file, checks),
+        client_budget: checks.within(
+            "client_budget",
+            &file.client_budget,
+            d.client_budget,
+            MIB..=TIB,
+        ),
+        valid: valid(file, checks),
+        object,
+    };
+    without_effect(file, &options.fill, checks);
+    beyond_budget(file, &options, checks);
+    options
+}
+
+fn fill_options(file: &CacheFile, checks: &mut Checks) -> fill::Options {
+    let d = fill::Options::default();
+    fill::Options {
+        kind: file.fill.unwrap_or_default(),
+        block: slice(&file.slice, d.block, checks),
+        parallel: parallel(&file.parallel, d.parallel, checks),
+        lock_timeout: checks.within(
+            "lock_timeout",
+            &file.lock_timeout,
+            d.lock_timeout,
+            Duration::ZERO..=HOUR,
+        ),
+        lock_age: checks.within(
+            "lock_age",
+            &file.lock_age,
+            d.lock_age,
+            Duration::from_millis(10)..=24 * HOUR,
+        ),
+        read_ahead: read_ahead(&file.read_ahead, checks),
+    }
+}
+
+fn slice(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
+    let size = checks.within("slice", key, default, SLICE_STEP..=16 * MIB);
+    let odd = size % SLICE_STEP;
+    if let Some(typed) = key.as_ref().filter(|_| odd != 0) {
+        checks.push(
+            Problem::error("`slice` is not a multiple of 64 KiB")
+                .at(typed.span())
+                .label(format!("this is {size} bytes"))
+                .help(format!(
+                    "choose {} or {}; KiB and MiB are powers of 1024",
+                    show_size(size - odd),
+                    show_size(size - odd + SLICE_STEP)
+                )),
+        );
+    }
+    size
+}
+
+fn parallel(key: &Key<Parallel>, default: usize, checks: &mut Checks) -> usize {
+    let typed = key.as_ref().and_then(|typed| match typed.get_ref() {
+        Parallel::Auto => None,
+        Parallel::Count(n) => Some(Spanned::new(typed.span(), *n)),
+    });
+    checks.count("parallel", &typed, default, 1..=64)
+}
+
+fn read_ahead(key: &Key<Ahead>, checks: &mut Checks) -> fill::ReadAhead {
+    let Some(typed) = key else {
+        return fill::ReadAhead::None;
+    };
+    match typed.get_ref() {
+        Ahead::None => fill::ReadAhead::None,
+        Ahead::Whole => fill::ReadAhead::Whole,
+        Ahead::Window(size) => {
+            let size = Some(Spanned::new(typed.span(), Size(*size)));
+            match checks.within("read_ahead", &size, 0, 0..=TIB) {
+                0 => fill::ReadAhead::None,
+                size => fill::ReadAhead::Window(size),
+            }
+        }
+    }
+}
+
+/// A key and its place.
+type At = Option<(&'static str, Range<usize>)>;
+
+fn at<T>(name: &'static str, key: &Key<T>) -> At {
+    key.as_ref().map(|typed| (name, typed.span()))
+}
+
+/// Keys that say nothing under the `fill` that is chosen.
+fn without_effect(file: &CacheFile, fill: &fill::Options, checks: &mut Checks) {
+    let blocks = matches!(fill.kind, fill::Kind::Slice | fill::Kind::Auto);
+    let lock = fill.kind == fill::Kind::Lock;
+    let (of_blocks, of_lock) = ("`fill = \"slice\"` and `\"auto\"`", "`fill = \"lock\"`");
+    let keys = [
+        (blocks, of_blocks, at("parallel", &file.parallel)),
+        (blocks, of_blocks, at("read_ahead", &file.read_ahead)),
+        (lock, of_lock, at("lock_timeout", &file.lock_timeout)),
+        (lock, of_lock, at("lock_age", &file.lock_age)),
+    ];
+    for (useful, fits, key) in keys {
+        let Some((name, at)) = key.filter(|_| !useful) else {
+            continue;
+        };
+        checks.push(
+            Problem::warning(format!("`{name}` does nothing here"))
+                .at(at)
+                .label(format!("it belongs to {fits}"))
+                .help("leave it out, or choose another `fill`"),
+        );
+    }
+}
+
+/// Sizes that the budget of a client never allows.
+fn beyond_budget(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
+    let window = match options.fill.read_ahead {
+        fill::ReadAhead::Window(size) => size,
+        fill::ReadAhead::None | fill::ReadAhead::Whole => 0,
+    };
+    let sizes = [
+        (at("slice", &file.slice), options.fill.block),
+        (at("read_ahead", &file.read_ahead), window),
+    ];
+    for (key, size) in sizes {
+        let Some((name, at)) = key.filter(|_| size > options.client_budget) else {
+            continue;
+        };
+        let budget = show_size(options.client_budget);
+        checks.push(
+            Problem::warning(format!("`{name}` is larger than `client_budget`"))
+                .at(at)
+                .label(format!(
+                    "no more than {budget} is fetched ahead of a client"
+                ))
+                .help(format!("make `client_budget` at least {}", show_size(size))),
+        );
+    }
+}
+
+fn valid(file: &CacheFile, checks: &mut Checks) -> Vec<(u16, Duration)> {
+    let mut valid = Vec::new();
+    for (status, time) in &file.valid {
+        let time = checks.within(
+            "valid",
+            &Some(time.clone()),
+            Duration::ZERO,
+            Duration::ZERO..=10 * YEAR,
+        );
+        match status.get_ref().parse() {
+            // A part or a confirmation is stored as the 200 it belongs to; 1xx are no answers.
+            Ok(206 | 304) | Ok(0..200) | Ok(600..) | Err(_) => checks.push(
+                Problem::error(format!("`{}` is not a status that can be stored", status.get_ref()))
+                    .at(status.span())
+                    .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\" }; 206 and 304 follow 200"),
+            ),
+            Ok(status) => valid.push((status, time)),
+        }
+    }
+    valid
+}

@@ -1,0 +1,337 @@
+//! Slice: only the blocks that are wanted, the first wanted byte first, several at once.
+//!
+//! The rest of a wanted block is fetched behind what is wanted of it, then what the read-ahead says.
+//! A flight of many blocks that would bring a wanted byte too late loses its far part to another.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::common::{Filling, View, begin, begin_all};
+use super::{Flight, Options, Plan, ReadAhead};
+use crate::ranges::Ranges;
+
+/// So near to the beginning of what is missing it is fetched from there: bytes.
+const NEAR: u64 = 64 << 10;
+
+/// How long the byte that is wanted now may be on its way before another flight is begun for it.
+const PATIENCE_NOW: Duration = Duration::from_millis(100);
+/// The same for the bytes behind it.
+const PATIENCE_AHEAD: Duration = Duration::from_secs(1);
+
+/// When to ask again about a flight that is too young to tell how fast it is; then the older the
+/// flight, the later, up to `LATER`.
+const YOUNG: Duration = Duration::from_millis(50);
+/// When to ask again because more flights might be allowed then.
+const WIDER: Duration = Duration::from_millis(100);
+/// When to ask again about a flight that is fast enough as it is.
+const LATER: Duration = Duration::from_secs(1);
+
+pub(super) struct Slice {
+    block: u64,
+    read_ahead: ReadAhead,
+}
+
+impl Slice {
+    pub(super) fn new(options: &Options) -> Slice {
+        Slice {
+            block: options.block,
+            read_ahead: options.read_ahead,
+        }
+    }
+}
+
+impl Filling for Slice {
+    fn block(&self) -> u64 {
+        self.block
+    }
+
+    fn first(&self, view: &View<'_>) -> Plan {
+        let block = block_of(view.want.start, self.block);
+        let wanted = view.want.start..view.want.end.min(block.end);
+        let all = front(&wanted, block.start)..block.end;
+        match size(&all) - size(&wanted) <= view.situation.spare {
+            true => begin(all),
+            false => begin(wanted),
+        }
+    }
+
+    fn more(&self, view: &View<'_>) -> Plan {
+        let mut draft = Draft::new(view, self.block, self.read_ahead);
+        let done = draft.next_byte();
+        if draft.wanted_blocks(done) {
+            draft.rest_of_blocks();
+            draft.ahead_of_want(self.read_ahead);
+        }
+        begin_all(draft.ranges, draft.again)
+    }
+}
+
+/// The block that holds this byte.
+fn block_of(byte: u64, block: u64) -> Range<u64> {
+    let start = byte - byte % block;
+    start..start.saturating_add(block)
+}
+
+fn size(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+/// Where to begin a fetch of `wanted` if bytes from `start` on are missing, too.
+fn front(wanted: &Range<u64>, start: u64) -> u64 {
+    match wanted.start - start < NEAR {
+        true => start,
+        false => wanted.start,
+    }
+}
+
+/// How a byte that is not stored comes.
+enum Way {
+    /// Nobody brings it.
+    None,
+    /// In a flight, up to here.
+    Flying(u64),
+    /// In this flight's far part, and too late.
+    Late(usize),
+}
+
+/// A plan in the making.
+struct Draft<'a> {
+    view: &'a View<'a>,
+    block: u64,
+    /// The blocks that this want has to do with now: those that are wanted before long, and what
+    /// is read ahead.
+    near: Range<u64>,
+    /// The wanted bytes in them.
+    wanted: Range<u64>,
+    /// The flights there, as they will be.
+    flights: SmallVec<[Flight; 16]>,
+    ranges: SmallVec<[Range<u64>; 2]>,
+    busy: usize,
+    spare: u64,
+    again: Option<Duration>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(view: &'a View<'a>, block: u64, read_ahead: ReadAhead) -> Draft<'a> {
+        let (situation, want) = (view.situation, &view.want);
+        // Twice as far as flights reach: while one is slow, others go on.
+        let far = (situation.width as u64)
+            .saturating_mul(2)
+            .saturating_mul(block);
+        let start = block_of(want.start, block).start;
+        let next = block_of(view.next.unwrap_or(want.start), block);
+        let horizon = start.saturating_add(far).max(next.end);
+        let wanted = want.start..want.end.min(horizon);
+        let mut near = start..block_of(wanted.end - 1, block).end.min(view.end);
+        if wanted.end == want.end {
+            near = match read_ahead {
+                ReadAhead::Whole if !view.too_large() => 0..view.end,
+                ReadAhead::Window(size) => {
+                    let last = want.end.saturating_add(size).saturating_sub(1);
+                    start..block_of(last.max(want.end - 1), block).end.min(view.end)
+                }
+                ReadAhead::None | ReadAhead::Whole => near,
+            };
+        }
+        let flights: SmallVec<[Flight; 16]> = situation
+            .flights
+            .iter()
+            .filter(|flight| {
+                let span = view.span(flight);
+                !span.is_empty() && span.start < near.end && near.start < span.end
+            })
+            .copied()
+            .collect();
+        Draft {
+            busy: flights.len(),
+            spare: situation.spare,
+            ranges: SmallVec::new(),
+            again: None,
+            view,
+            block,
+            near,
+            wanted,
+            flights,
+        }
+    }
+
+    /// Sees that the next missing byte comes. From where on the further ones are to be looked at.
+    fn next_byte(&mut self) -> u64 {
+        let Some(next) = self.view.next else {
+            return self.wanted.end;
+        };
+        let patience = match next == self.view.want.start {
+            true => PATIENCE_NOW,
+            false => PATIENCE_AHEAD,
+        };
+        let block = block_of(next, self.block);
+        let start = match self.way(next, patience) {
+            Way::Flying(until) => return until.min(block.end),
+            Way::Late(flight) => {
+                self.flights[flight].end = next;
+                next
+            }
+            Way::None => front(&(next..block.end), self.clear_before(next, block.start)),
+        };
+        let end = self.clear_after(next, block.end);
+        let wanted = next..end.min(self.view.want.end);
+        let unwanted = size(&(start..end)) - size(&wanted);
+        let range = match unwanted <= self.spare {
+            true => {
+                self.spare -= unwanted;
+                start..end
+            }
+            false => wanted,
+        };
+        let done = range.end;
+        self.push(range);
+        done
+    }
+
+    /// Begins to fetch the wanted blocks from `from` on; whether all of them are coming now.
+    fn wanted_blocks(&mut self, from: u64) -> bool {
+        let mut at = from.max(self.wanted.start);
+        loop {
+            let mut gaps = self.view.situation.have.gaps(at..self.wanted.end.max(at));
+            let Some(gap) = gaps.next() else {
+                return true;
+            };
+            at = gap.start;
+            let block_end = block_of(at, self.block).end;
+            let way = self.way(at, PATIENCE_AHEAD);
+            if let Way::Flying(until) = way {
+                at = until.min(block_end);
+                continue;
+            }
+            if self.busy >= self.view.situation.width {
+                self.ask_again(WIDER);
+                return false;
+            }
+            let mut range = at..self.clear_after(at, block_end);
+            if size(&range) > self.spare {
+                range.end = range.end.min(self.wanted.end);
+            }
+            if size(&range) > self.spare {
+                return false;
+            }
+            if let Way::Late(flight) = way {
+                self.flights[flight].end = at;
+            }
+            self.spare -= size(&range);
+            at = range.end;
+            self.push(range);
+        }
+    }
+
+    /// The rest of the first wanted block and of the last.
+    fn rest_of_blocks(&mut self) {
+        let first = block_of(self.wanted.start, self.block).start;
+        self.extra(first..self.wanted.start);
+        let last = block_of(self.wanted.end - 1, self.block).end;
+        self.extra(self.wanted.end..last.min(self.near.end));
+    }
+
+    /// What is read ahead: behind the want first.
+    fn ahead_of_want(&mut self, read_ahead: ReadAhead) {
+        if read_ahead == ReadAhead::None || self.wanted.end != self.view.want.end {
+            return;
+        }
+        self.extra(self.wanted.end..self.near.end);
+        self.extra(self.near.start..self.wanted.start);
+    }
+
+    /// Begins to fetch what nobody asked for, as far as there is room for it.
+    fn extra(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let mut coming: Ranges = self.view.situation.have.within(range.clone()).collect();
+        let flying = self.flights.iter().map(|flight| self.view.span(flight));
+        coming.extend(flying.chain(self.ranges.iter().cloned()));
+        for gap in coming.gaps(range) {
+            let affordable = gap.start.saturating_add(self.spare);
+            let end = match affordable >= gap.end {
+                true => gap.end,
+                false => affordable - affordable % self.block,
+            };
+            if self.busy >= self.view.situation.width || end <= gap.start {
+                return;
+            }
+            self.spare -= end - gap.start;
+            self.push(gap.start..end);
+        }
+    }
+
+    /// How a byte comes that is not stored. If that may be too slow, it also notes when to look
+    /// again.
+    fn way(&mut self, byte: u64, patience: Duration) -> Way {
+        if let Some(range) = self.ranges.iter().find(|range| range.contains(&byte)) {
+            return Way::Flying(range.end);
+        }
+        let over = |flight: &Flight| self.view.span(flight).contains(&byte);
+        let Some(index) = self.flights.iter().position(over) else {
+            return Way::None;
+        };
+        let flight = self.flights[index];
+        let span = self.view.span(&flight);
+        // A flight of one block is soon done, and so is one that is almost there.
+        let can_be_cut = size(&span) >= self.block.saturating_mul(2) && byte - span.start >= NEAR;
+        if !can_be_cut {
+            return Way::Flying(span.end);
+        }
+        match time_to(&flight, byte) {
+            Some(time) if time > patience => return Way::Late(index),
+            Some(_) => self.ask_again(patience.max(WIDER).min(LATER)),
+            None => self.ask_again(flight.idle.clamp(YOUNG, LATER)),
+        }
+        Way::Flying(span.end)
+    }
+
+    /// The first byte from `start` on from which to `byte` all is missing, and nobody brings it.
+    fn clear_before(&self, byte: u64, start: u64) -> u64 {
+        let stored = self.view.situation.have.within(start..byte);
+        let flying = self.flights.iter().map(|flight| self.view.span(flight));
+        stored
+            .chain(flying)
+            .map(|range| range.end)
+            .filter(|end| *end <= byte)
+            .fold(start, u64::max)
+    }
+
+    /// How far from `byte` on all is missing, and nobody brings it, up to `end`.
+    fn clear_after(&self, byte: u64, end: u64) -> u64 {
+        let end = end.min(self.view.end);
+        let stored = self.view.situation.have.within(byte..end);
+        let flying = self.flights.iter().map(|flight| self.view.span(flight));
+        // The flight over `byte`, if one is, is cut there.
+        stored
+            .chain(flying)
+            .map(|range| range.start)
+            .filter(|start| *start > byte)
+            .fold(end, u64::min)
+    }
+
+    fn push(&mut self, range: Range<u64>) {
+        self.busy += 1;
+        self.ranges.push(range);
+    }
+
+    fn ask_again(&mut self, time: Duration) {
+        self.again = Some(self.again.map_or(time, |again| again.min(time)));
+    }
+}
+
+/// How long until a flight brings this byte, as far as one can tell. A flight that stands still
+/// never does.
+fn time_to(flight: &Flight, byte: u64) -> Option<Duration> {
+    if flight.idle >= PATIENCE_AHEAD {
+        return Some(Duration::MAX);
+    }
+    let distance = (byte - flight.at) as f64;
+    match flight.rate? {
+        0 => Some(Duration::MAX),
+        rate => Duration::try_from_secs_f64(distance / rate as f64).ok(),
+    }
+}

@@ -1,0 +1,310 @@
+//! Safety of sharing where ranges are fetched for many: nothing of one client in the request, nobody gets
+//! what is not for him, and each variant is its own object.
+
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Gate, Resource, Seen};
+
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_asked,
+};
+use crate::pieces::{
+    BLOCK, FILE, MODES, asked, assert_sent_once, check_range, filling, good, one_version,
+};
+
+/// Sends a request for bytes of `/x` with these fields.
+fn send(edge: &Edge, first: u64, fields: &[(&str, &str)]) -> Client {
+    let mut client = edge.client();
+    let range = format!("bytes={first}-{}", first + 9);
+    let fields = [&[("Range", &*range)], fields].concat();
+    client.send("GET", "/x", &fields, b"").expect("sent");
+    client
+}
+
+// "A shared flight's request is built from the key and an allow-list, never from one client's headers"
+#[test]
+fn nothing_of_a_client_is_in_a_shared_request() {
+    const EVIL: [&str; 16] = [
+        "X-Forwarded-Host",
+        "X-Forwarded-For",
+        "X-Forwarded-Proto",
+        "X-Forwarded-Scheme",
+        "X-Host",
+        "Forwarded",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-HTTP-Method-Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+        "Cookie",
+        "Referer",
+        "Origin",
+        "If-Match",
+        "X-Anything",
+    ];
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        let range = ("Range", "bytes=1200000-1200009");
+        let evil = EVIL.map(|name| (name, "\"evil.example\""));
+        // If-Match makes this one fail, so that the range may come or not; its flight is what counts.
+        edge.get("/x", &[&[range][..], &evil[..]].concat());
+        let evil = &evil[..14];
+        let second = edge.get("/x", &[&[("Range", "bytes=5-14")], evil].concat());
+        second.verify_range(5, 14, FILE).expect("the range");
+        edge.get("/x", evil).verify_whole(FILE).expect("all of it");
+        let requests = origin.requests();
+        assert!(requests.len() >= 2, "{mode}: {:?}", asked(&origin));
+        for seen in requests {
+            let head = String::from_utf8_lossy(&seen.raw_head);
+            assert!(!head.contains("evil"), "{mode}: {head}");
+            assert_eq!(seen.method, "GET");
+        }
+    }
+}
+
+// What a flight asks for is its own affair: a client's If-Range and conditions stay here.
+#[test]
+fn conditions_of_one_client_are_not_asked_for_all() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        let fields = [
+            ("Range", "bytes=1200000-1200009"),
+            ("If-Range", "\"another\""),
+        ];
+        let reply = edge.get("/x", &fields);
+        reply
+            .verify_whole(FILE)
+            .expect("all of it, of this version");
+        let fields = [("If-None-Match", "\"another\""), ("Range", "bytes=0-9")];
+        let reply = edge.get("/x", &fields);
+        reply.verify_range(0, 9, FILE).expect("the range");
+        for seen in origin.requests() {
+            let head = String::from_utf8_lossy(&seen.raw_head);
+            assert!(!head.contains("another"), "{mode}: {head}");
+        }
+    }
+}
+
+/// The version that a cookie names; without one, 0, which nobody of these tests is to get.
+fn by_cookie(seen: &Seen) -> u32 {
+    let cookie = seen
+        .header("cookie")
+        .and_then(|cookie| cookie.strip_prefix("v="));
+    cookie.map_or(0, |version| version.parse().expect("a number"))
+}
+
+/// Three at once, for ranges of what proves not to be shareable: each gets what is his.
+fn parted(fields: &'static [(&'static str, &'static str)]) {
+    for mode in MODES {
+        let gate = Gate::closed();
+        let held = gate.clone();
+        let own = move |seen: &Seen| {
+            let own = Resource::offset(FILE)
+                .version(by_cookie(seen))
+                .gate_head(&held);
+            fields
+                .iter()
+                .fold(own, |own, (name, value)| own.header(name, value))
+        };
+        let origin = serving("/x", Resource::dynamic(own));
+        let edge = filling(&origin, mode).start();
+        let mut clients: Vec<_> = (1..=3)
+            .map(|version: u64| {
+                let cookie = format!("v={version}");
+                let first = version * 600_000;
+                (version, first, send(&edge, first, &[("Cookie", &cookie)]))
+            })
+            .collect();
+        eventually("all wait", || edge.counter("requests_now") == 3);
+        wait_asked(&origin, "/x", 1);
+        gate.release();
+        for (version, first, client) in &mut clients {
+            let reply = client.read_response().expect("a reply");
+            let got = one_version(&reply, *first, *first + 9);
+            assert_eq!(u64::from(got), *version, "{mode}: {}", cache_status(&reply));
+        }
+        // Nobody gets what was for another later on, either.
+        let cookie = [("Cookie", "v=4")];
+        let later = send(&edge, 600_000, &cookie).read_response();
+        let later = later.expect("a reply");
+        assert_eq!(one_version(&later, 600_000, 600_009), 4, "{mode}");
+        let whole = edge.get("/x", &cookie);
+        assert_eq!(one_version(&whole, 0, FILE - 1), 4, "{mode}");
+    }
+}
+
+// "riders parted when a response proves uncacheable"
+#[test]
+fn riders_of_a_range_that_is_not_to_be_stored_part() {
+    parted(&[("Cache-Control", "no-store")]);
+}
+
+// The same for what is for one person, …
+#[test]
+fn riders_of_a_range_that_is_private_part() {
+    parted(&[("Cache-Control", "private, max-age=60")]);
+}
+
+// … for what sets a cookie, …
+#[test]
+fn riders_of_a_range_that_sets_a_cookie_part() {
+    parted(&[("Cache-Control", "max-age=60"), ("Set-Cookie", "id=1")]);
+}
+
+// … for what says nothing of how long it is fresh, …
+#[test]
+fn riders_of_a_range_without_freshness_part() {
+    parted(&[]);
+}
+
+// … and for what varies by everything.
+#[test]
+fn riders_of_a_range_that_varies_by_everything_part() {
+    parted(&[("Cache-Control", "max-age=60"), ("Vary", "*")]);
+}
+
+// A cookie is set for one, and for no one else.
+#[test]
+fn no_two_clients_get_the_same_cookie() {
+    for mode in MODES {
+        let gate = Gate::closed();
+        let held = gate.clone();
+        let numbered = move |seen: &Seen| {
+            let cookie = format!("id={}", seen.id);
+            good(seen).header("Set-Cookie", &cookie).gate_head(&held)
+        };
+        let origin = serving("/x", Resource::dynamic(numbered));
+        let edge = filling(&origin, mode).start();
+        let mut clients: Vec<_> = (0..4).map(|_| send(&edge, 1_200_000, &[])).collect();
+        eventually("all wait", || edge.counter("requests_now") == 4);
+        gate.release();
+        let mut cookies = Vec::new();
+        for client in &mut clients {
+            let reply = client.read_response().expect("a reply");
+            one_version(&reply, 1_200_000, 1_200_009);
+            cookies.push(reply.header("set-cookie").expect("a cookie").to_owned());
+        }
+        cookies.sort();
+        cookies.dedup();
+        assert_eq!(cookies.len(), 4, "{mode}: {cookies:?}");
+    }
+}
+
+// A response becomes private in mid-file: what is stored may be served on, what is private is not shared.
+#[test]
+fn a_file_that_becomes_private_in_its_middle() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 0, 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        let private = |seen: &Seen| {
+            let own = Resource::offset(FILE).version(by_cookie(seen));
+            own.cache_control("private")
+        };
+        origin.serve("/x", Resource::dynamic(private));
+        for version in [1, 2, 1] {
+            let cookie = format!("v={version}");
+            let reply = send(&edge, 2_000_000, &[("Cookie", &cookie)]).read_response();
+            let reply = reply.expect("a reply");
+            assert_eq!(one_version(&reply, 2_000_000, 2_000_009), version, "{mode}");
+        }
+    }
+}
+
+/// The version that a field names, and that the response varies by it.
+fn by_field(name: &'static str) -> impl Fn(&Seen) -> Resource {
+    move |seen| {
+        let version = match seen.header(name) {
+            Some("one") => 1,
+            Some("two") => 2,
+            _ => 0,
+        };
+        fresh(FILE).version(version).vary(name)
+    }
+}
+
+// "Vary differs": two at once who differ in what the response varies by.
+#[test]
+fn riders_of_another_variant_part() {
+    // The first is among what a flight sends of its own accord, the second is not.
+    for name in ["Accept-Language", "X-Flavour"] {
+        for mode in MODES {
+            let gate = Gate::closed();
+            let held = gate.clone();
+            let flavoured = by_field(name);
+            let choose = move |seen: &Seen| flavoured(seen).gate_head(&held);
+            let origin = serving("/x", Resource::dynamic(choose));
+            let edge = filling(&origin, mode).start();
+            let kinds = ["one", "two", "one", "two", "none"];
+            let mut clients = Vec::from(kinds.map(|kind| send(&edge, 1_200_000, &[(name, kind)])));
+            eventually("all wait", || edge.counter("requests_now") == 5);
+            wait_asked(&origin, "/x", 1);
+            gate.release();
+            for (client, kind) in clients.iter_mut().zip(kinds) {
+                let reply = client.read_response().expect("a reply");
+                let version = one_version(&reply, 1_200_000, 1_200_009);
+                let own = ["none", "one", "two"][version as usize];
+                assert_eq!(own, kind, "{mode} {name}: {}", cache_status(&reply));
+            }
+            for kind in kinds {
+                let whole = edge.get("/x", &[(name, kind)]);
+                let version = one_version(&whole, 0, FILE - 1);
+                assert_eq!(["none", "one", "two"][version as usize], kind, "{mode}");
+                assert_hit(&edge.get("/x", &[(name, kind)]));
+            }
+        }
+    }
+}
+
+// "slices ask for `identity`": clients with and without gzip have their ranges from one set of slices.
+#[test]
+fn one_set_of_slices_serves_clients_with_and_without_gzip() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE).encoded("gzip", vec![b'z'; 500_000]));
+        let edge = filling(&origin, mode).start();
+        let gzip = [("Accept-Encoding", "gzip, br")];
+        let mut clients: Vec<(u64, Client)> = [1_200_000, 1_250_000]
+            .into_iter()
+            .map(|first| (first, send(&edge, first, &gzip)))
+            .collect();
+        clients.push((1_200_000, send(&edge, 1_200_000, &[])));
+        let identity = [("Accept-Encoding", "identity")];
+        clients.push((1_300_000, send(&edge, 1_300_000, &identity)));
+        for (first, client) in &mut clients {
+            let reply = client.read_response().expect("a reply");
+            let right = reply.verify_range(*first, *first + 9, FILE);
+            right.unwrap_or_else(|wrong| panic!("{mode}: {wrong}"));
+            assert_eq!(reply.header("content-encoding"), None);
+        }
+        assert_sent_once(&edge, &origin, BLOCK);
+        for seen in origin.requests() {
+            let accepted = seen.header("accept-encoding").unwrap_or("identity");
+            assert_eq!(accepted, "identity", "{mode}");
+        }
+    }
+}
+
+// A leaving leader does not take the others' bytes with him.
+#[test]
+fn riders_stay_when_the_first_leaves() {
+    for mode in MODES {
+        let gate = Gate::closed();
+        let origin = serving("/x", fresh(FILE).gate_head(&gate));
+        let edge: Edge = Setup::start(&filling(&origin, mode));
+        let leader = send(&edge, 1_200_000, &[]);
+        wait_asked(&origin, "/x", 1);
+        let mut riders: Vec<_> = (0..3).map(|_| send(&edge, 1_200_000, &[])).collect();
+        eventually("all wait", || edge.counter("requests_now") == 4);
+        drop(leader);
+        assert!(gate.wait_held(1, SOON));
+        gate.release();
+        for rider in &mut riders {
+            let reply = rider.read_response().expect("a reply");
+            let right = reply.verify_range(1_200_000, 1_200_009, FILE);
+            right.expect("the range");
+        }
+        assert_sent_once(&edge, &origin, BLOCK);
+    }
+}

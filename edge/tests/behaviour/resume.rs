@@ -1,0 +1,297 @@
+//! Fetches that break: what they brought stays, and the next goes on from the last byte, as long as that
+//! leads anywhere.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sluice_lab::offset::verify_offset;
+use sluice_lab::origin::{Ending, Fault, Gate, Modified, Origin, Resource, Seen, Tag};
+
+use crate::harness::{SOON, assert_hit, eventually, fresh, serving};
+use crate::pieces::{
+    BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, check_range, filling, good, send_whole,
+    version_of, wanted,
+};
+
+/// More requests than this are one who tries for ever.
+const REQUESTS_MAX: usize = 60;
+
+/// An orderly close after so many bytes of an answer.
+fn cut(after: u64) -> Fault {
+    let ending = Ending::Fin;
+    Fault::CutBody { after, ending }
+}
+
+/// Serves `/x` so that the answers with these numbers, counted from 0, are bad.
+fn nth_is(
+    bad: impl Fn(usize) -> bool + Send + Sync + 'static,
+    how: fn(&Seen) -> Resource,
+) -> Origin {
+    let count = AtomicUsize::new(0);
+    let choose = move |seen: &Seen| match bad(count.fetch_add(1, Ordering::Relaxed)) {
+        true => how(seen),
+        false => good(seen),
+    };
+    serving("/x", Resource::dynamic(choose))
+}
+
+/// Where the requests for `/x` begin, in order.
+fn begins(origin: &Origin) -> Vec<u64> {
+    origin.read_record(|record| record.of("/x").map(|seen| wanted(seen).0).collect())
+}
+
+// "a broken connection in mid-fetch resumes from the last byte"
+#[test]
+fn a_broken_fetch_goes_on_from_its_last_byte() {
+    for mode in ["whole", "lock", "slice", "auto"] {
+        let origin = nth_is(|n| n == 0, |seen| good(seen).fault(cut(100_000)));
+        let edge = filling(&origin, mode).start();
+        let whole = edge.get("/x", &[]);
+        whole
+            .verify_whole(FILE)
+            .unwrap_or_else(|wrong| panic!("{mode}: {wrong}"));
+        let begins = begins(&origin);
+        assert!(begins.contains(&100_000), "{mode}: {begins:?}");
+        assert_sent_once(&edge, &origin, FILE);
+        assert_hit(&edge.get("/x", &[]));
+    }
+}
+
+// The same by a reset, which may take with it what was on its way.
+#[test]
+fn a_fetch_that_was_reset_goes_on() {
+    let reset = |seen: &Seen| {
+        let ending = Ending::Reset;
+        good(seen).fault(Fault::CutBody {
+            after: 100_000,
+            ending,
+        })
+    };
+    for mode in MODES {
+        let origin = nth_is(|n| n == 0, reset);
+        let edge = filling(&origin, mode).start();
+        let whole = edge.get("/x", &[]);
+        whole
+            .verify_whole(FILE)
+            .unwrap_or_else(|wrong| panic!("{mode}: {wrong}"));
+        let begins = begins(&origin);
+        assert!(
+            begins[1..].iter().any(|at| *at <= 100_000),
+            "{mode}: {begins:?}"
+        );
+    }
+}
+
+// Whoever rides it notices nothing.
+#[test]
+fn riders_of_a_broken_fetch_go_on() {
+    for mode in MODES {
+        let gate = Gate::at(50_000);
+        let held = gate.clone();
+        let choose = move |seen: &Seen| match seen.id {
+            0 => good(seen).gate(&held).fault(cut(100_000)),
+            _ => good(seen),
+        };
+        let origin = serving("/x", Resource::dynamic(choose));
+        let edge = filling(&origin, mode).start();
+        let mut riders: Vec<_> = (0..5).map(|_| send_whole(&edge)).collect();
+        assert!(gate.wait_held(1, SOON));
+        eventually("all ride", || edge.counter("requests_now") == 5);
+        gate.release();
+        for rider in &mut riders {
+            let reply = rider.read_response().expect("a reply");
+            reply.verify_whole(FILE).expect("all of it");
+        }
+    }
+}
+
+// "5xx … in mid-fetch": a block that fails once is asked for again, since its reader has begun.
+#[test]
+fn an_error_between_two_blocks_is_asked_again() {
+    for status in [500, 502, 503] {
+        for mode in MODES {
+            let failed = AtomicUsize::new(0);
+            let choose = move |seen: &Seen| {
+                let later = wanted(seen).0 >= BLOCK;
+                match later && failed.fetch_add(1, Ordering::Relaxed) == 0 {
+                    true => Resource::status(status),
+                    false => good(seen),
+                }
+            };
+            let origin = serving("/x", Resource::dynamic(choose));
+            let edge = filling(&origin, mode).start();
+            check_range(&edge, 0, 9);
+            assert_sent_once(&edge, &origin, BLOCK);
+            let whole = edge.get("/x", &[]);
+            whole
+                .verify_whole(FILE)
+                .unwrap_or_else(|wrong| panic!("{mode}: {wrong}"));
+            let again = begins(&origin);
+            let same = again.iter().filter(|at| **at == BLOCK).count();
+            assert!(same >= 1, "{mode}: {again:?}");
+            assert!(again.len() <= REQUESTS_MAX, "{mode}: {again:?}");
+        }
+    }
+}
+
+// A range whose response has not begun may be told of the error, but what it gets is right, and
+// what is stored stays.
+#[test]
+fn an_error_on_a_gap_does_no_harm() {
+    for mode in MODES {
+        let origin = nth_is(|n| n == 1, |_| Resource::status(503));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 0, 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        let gap = ask_range(&edge, 2_000_000, 2_000_009);
+        match gap.status {
+            503 => {}
+            _ => gap.verify_range(2_000_000, 2_000_009, FILE).expect("it"),
+        }
+        assert_hit(&check_range(&edge, 100_000, 100_009));
+        check_range(&edge, 2_000_000, 2_000_009);
+        edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
+    }
+}
+
+// An origin that breaks each answer, but brings something each time, is asked until all is there.
+#[test]
+fn as_long_as_something_comes_it_goes_on() {
+    for mode in MODES {
+        let origin = nth_is(|_| true, |seen| good(seen).fault(cut(200_000)));
+        let edge = filling(&origin, mode).start();
+        let whole = edge.get("/x", &[]);
+        whole
+            .verify_whole(FILE)
+            .unwrap_or_else(|wrong| panic!("{mode}: {wrong}"));
+        assert_sent_once(&edge, &origin, FILE);
+    }
+}
+
+// "nor can a resume that makes no progress repeat for ever"
+#[test]
+fn what_never_comes_is_not_asked_for_ever() {
+    let ways: [fn(&Seen) -> Resource; 3] = [
+        |seen| good(seen).fault(cut(0)),
+        |seen| good(seen).fault(Fault::EndBeforeHead(Ending::Fin)),
+        |_| Resource::status(503),
+    ];
+    for mode in MODES {
+        for way in ways {
+            let origin = nth_is(|n| n > 0, way);
+            let edge = filling(&origin, mode).start();
+            // Within the first block, which is all that ever comes.
+            check_range(&edge, 0, 9);
+            let gap = ask_range(&edge, 2_000_000, 2_000_009);
+            assert!(
+                (500..=504).contains(&gap.status) || gap.body.is_empty(),
+                "{gap:?}"
+            );
+            let whole = edge.get("/x", &[]);
+            // Cut after what there was, or told of the error.
+            match whole.status {
+                200 => assert!(whole.truncated() && whole.body.len() as u64 == BLOCK),
+                status => assert!((500..=504).contains(&status), "{status}"),
+            }
+            if whole.status == 200 {
+                verify_offset(0, &whole.body).expect("the right bytes");
+            }
+            eventually("nobody asks any more", || {
+                edge.counter("flights_now") == 0 && edge.counter("requests_now") == 0
+            });
+            let asked = asked(&origin);
+            assert!(asked.len() <= REQUESTS_MAX, "{mode}: {} times", asked.len());
+            // What is there is served still.
+            check_range(&edge, 100, 109);
+        }
+    }
+}
+
+// "one flight and no resume without a strong validator"
+#[test]
+fn without_a_strong_validator_a_broken_fetch_is_cut() {
+    for mode in ["whole", "lock", "slice", "auto"] {
+        for tag in [Tag::None, Tag::Fixed("W/\"weak\"".to_owned())] {
+            let file = fresh(FILE).tag(tag).modified(Modified::None);
+            // It has no ranges, so that one answer brings all of it, in every mode.
+            let broken = file.ranges(false).fault(cut(300_000));
+            let origin = serving("/x", broken);
+            let edge = filling(&origin, mode).start();
+            let whole = edge.get("/x", &[]);
+            assert!(whole.truncated(), "{mode}");
+            assert_eq!(whole.body.len(), 300_000, "{mode}");
+            verify_offset(0, &whole.body).expect("the right bytes");
+            assert_eq!(origin.requests().len(), 1, "{mode}: {:?}", asked(&origin));
+        }
+    }
+}
+
+// The same where the origin has ranges: a later answer may be of another version, and is not joined.
+#[test]
+fn without_a_strong_validator_nothing_is_joined_after_a_break() {
+    for mode in MODES {
+        let choose = |seen: &Seen| {
+            let file = fresh(FILE).version(seen.id as u32 % 4);
+            let file = file.tag(Tag::None).modified(Modified::None);
+            file.fault(cut(150_000))
+        };
+        let origin = serving("/x", Resource::dynamic(choose));
+        let edge = filling(&origin, mode).start();
+        for _ in 0..3 {
+            let whole = edge.get("/x", &[]);
+            assert_ne!(whole.body.len() as u64, FILE, "{mode}: it is never whole");
+            if whole.status == 200 {
+                assert!(version_of(0, &whole.body).is_some(), "{mode}: mixed");
+            }
+        }
+        assert!(
+            origin.requests().len() <= REQUESTS_MAX,
+            "{:?}",
+            asked(&origin)
+        );
+    }
+}
+
+// A server that dies while it sends: another one of the same upstream goes on where it stopped.
+#[test]
+fn another_server_goes_on_where_one_died() {
+    for mode in MODES {
+        let gate = Gate::at(100_000);
+        let one = serving("/x", fresh(FILE).gate(&gate));
+        let other = serving("/x", fresh(FILE).gate(&gate));
+        let edge = filling(&one, mode)
+            .cache("parallel = 1")
+            .also(&other)
+            .start();
+        let mut client = send_whole(&edge);
+        assert!(gate.wait_held(1, SOON));
+        let (dying, living) = match one.requests().is_empty() {
+            true => (&other, &one),
+            false => (&one, &other),
+        };
+        client.read_head().expect("a head");
+        let first = client.read_some(100_000).expect("what was sent");
+        verify_offset(0, &first).expect("the right bytes");
+        dying.refuse().expect("it stops listening");
+        dying.drop_connections();
+        gate.release();
+        let rest = client.read_some(FILE as usize - 100_000).expect("the rest");
+        assert_eq!(rest.len() as u64, FILE - 100_000, "{mode}");
+        verify_offset(100_000, &rest).expect("the right bytes");
+        assert_eq!(begins(living).first(), Some(&100_000), "{mode}");
+    }
+}
+
+// A block that breaks where nobody waits for it any more is asked for by who comes next.
+#[test]
+fn what_broke_unseen_is_asked_for_by_the_next() {
+    for mode in MODES {
+        // The first answer ends right behind the ten bytes that were asked for.
+        let origin = nth_is(|n| n == 0, |seen| good(seen).fault(cut(10)));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 1_200_000, 1_200_009);
+        check_range(&edge, 1_200_000, 1_200_999);
+        check_range(&edge, 1_060_000, 1_300_000);
+        assert_eq!(crate::pieces::sent_again(&origin), 0, "{mode}");
+        edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
+    }
+}

@@ -1,0 +1,384 @@
+//! What a request costs where only the blocks that it touches are fetched.
+
+use sluice_lab::origin::{Gate, Record};
+
+use crate::harness::{SOON, assert_hit, eventually, fresh, serving, wait_asked};
+use crate::pieces::{
+    BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, block_end, by_range, bytes,
+    check_range, filling, good, send_range, send_whole, sent_again, settle,
+};
+
+/// A byte deep in the block that begins at 1,048,576.
+const DEEP: u64 = 1_200_000;
+
+// "fetch from that byte first and complete the block behind it"
+#[test]
+fn a_range_deep_in_a_block_comes_first_and_the_rest_of_the_block_after_it() {
+    for mode in MODES {
+        let gate = Gate::at(10);
+        let origin = serving("/x", fresh(FILE).gate(&gate));
+        let edge = filling(&origin, mode).start();
+        let mut client = send_range(&edge, DEEP, DEEP + 9);
+        // The origin has let no more go than these ten bytes.
+        let reply = client.read_response().expect("a reply");
+        let right = reply.verify_range(DEEP, DEEP + 9, FILE);
+        right.expect("the range, with the rest of the block held back");
+        gate.release();
+        assert_sent_once(&edge, &origin, BLOCK);
+        let begin = block_end(DEEP) - BLOCK;
+        let expected = [bytes(DEEP, block_end(DEEP) - 1), bytes(begin, DEEP - 1)];
+        assert_eq!(asked(&origin), expected, "{mode}");
+        // The same again, and all of the block.
+        assert_hit(&check_range(&edge, DEEP, DEEP + 9));
+        assert_hit(&check_range(&edge, begin, block_end(DEEP) - 1));
+        assert_eq!(origin.requests().len(), 2, "{mode}");
+    }
+}
+
+// A byte near a block's begin is not worth a request of its own for what lies before it.
+#[test]
+fn a_range_near_the_begin_of_a_block_is_one_fetch() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, BLOCK + 10_000, BLOCK + 10_009);
+        assert_sent_once(&edge, &origin, BLOCK);
+        assert_eq!(asked(&origin), [bytes(BLOCK, 2 * BLOCK - 1)], "{mode}");
+    }
+}
+
+// "no wanted byte fetched twice": several at once on one cold block, before anything is known of it.
+#[test]
+fn clients_at_once_on_one_cold_block_cost_it_once() {
+    for mode in MODES {
+        let gate = Gate::closed();
+        let origin = serving("/x", fresh(FILE).gate_head(&gate));
+        let edge = filling(&origin, mode).start();
+        let firsts = [DEEP, DEEP, DEEP + 50_000, 1_130_000, 1_048_576];
+        let mut clients = Vec::from(firsts.map(|first| send_range(&edge, first, first + 9)));
+        eventually("all wait", || edge.counter("requests_now") == 5);
+        wait_asked(&origin, "/x", 1);
+        gate.release();
+        for (client, first) in clients.iter_mut().zip(firsts) {
+            let reply = client.read_response().expect("a reply");
+            let right = reply.verify_range(first, first + 9, FILE);
+            right.expect("the range");
+        }
+        assert_sent_once(&edge, &origin, BLOCK);
+    }
+}
+
+// "9000000-9000009 at once": another block does not wait for the first.
+#[test]
+fn another_block_does_not_wait_for_the_first() {
+    for mode in MODES {
+        let gate = Gate::at(10);
+        let held = gate.clone();
+        let first_is_held = by_range(
+            move |seen| match seen.header("range") {
+                Some(range) if range.starts_with("bytes=1200000-") => good(seen).gate(&held),
+                _ => good(seen),
+            },
+            good,
+        );
+        let origin = serving("/x", first_is_held);
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, DEEP, DEEP + 9);
+        check_range(&edge, 2_000_000, 2_000_009);
+        assert!(gate.wait_held(1, SOON), "{mode}: the first is held still");
+        gate.release();
+        assert_sent_once(&edge, &origin, 2 * BLOCK);
+    }
+}
+
+// "a later request fetches only what is missing"
+#[test]
+fn a_range_over_several_blocks_fetches_only_the_missing_ones() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 300_000, 300_009);
+        assert_sent_once(&edge, &origin, BLOCK);
+        check_range(&edge, 800_000, 800_009);
+        assert_sent_once(&edge, &origin, 2 * BLOCK);
+        // Of the blocks 0 to 4 those with the numbers 1 and 3 are there.
+        check_range(&edge, 100, 4 * BLOCK + 10);
+        assert_sent_once(&edge, &origin, 5 * BLOCK);
+        let requests = origin.requests().len();
+        assert_hit(&check_range(&edge, 0, 5 * BLOCK - 1));
+        assert_eq!(origin.requests().len(), requests, "{mode}");
+    }
+}
+
+// The same for all of it; what is complete is a hit as if it had come in one piece.
+#[test]
+fn the_whole_after_ranges_fetches_the_rest() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, DEEP, DEEP + 9);
+        check_range(&edge, FILE - 10, FILE - 1);
+        let whole = edge.get("/x", &[]);
+        whole.verify_whole(FILE).expect("all of it");
+        assert_sent_once(&edge, &origin, FILE);
+        let requests = origin.requests().len();
+        let again = edge.get("/x", &[]);
+        again.verify_whole(FILE).expect("all of it");
+        assert_hit(&again);
+        assert_eq!(again.header("content-range"), None);
+        assert_eq!(origin.requests().len(), requests, "{mode}");
+    }
+}
+
+// One block after another until nothing is missing: then a plain request never reaches the origin.
+#[test]
+fn ranges_of_all_blocks_make_a_whole() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        for first in (0..FILE).step_by(BLOCK as usize) {
+            check_range(&edge, first + 5, first + 14);
+        }
+        assert_sent_once(&edge, &origin, FILE);
+        assert_eq!(origin.requests().len(), 10, "{mode}: one for each block");
+        let whole = edge.get("/x", &[]);
+        whole.verify_whole(FILE).expect("all of it");
+        assert_hit(&whole);
+        let length = FILE.to_string();
+        assert_eq!(whole.header("content-length"), Some(&*length));
+        assert_eq!(whole.header("content-range"), None);
+        assert_eq!(origin.requests().len(), 10, "{mode}");
+    }
+}
+
+// A cold whole file in slices: nothing twice, and complete afterwards.
+#[test]
+fn a_cold_whole_file_comes_once() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        let whole = edge.get("/x", &[]);
+        whole.verify_whole(FILE).expect("all of it");
+        match mode {
+            "slice" => assert_sent_once(&edge, &origin, FILE),
+            // A running plain fetch may be cut short in favour of ranges; what was on its way is lost.
+            _ => settle(&edge, &origin, FILE),
+        }
+        assert_hit(&edge.get("/x", &[]));
+    }
+}
+
+// "keep several flights ahead: begin with four"
+#[test]
+fn a_long_want_keeps_several_flights_ahead() {
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let first_is_free = move |seen: &sluice_lab::origin::Seen| match seen.header("range") {
+        Some(range) if !range.starts_with("bytes=0-") => good(seen).gate_head(&held),
+        _ => good(seen),
+    };
+    let origin = serving("/x", by_range(first_is_free, good));
+    let edge = filling(&origin, "slice").start();
+    let mut client = send_whole(&edge);
+    assert!(gate.wait_held(4, SOON), "four at once");
+    gate.release();
+    let reply = client.read_response().expect("a reply");
+    reply.verify_whole(FILE).expect("all of it");
+    assert_sent_once(&edge, &origin, FILE);
+}
+
+// "several slices ahead …, capped": no more at once than the setting says.
+#[test]
+fn flights_ahead_are_capped() {
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let first_is_free = move |seen: &sluice_lab::origin::Seen| match seen.header("range") {
+        Some(range) if !range.starts_with("bytes=0-") => good(seen).gate_head(&held),
+        _ => good(seen),
+    };
+    let origin = serving("/x", by_range(first_is_free, good));
+    let edge = filling(&origin, "slice").cache("parallel = 2").start();
+    let mut client = send_whole(&edge);
+    assert!(gate.wait_held(2, SOON), "two at once");
+    let now = edge.counter("flights_now");
+    assert!(now <= 3, "{now} at once");
+    gate.release();
+    let reply = client.read_response().expect("a reply");
+    reply.verify_whole(FILE).expect("all of it");
+    assert_sent_once(&edge, &origin, FILE);
+}
+
+// "read-ahead a setting (none …": nobody gets what nobody asked for, but the rest of the block.
+#[test]
+fn nothing_is_read_ahead_unless_told() {
+    let origin = serving("/x", fresh(FILE));
+    let edge = filling(&origin, "slice").start();
+    check_range(&edge, 0, 9);
+    assert_sent_once(&edge, &origin, BLOCK);
+    check_range(&edge, 2_400_000, 2_400_009);
+    assert_sent_once(&edge, &origin, BLOCK + FILE % BLOCK);
+}
+
+// "… window …"
+#[test]
+fn a_window_is_read_ahead() {
+    let origin = serving("/x", fresh(FILE));
+    let edge = filling(&origin, "slice")
+        .cache("read_ahead = \"512KiB\"")
+        .start();
+    check_range(&edge, 0, 9);
+    let window = |record: &Record| record.sent_total >= BLOCK + (512 << 10);
+    assert!(origin.wait_for(window, SOON), "{:?}", asked(&origin));
+    assert_sent_once(&edge, &origin, BLOCK + (512 << 10));
+    assert_hit(&check_range(&edge, BLOCK, 3 * BLOCK - 1));
+}
+
+// "… whole file in the background)"
+#[test]
+fn all_the_rest_is_read_ahead() {
+    let origin = serving("/x", fresh(FILE));
+    let edge = filling(&origin, "slice")
+        .cache("read_ahead = \"whole\"")
+        .start();
+    check_range(&edge, DEEP, DEEP + 9);
+    assert_sent_once(&edge, &origin, FILE);
+    let requests = origin.requests().len();
+    let whole = edge.get("/x", &[]);
+    whole.verify_whole(FILE).expect("all of it");
+    assert_hit(&whole);
+    assert_eq!(origin.requests().len(), requests);
+}
+
+// "suffix, open": ends that only the length tells, on what is not there and on what is.
+#[test]
+fn suffix_and_open_ranges() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        let cases = [
+            ("bytes=-10", FILE - 10),
+            ("bytes=2000000-", 2_000_000),
+            ("bytes=-600000", 1_900_000),
+        ];
+        for (range, first) in cases {
+            let reply = edge.get("/x", &[("Range", range)]);
+            let right = reply.verify_range(first, FILE - 1, FILE);
+            right.unwrap_or_else(|wrong| panic!("{mode} {range}: {wrong}"));
+        }
+        let requests = origin.requests().len();
+        for (range, first) in cases {
+            let reply = edge.get("/x", &[("Range", range)]);
+            reply.verify_range(first, FILE - 1, FILE).expect(range);
+            assert_hit(&reply);
+        }
+        assert_eq!(origin.requests().len(), requests, "{mode}");
+    }
+}
+
+// The end of a large file must not cost the file.
+#[test]
+fn a_cold_suffix_does_not_cost_the_file() {
+    let origin = serving("/x", fresh(FILE));
+    let edge = filling(&origin, "slice").start();
+    let reply = edge.get("/x", &[("Range", "bytes=-10")]);
+    let right = reply.verify_range(FILE - 10, FILE - 1, FILE);
+    right.expect("the last ten bytes");
+    settle(&edge, &origin, 10);
+    let sent = origin.read_record(|record| record.sent_total);
+    assert!(sent <= 3 * BLOCK, "{sent} bytes: {:?}", asked(&origin));
+}
+
+// "several ranges (multipart/byteranges": each part from where it is.
+#[test]
+fn several_ranges_of_what_is_there_and_what_is_not() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        let ranges = [(0, 9), (DEEP, DEEP + 9), (FILE - 10, FILE - 1)];
+        let field = [("Range", "bytes=0-9,1200000-1200009,-10")];
+        let cold = edge.get("/x", &field);
+        cold.verify_parts(&ranges, FILE).expect("three parts");
+        let field = [("Range", "bytes=500000-500009,1200000-1200009")];
+        let half = edge.get("/x", &field);
+        let ranges = [(500_000, 500_009), (DEEP, DEEP + 9)];
+        half.verify_parts(&ranges, FILE).expect("two parts");
+        let warm = edge.get("/x", &field);
+        warm.verify_parts(&ranges, FILE).expect("two parts");
+        assert_hit(&warm);
+        settle(&edge, &origin, 10);
+        let again = sent_again(&origin);
+        // Of a plain fetch that was cut short, what was on its way is lost.
+        assert!(
+            again == 0 || mode == "auto",
+            "{again}: {:?}",
+            asked(&origin)
+        );
+    }
+}
+
+// "If-Range", and the other conditions: judged by what is known, whatever is missing.
+#[test]
+fn conditions_on_an_object_in_pieces() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        let tag = check_range(&edge, DEEP, DEEP + 9)
+            .header("etag")
+            .expect("a tag")
+            .to_owned();
+        assert_sent_once(&edge, &origin, BLOCK);
+        let requests = origin.requests().len();
+        let range = ("Range", "bytes=1200000-1200009");
+        let same = edge.get("/x", &[range, ("If-Range", &tag)]);
+        let right = same.verify_range(DEEP, DEEP + 9, FILE);
+        right.expect("the range of the same version");
+        assert_hit(&same);
+        assert_eq!(edge.get("/x", &[("If-None-Match", &tag)]).status, 304);
+        let modified = [("If-Modified-Since", "Thu, 01 Jan 2026 00:00:00 GMT")];
+        assert_eq!(edge.get("/x", &modified).status, 304);
+        let unmet = [range, ("If-Match", "\"other\"")];
+        assert_eq!(edge.get("/x", &unmet).status, 412);
+        let differs = edge.get("/x", &[range, ("If-None-Match", "\"other\"")]);
+        let right = differs.verify_range(DEEP, DEEP + 9, FILE);
+        right.expect("the range, since it differs");
+        assert_eq!(origin.requests().len(), requests, "{mode}");
+        let other = edge.get("/x", &[range, ("If-Range", "\"other\"")]);
+        other.verify_whole(FILE).expect("all of the other version");
+        assert_sent_once(&edge, &origin, FILE);
+    }
+}
+
+// HEAD tells of the whole, and costs no bytes of it.
+#[test]
+fn head_of_an_object_in_pieces() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, DEEP, DEEP + 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        for fields in [&[][..], &[("Range", "bytes=0-9")]] {
+            let head = edge.ask("HEAD", "/x", fields, b"");
+            assert_eq!((head.status, head.body.len()), (200, 0), "{mode}");
+            let length = FILE.to_string();
+            assert_eq!(head.header("content-length"), Some(&*length), "{mode}");
+            assert_eq!(head.header("content-range"), None, "{mode}");
+        }
+        assert_sent_once(&edge, &origin, BLOCK);
+    }
+}
+
+// A file of no more than one block is one fetch, whichever of its bytes was asked for.
+#[test]
+fn a_small_file_costs_little_more_than_itself() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(100_000));
+        let edge = filling(&origin, mode).start();
+        let reply = ask_range(&edge, 90_000, 90_009);
+        reply.verify_range(90_000, 90_009, 100_000).expect("right");
+        assert_sent_once(&edge, &origin, 100_000);
+        assert!(origin.requests().len() <= 2, "{:?}", asked(&origin));
+        let whole = edge.get("/x", &[]);
+        whole.verify_whole(100_000).expect("all of it");
+        assert_hit(&whole);
+    }
+}

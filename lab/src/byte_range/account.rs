@@ -1,0 +1,99 @@
+//! What a part of a round cost the origin: requests, bytes, and bytes sent more than once. No I/O.
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::origin::Seen;
+
+/// What the origin did for one file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Account {
+    /// Requests that it got.
+    pub requests: f64,
+    /// Bytes of bodies that it sent.
+    pub sent: f64,
+    /// The same, over the bytes of the distinct blocks that clients touched.
+    pub over_blocks: f64,
+    /// How often it sent that wanted byte that it sent most often.
+    pub times: f64,
+}
+
+impl Account {
+    /// What these requests cost, of which clients wanted the bytes `wanted`; blocks of `block` bytes in a file of
+    /// `length`.
+    pub(super) fn of(seen: &[Seen], wanted: &[Range<u64>], block: u64, length: u64) -> Account {
+        let spans: Vec<Range<u64>> = seen.iter().map(span).collect();
+        let sent: u64 = spans.iter().map(|span| span.end - span.start).sum();
+        let touched = touched(wanted, block, length);
+        Account {
+            requests: seen.len() as f64,
+            sent: sent as f64,
+            over_blocks: sent as f64 / touched.max(1) as f64,
+            times: f64::from(most(&spans, wanted)),
+        }
+    }
+}
+
+/// The bytes of the file that were sent for a request. A body is sent from its beginning, so its length says where it
+/// ends, cut or not.
+fn span(seen: &Seen) -> Range<u64> {
+    let first = seen.range.map_or(0, |(first, _)| first);
+    first..first + seen.sent
+}
+
+/// Bytes of the distinct blocks in which `wanted` lies.
+fn touched(wanted: &[Range<u64>], block: u64, length: u64) -> u64 {
+    let mut blocks: Vec<u64> = wanted
+        .iter()
+        .filter(|range| !range.is_empty())
+        .flat_map(|range| range.start / block..=(range.end - 1) / block)
+        .collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    let bytes = |number: &u64| (length - number * block).min(block);
+    blocks.iter().map(bytes).sum()
+}
+
+/// In how many of `spans` the wanted byte lies that lies in most.
+fn most(spans: &[Range<u64>], wanted: &[Range<u64>]) -> u32 {
+    let mut edges: Vec<(u64, i32)> = Vec::new();
+    for span in spans {
+        for wanted in wanted {
+            let (start, end) = (span.start.max(wanted.start), span.end.min(wanted.end));
+            if start < end {
+                edges.extend([(start, 1), (end, -1)]);
+            }
+        }
+    }
+    // At one place, what ends there goes before what begins there.
+    edges.sort_unstable();
+    let (mut depth, mut most) = (0, 0);
+    for (_, step) in edges {
+        depth += step;
+        most = most.max(depth);
+    }
+    most.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_count_once_and_the_last_one_as_long_as_it_is() {
+        assert_eq!(touched(&[5..6, 7..12, 8..9], 10, 100), 20);
+        assert_eq!(touched(&[95..96, 97..98], 10, 98), 8);
+        assert_eq!(touched(&[3..3, 7..7], 10, 100), 0);
+    }
+
+    #[test]
+    fn the_byte_sent_most_often_counts() {
+        let wanted = [10..20, 40..50];
+        assert_eq!(most(&[], &wanted), 0);
+        assert_eq!(most(&[0..10, 20..40, 50..60], &wanted), 0);
+        assert_eq!(most(&[0..15, 15..60], &wanted), 1);
+        assert_eq!(most(&[0..16, 15..60, 45..46], &wanted), 2);
+        assert_eq!(most(&[0..60, 0..60, 19..20], &wanted), 3);
+    }
+}

@@ -1,0 +1,318 @@
+//! What the byte-range experiment found: medians, as a table for people and as JSON.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::account::Account;
+use super::bed::{Round, Timing};
+use crate::bench::{median, plain};
+
+/// Something for each request of a round.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Times<T> {
+    /// The middle of a cold file.
+    pub cold: T,
+    /// The same, asked while the first is under way.
+    pub same: T,
+    /// The same, asked as soon as the first is answered.
+    pub again: T,
+    /// A range further on, asked at that moment, too.
+    pub further: T,
+    /// A range that has landed, while the whole file is being fetched.
+    pub landed: T,
+    /// One that has not, at that moment, too.
+    pub gap: T,
+    /// The whole file, cold.
+    pub whole: T,
+    /// The middle, when all is quiet.
+    pub warm: T,
+}
+
+impl<T> Times<T> {
+    fn map<U>(&self, change: impl Fn(fn(&Times<T>) -> &T) -> U) -> Times<U> {
+        Times {
+            cold: change(|all| &all.cold),
+            same: change(|all| &all.same),
+            again: change(|all| &all.again),
+            further: change(|all| &all.further),
+            landed: change(|all| &all.landed),
+            gap: change(|all| &all.gap),
+            whole: change(|all| &all.whole),
+            warm: change(|all| &all.warm),
+        }
+    }
+}
+
+/// Medians of what one request took, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Milliseconds {
+    /// To the first byte of the body.
+    pub first: f64,
+    /// To the last.
+    pub total: f64,
+}
+
+/// What was measured with one cache.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Its name and way to fill.
+    pub name: String,
+    /// Why there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ms: Option<Times<Milliseconds>>,
+    /// What the ranges of a cold file cost the origin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranges: Option<Account>,
+    /// What the whole file with two ranges beside it cost the origin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<Account>,
+}
+
+impl Row {
+    pub(super) fn of(name: String, rounds: &[Round]) -> Row {
+        let one = |pick: fn(&Times<Timing>) -> &Timing| {
+            let all = |time: fn(&Timing) -> Duration| {
+                let times = rounds.iter().map(|round| time(pick(&round.times)));
+                middle(times.map(|time| time.as_secs_f64() * 1000.0))
+            };
+            Milliseconds {
+                first: all(|timing| timing.first),
+                total: all(|timing| timing.total),
+            }
+        };
+        Row {
+            name,
+            error: None,
+            ms: rounds.first().map(|round| round.times.map(one)),
+            ranges: Some(accounts(rounds, |round| &round.seek)),
+            file: Some(accounts(rounds, |round| &round.fill)),
+        }
+    }
+
+    pub(super) fn failed(name: String, error: &anyhow::Error) -> Row {
+        Row {
+            name,
+            error: Some(format!("{error:#}")),
+            ms: None,
+            ranges: None,
+            file: None,
+        }
+    }
+
+    fn cells(&self) -> Option<Vec<String>> {
+        let (ms, ranges, file) = (self.ms?, self.ranges?, self.file?);
+        let totals = ms.map(|pick| figure(pick(&ms).total));
+        let cache = !self.name.starts_with("origin");
+        let cost = |text: String| if cache { text } else { "-".to_owned() };
+        Some(vec![
+            self.name.clone(),
+            totals.cold,
+            totals.same,
+            totals.again,
+            totals.further,
+            totals.landed,
+            totals.gap,
+            figure(ms.whole.first),
+            totals.whole,
+            totals.warm,
+            cost(format!("{:.0}", ranges.requests)),
+            cost(format!("{:.1}", mebibytes(ranges.sent))),
+            cost(format!("{:.2}", ranges.over_blocks)),
+            cost(format!("{:.1}", mebibytes(file.sent))),
+            cost(format!("{:.0}", ranges.times.max(file.times))),
+        ])
+    }
+}
+
+/// To three decimals, which is as much as a clock on a busy machine tells.
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    let value = median(values.collect()).unwrap_or_default();
+    (value * 1000.0).round() / 1000.0
+}
+
+fn accounts(rounds: &[Round], pick: fn(&Round) -> &Account) -> Account {
+    let all = |figure: fn(&Account) -> f64| middle(rounds.iter().map(|round| figure(pick(round))));
+    Account {
+        requests: all(|account| account.requests),
+        sent: all(|account| account.sent),
+        over_blocks: all(|account| account.over_blocks),
+        times: all(|account| account.times),
+    }
+}
+
+fn mebibytes(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}
+
+/// Milliseconds with as many decimals as tell something.
+fn figure(ms: f64) -> String {
+    match ms {
+        100.0.. => format!("{ms:.0}"),
+        _ => format!("{ms:.1}"),
+    }
+}
+
+/// All that was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Bytes of the file.
+    pub length: u64,
+    /// Bytes a second that the origin sends on a connection.
+    pub rate: u64,
+    /// Bytes of a slice.
+    pub slice: u64,
+    /// Rounds whose medians count.
+    pub rounds: usize,
+    /// Names and versions of the rivals.
+    pub rivals: Vec<String>,
+    /// A row for each cache.
+    pub rows: Vec<Row>,
+    /// What else is to be said.
+    pub notes: Vec<String>,
+}
+
+const TITLES: [(&str, &str); 15] = [
+    ("", ""),
+    ("cold", "ms"),
+    ("same", "ms"),
+    ("again", "ms"),
+    ("far", "ms"),
+    ("landed", "ms"),
+    ("gap", "ms"),
+    ("1st", "ms"),
+    ("whole", "ms"),
+    ("warm", "ms"),
+    ("req", ""),
+    ("sent", "MiB"),
+    ("over", "×"),
+    ("file", "MiB"),
+    ("most", "×"),
+];
+
+const LEGEND: &str = "
+\"origin\" is without a cache: no cache can be faster at what is not stored.
+
+Ranges of ten bytes, of a file that nobody has asked for:
+  cold    bytes 5000000-5000009
+  same    the same bytes, asked as soon as the origin knows of the first request
+  again   the same bytes, asked as soon as the first client has them
+  far     bytes 9000000-9000009, asked at that moment, too
+  req     origin requests for these four;  sent: bytes that the origin sent for them
+  over    those bytes over the bytes of the distinct slices in which the ranges lie
+The whole of another cold file, with two ranges when 2 MiB of it have come:
+  landed  bytes 1000000-1000009;  gap: bytes 5000000-5000009
+  1st     first byte of the whole file;  whole: its last byte
+  file    bytes that the origin sent for all three
+Then:
+  warm    bytes 5000000-5000009 of the first file, when all is quiet
+  most    how often the origin sent that wanted byte, of either file, that it sent most often
+";
+
+impl Report {
+    /// Errors of Sluice's rows.
+    pub fn failures(&self) -> impl Iterator<Item = &Row> {
+        let ours = |row: &&Row| row.error.is_some() && row.name.starts_with("Sluice");
+        self.rows.iter().filter(ours)
+    }
+
+    /// A table and what its columns mean.
+    pub fn render(&self) -> String {
+        let rivals = match &self.rivals[..] {
+            [] => String::new(),
+            rivals => format!(", {}", rivals.join(", ")),
+        };
+        let rounds = match self.rounds {
+            1 => "1 round".to_owned(),
+            rounds => format!("medians of {rounds} rounds"),
+        };
+        let mut text = format!(
+            "{:.0} MiB behind {:.2} MiB/s a connection, slices of {:.0} KiB, {rounds}{rivals}\n\n",
+            mebibytes(self.length as f64),
+            mebibytes(self.rate as f64),
+            self.slice as f64 / 1024.0,
+        );
+        let rows: Vec<Vec<String>> = self.rows.iter().filter_map(Row::cells).collect();
+        text.push_str(&plain(&TITLES, &rows));
+        for row in &self.rows {
+            if let Some(error) = &row.error {
+                text.push_str(&format!("{}: {}\n", row.name, error.trim()));
+            }
+        }
+        text.push_str(LEGEND);
+        for note in &self.notes {
+            text.push_str(&format!("\n{note}\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(ms: u64) -> Round {
+        let timing = Timing {
+            first: Duration::from_millis(ms),
+            total: Duration::from_millis(2 * ms),
+        };
+        let times = Times {
+            cold: timing,
+            same: timing,
+            again: timing,
+            further: timing,
+            landed: timing,
+            gap: timing,
+            whole: timing,
+            warm: timing,
+        };
+        let account = Account {
+            requests: ms as f64,
+            ..Account::default()
+        };
+        Round {
+            times,
+            seek: account,
+            fill: account,
+        }
+    }
+
+    #[test]
+    fn medians_of_rounds_make_a_row() {
+        let row = Row::of("Sluice auto".to_owned(), &[round(4), round(60), round(5)]);
+        let ms = row.ms.expect("figures");
+        assert_eq!((ms.cold.first, ms.warm.total), (5.0, 10.0));
+        assert_eq!(row.ranges.expect("figures").requests, 5.0);
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal_and_tells_failures() {
+        let mut rounds = [round(4999)];
+        rounds[0].seek.over_blocks = 20.0;
+        rounds[0].seek.sent = 31e6;
+        let report = Report {
+            length: 10 << 20,
+            rate: 1 << 20,
+            slice: 1 << 20,
+            rounds: 1,
+            rivals: vec!["nginx 1.22.1".to_owned()],
+            rows: vec![
+                Row::of("origin".to_owned(), &rounds),
+                Row::of("nginx slice".to_owned(), &rounds),
+                Row::failed("Sluice lock".to_owned(), &anyhow::anyhow!("why")),
+            ],
+            notes: vec!["Varnish is not installed: left out".to_owned()],
+        };
+        let text = report.render();
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100) && widest > Some(70), "{text}");
+        assert!(
+            text.contains("\nSluice lock: why\n") && text.contains("Varnish is not"),
+            "{text}"
+        );
+        assert_eq!(report.failures().count(), 1);
+    }
+}
