@@ -6,7 +6,7 @@ use shuttle::future::block_on;
 use shuttle::rand::Rng;
 use shuttle::thread;
 
-use super::sparse::{accepted, arrange, begin_sparse};
+use super::sparse::{accepted, ask, begin_sparse};
 use super::tests::{Missing, begin, content, store};
 use super::*;
 
@@ -137,7 +137,7 @@ fn two_flights_fill_one_page_from_both_sides() {
             let store = store(1 << 20);
             let front = begin_sparse(&store, 1, length, 0..cut).expect("room");
             let object = front.object().clone();
-            let back = accepted(arrange(&store, &object, [cut..length]).remove(0));
+            let back = accepted(ask(&store, &object, cut..length).remove(0));
             let riders: Vec<_> = [0, cut - 1, cut, 66_000]
                 .into_iter()
                 .map(|start| {
@@ -197,7 +197,7 @@ fn a_takeover_never_touches_what_the_other_flight_writes() {
                     while !object.covers(0..pages * PAGE) {
                         thread::yield_now();
                     }
-                    for landing in arrange(&store, &object, [3 * PAGE - 5_000..SIZE]) {
+                    for landing in ask(&store, &object, 3 * PAGE - 5_000..SIZE) {
                         fill(accepted(landing), 50_000, of(0xbb));
                     }
                 }
@@ -227,7 +227,7 @@ fn read_and_fill(store: &Arc<Store>, object: &Arc<Object>, start: u64, length: u
             Next::End => return got,
             Next::Missing => {
                 let at = start + got.len() as u64;
-                for mut landing in arrange(store, object, [at..length.min(at + PAGE)]) {
+                for mut landing in ask(store, object, at..length.min(at + PAGE)) {
                     landing.accept(landing.range(), 0).expect("its own range");
                     if landing.reserve().is_err() {
                         landing.reserve_least();

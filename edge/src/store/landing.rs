@@ -179,10 +179,15 @@ impl Landing {
     }
 
     /// What has to be charged yet for all of the claim.
-    fn unreserved(&self) -> u64 {
+    fn unreserved(&mut self) -> u64 {
+        let end = self.range().end; // it may have been cut meanwhile
+        self.ends_at(end);
         let reserved = self.reserve.as_ref().map_or(0, |r| r.charge.bytes());
-        let need = self.object.need(self.at..self.end);
-        need.saturating_sub(reserved)
+        self.need().saturating_sub(reserved)
+    }
+
+    fn need(&self) -> u64 {
+        self.object.need(self.at..self.end, self.store.block())
     }
 
     fn put_by(&mut self, more: Charge) {
@@ -209,10 +214,10 @@ impl Landing {
         }
         self.end = end;
         if let Some(reserve) = &mut self.reserve {
-            let need = self.object.need(self.at..end);
+            reserve.until = reserve.until.min(end);
+            let need = self.object.need(self.at..end, self.store.block());
             let spare = reserve.charge.bytes().saturating_sub(need);
             drop(reserve.charge.split(spare));
-            reserve.until = reserve.until.min(end);
         }
     }
 
@@ -227,7 +232,9 @@ impl Landing {
         let mut bytes = &bytes[skipped as usize..];
         while !bytes.is_empty() && self.at < self.end {
             let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
-            let page = self.page(index).await?;
+            let Some(page) = self.page(index).await? else {
+                break;
+            };
             let room = (page.capacity() as u64).saturating_sub(offset as u64);
             let take = room.min(self.end - self.at).min(bytes.len() as u64);
             if take == 0 {
@@ -296,21 +303,24 @@ impl Landing {
         self.object.fail(self.id, failure, self.brought);
     }
 
-    /// The page to write to, a new one if need be. Looks where the claim ends now.
-    async fn page(&mut self, index: u64) -> Result<Arc<Page>, Abandoned> {
+    /// The page to write to, a new one if need be; `None` if the claim turns out to end here.
+    async fn page(&mut self, index: u64) -> Result<Option<Arc<Page>>, Abandoned> {
         match &self.page {
-            Some((at, page)) if *at == index => return Ok(page.clone()),
+            Some((at, page)) if *at == index => return Ok(Some(page.clone())),
             _ => {}
         }
         let (found, end) = self.object.to_fill(self.id, index);
         self.ends_at(end.min(self.end));
+        if self.at >= self.end {
+            return Ok(None);
+        }
         let page = match found {
             ToFill::There(page) => page,
             ToFill::Full => return Err(Abandoned),
             ToFill::Lacking(lacking) => self.new_page(index, lacking).await?,
         };
         self.page = Some((index, page.clone()));
-        Ok(page)
+        Ok(Some(page))
     }
 
     async fn new_page(&mut self, index: u64, lacking: Lacking) -> Result<Arc<Page>, Abandoned> {
@@ -357,8 +367,8 @@ impl Landing {
         Ok(self.store.ledger.charge_anyway(bytes))
     }
 
-    /// Takes from what was reserved. That may be a little short, by what was not known then: the
-    /// size of the last page, and the bookkeeping for blocks.
+    /// Takes from what was reserved. Before there was a head, the claim's last page was taken for
+    /// the object's: where it is not, up to one page is lacking, and is charged in any case.
     fn reserved(&mut self, bytes: u64) -> Option<Charge> {
         let reserve = self.reserve.as_mut().filter(|r| self.at < r.until)?;
         if let lacking @ 1.. = bytes.saturating_sub(reserve.charge.bytes()) {

@@ -1,11 +1,12 @@
 //! The pages of an object: where its bytes are, who fills them, what of them is handed out.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::object::{Object, State};
+use super::object::{Object, Phase, State};
 use super::page::{PAGE, Page};
 use super::parts::PART_OVERHEAD;
 
@@ -119,9 +120,10 @@ impl Object {
         }
     }
 
-    /// What the pages take that bytes of this range need and that are not there yet.
-    pub(super) fn need(&self, range: Range<u64>) -> u64 {
-        self.lock().need(range)
+    /// What the pages take that bytes of this range need and that are not there yet. `block`: how
+    /// bytes may be accounted, where that is not known yet.
+    pub(super) fn need(&self, range: Range<u64>, block: Option<NonZeroU32>) -> u64 {
+        self.lock().need(range, block)
     }
 }
 
@@ -166,7 +168,7 @@ impl State {
         }
     }
 
-    fn need(&self, range: Range<u64>) -> u64 {
+    fn need(&self, range: Range<u64>, block: Option<NonZeroU32>) -> u64 {
         if range.is_empty() {
             return 0;
         }
@@ -179,14 +181,17 @@ impl State {
             // The object's last page is as small as what it holds.
             bytes -= Page::footprint(PAGE) - Page::footprint(length - last * PAGE);
         }
-        bytes.saturating_add(self.blocks_lacking(&range) * PART_OVERHEAD)
+        let block = match self.phase {
+            Phase::Awaiting => block,
+            _ => self.block,
+        };
+        let blocks = block.map_or(0, |block| self.blocks_lacking(&range, block));
+        bytes.saturating_add(blocks * PART_OVERHEAD)
     }
 
     /// How many blocks meet these bytes and have no page yet.
-    fn blocks_lacking(&self, range: &Range<u64>) -> u64 {
-        let Some(block) = self.block.map(|block| u64::from(block.get())) else {
-            return 0;
-        };
+    fn blocks_lacking(&self, range: &Range<u64>, block: NonZeroU32) -> u64 {
+        let block = u64::from(block.get());
         let (first, last) = (range.start / block, (range.end - 1) / block);
         let hull = first * block..(last + 1).saturating_mul(block);
         let mut there: u64 = 0;

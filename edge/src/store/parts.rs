@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::object::{Object, Phase, State};
+use super::object::{Object, Phase, Rider, State};
 use super::page::{PAGE, Page};
 use super::pages::Slot;
 use super::{Place, Store};
@@ -150,9 +150,16 @@ impl State {
 
     /// Whether dropping these bytes would hurt someone, or they can't be had again.
     fn is_busy(&self, block: &Range<u64>) -> bool {
-        let meets = |wants: Range<u64>| wants.start < block.end && block.start < wants.end;
-        !self.loses_parts()
+        let needs = |rider: &Rider| match self.phase {
+            // Nothing more is fetched for it: what its readers have before them stays.
+            Phase::Retired => rider.at < block.end,
+            _ => {
+                let wants = rider.wants();
+                wants.start < block.end && block.start < wants.end
+            }
+        };
+        self.block.is_none()
             || self.claims.iter().any(|claim| claim.meets(block))
-            || self.riders.iter().any(|(_, rider)| meets(rider.wants()))
+            || self.riders.iter().any(|(_, rider)| needs(rider))
     }
 }

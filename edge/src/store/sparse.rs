@@ -14,6 +14,17 @@ use super::*;
 
 const BLOCK: u64 = 128 << 10;
 
+/// A store that drops what was used longest ago, so in the end everything.
+fn store_of_the_latest(memory: u64) -> Arc<Store> {
+    Store::new(&Options {
+        memory,
+        object: memory,
+        evict: evict::Kind::Lru,
+        shards: 1,
+        block: BLOCK,
+    })
+}
+
 /// Opens an object of this length with a first flight for `content`, in blocks.
 pub(super) fn begin_sparse(
     store: &Arc<Store>,
@@ -37,7 +48,7 @@ pub(super) fn begin_sparse(
     Some(landing)
 }
 
-pub(super) fn arrange(
+fn arrange(
     store: &Arc<Store>,
     object: &Arc<Object>,
     ranges: impl IntoIterator<Item = Range<u64>>,
@@ -45,6 +56,11 @@ pub(super) fn arrange(
     let ranges: SmallVec<_> = ranges.into_iter().collect();
     let ((), landings) = store.arrange(object, place(1), 0, |_| (ranges, ()));
     landings.into_vec()
+}
+
+/// Asks for one range.
+pub(super) fn ask(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Vec<Landing> {
+    arrange(store, object, std::iter::once(range))
 }
 
 /// Takes a flight's response: exactly what it claims.
@@ -381,7 +397,8 @@ proptest! {
             flights: vec![Flying { landing, accepted: true }],
             readers: Vec::new(),
             crowd: 1,
-            anyway: 0,
+            // The first flight reserves before it knows how the object goes on.
+            anyway: PAGE,
         };
         for step in steps {
             run.step(step);
@@ -430,10 +447,10 @@ fn a_takeover_leaves_the_page_that_may_be_copied_now() {
     let object = first.object().clone();
     assert_eq!(write(&mut first, 1000), Progress::More);
     assert!(
-        arrange(&store, &object, [1000 + PAGE - 1..500_000]).is_empty(),
+        ask(&store, &object, 1000 + PAGE - 1..500_000).is_empty(),
         "within a page of the flight nothing is taken over"
     );
-    let second = arrange(&store, &object, [1000 + PAGE..500_000]).remove(0);
+    let second = ask(&store, &object, 1000 + PAGE..500_000).remove(0);
     assert_eq!(first.range(), 1000..1000 + PAGE);
     assert_eq!(second.range(), 1000 + PAGE..500_000);
     // The rest of the first one's claim is nobody's.
@@ -455,7 +472,7 @@ fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
     let (mut cx, mut other) = (Context::from_waker(&waker), Context::from_waker(&other));
     assert!(far.poll_next(&mut cx).is_pending());
     assert!(near.poll_next(&mut other).is_pending());
-    let second = arrange(&store, &object, [400_000..500_000]);
+    let second = ask(&store, &object, 400_000..500_000);
     assert_eq!(second.len(), 1);
     assert_eq!(calls.0.load(Ordering::SeqCst), 1);
     assert_eq!(others.0.load(Ordering::SeqCst), 0, "its byte is on its way");
@@ -519,7 +536,7 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
         reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Missing(_))
     ));
-    let mut second = arrange(&store, &object, [500..600]).remove(0);
+    let mut second = ask(&store, &object, 500..600).remove(0);
     assert!(
         reader.poll_opening(false, &mut cx).is_pending(),
         "not verified"
@@ -536,7 +553,8 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
         reader.poll_opening(false, &mut cx),
         Poll::Ready(Opening::Other(Phase::Retired))
     ));
-    assert!(arrange(&store, &object, [700..800]).is_empty());
+    assert!(ask(&store, &object, 700..800).is_empty());
+    store.withdraw(place(1), &object);
     assert!(!store.supersede(place(1), &object, None));
 }
 
@@ -544,14 +562,14 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
 fn one_flight_waits_for_a_head_and_none_joins_what_is_not_joinable() {
     let store = store(8 << 20);
     let first = launch(&store, 1).expect("room");
-    assert!(arrange(&store, first.object(), [0..10]).is_empty());
+    assert!(ask(&store, first.object(), 0..10).is_empty());
     drop(first);
     let mut alone = begin(&store, 2, Some(1000)).expect("room");
-    assert!(arrange(&store, alone.object(), [500..600]).is_empty());
+    assert!(ask(&store, alone.object(), 500..600).is_empty());
     let object = alone.object().clone();
     write(&mut alone, 10);
     drop(alone);
-    assert!(arrange(&store, &object, [10..20]).is_empty());
+    assert!(ask(&store, &object, 10..20).is_empty());
     assert!(store.enter(2, |locked| locked.find(0)).is_none());
 }
 
@@ -560,13 +578,13 @@ fn a_flight_that_brings_more_than_asked_goes_on_to_the_next_that_is_there() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 500_000, 200_000..200_100).expect("room");
     let object = first.object().clone();
-    let third = arrange(&store, &object, [300_000..300_100]).remove(0);
+    let third = ask(&store, &object, 300_000..300_100).remove(0);
     assert_eq!(write(&mut first, 100), Progress::Done);
     first.extend();
     assert_eq!(first.range(), 200_100..300_000);
     first.reserve().expect("room");
     fill(first);
-    let mut before = accepted(arrange(&store, &object, [0..10]).remove(0));
+    let mut before = accepted(ask(&store, &object, 0..10).remove(0));
     before.extend();
     assert_eq!(before.range(), 0..200_000);
     let mut third = accepted(third);
@@ -588,7 +606,7 @@ fn blocks_go_and_come_back_while_the_object_stays() {
         fill(
             landing
                 .take()
-                .unwrap_or_else(|| accepted(arrange(&store, &object, [range]).remove(0))),
+                .unwrap_or_else(|| accepted(ask(&store, &object, range).remove(0))),
         );
         assert!(read_on(&mut reader, &mut got).is_err() || block == 11);
         assert!(store.ledger.used() <= 8 * BLOCK);
@@ -604,7 +622,7 @@ fn blocks_go_and_come_back_while_the_object_stays() {
         Poll::Ready(Next::Missing)
     ));
     fill(accepted(
-        arrange(&store, &object, [gap.start..gap.start + BLOCK]).remove(0),
+        ask(&store, &object, gap.start..gap.start + BLOCK).remove(0),
     ));
     assert!(matches!(
         again.poll_next(&mut cx),
@@ -614,14 +632,7 @@ fn blocks_go_and_come_back_while_the_object_stays() {
 
 #[test]
 fn a_block_that_a_reader_wants_soon_stays() {
-    // This policy drops what was used longest ago, so in the end everything.
-    let store = Store::new(&Options {
-        memory: 6 * BLOCK,
-        object: 6 * BLOCK,
-        evict: evict::Kind::Lru,
-        shards: 1,
-        block: BLOCK,
-    });
+    let store = store_of_the_latest(6 * BLOCK);
     let first = begin_sparse(&store, 1, 4 * BLOCK, 0..4 * BLOCK).expect("room");
     let object = first.object().clone();
     fill(first);
@@ -650,6 +661,31 @@ fn a_block_that_a_reader_wants_soon_stays() {
 }
 
 #[test]
+fn a_retired_object_keeps_what_its_readers_have_before_them() {
+    let store = store_of_the_latest(6 * BLOCK);
+    let first = begin_sparse(&store, 1, 4 * BLOCK, 0..4 * BLOCK).expect("room");
+    let object = first.object().clone();
+    fill(first);
+    let mut reader = object.reader(2 * BLOCK);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(reader.poll_next(&mut cx).is_ready());
+    assert!(store.supersede(place(1), &object, None));
+    let crowd = |keys: Range<u128>| {
+        for key in keys {
+            if let Some(landing) = begin(&store, key, Some(2 * BLOCK)) {
+                fill(landing);
+            }
+        }
+    };
+    crowd(2..20);
+    // They can't be had again.
+    assert_eq!(object.xray(0).stored, (2 * BLOCK..4 * BLOCK).into());
+    drop(reader);
+    crowd(20..40);
+    assert!(object.xray(0).stored.is_empty(), "nobody reads it");
+}
+
+#[test]
 fn a_full_ledger_leaves_each_flight_a_page() {
     let store = store(2 << 20);
     let pinned = begin(&store, 2, Some((2 << 20) - 300_000)).expect("room");
@@ -661,7 +697,7 @@ fn a_full_ledger_leaves_each_flight_a_page() {
     // Nothing that is in the store may go, but all of a long object passes through.
     while read_on(&mut reader, &mut got).is_err() {
         let at = got.len() as u64;
-        let mut landing = arrange(&store, &object, [at..at + BLOCK]).remove(0);
+        let mut landing = ask(&store, &object, at..at + BLOCK).remove(0);
         landing.accept(landing.range(), 0).expect("its own");
         if landing.reserve().is_err() {
             landing.reserve_least();
@@ -689,9 +725,7 @@ fn out_of_the_table_an_object_keeps_only_what_its_readers_need() {
     let mut got = Vec::new();
     while read_on(&mut reader, &mut got).is_err() {
         let at = got.len() as u64;
-        fill(accepted(
-            arrange(&store, &object, [at..at + BLOCK]).remove(0),
-        ));
+        fill(accepted(ask(&store, &object, at..at + BLOCK).remove(0)));
         assert!(store.ledger.used() < 3 * BLOCK);
     }
     assert!(got == content(0, 10 << 20));
@@ -706,7 +740,7 @@ fn tiny_wants_break_an_object_into_a_bounded_number_of_pieces() {
     let object = first.object().clone();
     fill(first);
     for at in (0..4 * PAGE).step_by(3) {
-        for landing in arrange(&store, &object, [at..at + 1]) {
+        for landing in ask(&store, &object, at..at + 1) {
             fill(accepted(landing));
         }
         assert!(object.lock().present.contains(at));
@@ -721,7 +755,7 @@ fn a_later_head_takes_the_first_ones_place_and_its_weight() {
     let object = first.object().clone();
     fill(first);
     for size in [1000, 10] {
-        let second = accepted(arrange(&store, &object, [500..501]).remove(0));
+        let second = accepted(ask(&store, &object, 500..501).remove(0));
         let known = Head {
             joinable: true,
             fields: vec![0; size].into(),
@@ -733,6 +767,23 @@ fn a_later_head_takes_the_first_ones_place_and_its_weight() {
     }
     drop(object);
     check_weights(&store);
+}
+
+#[test]
+fn a_length_that_comes_with_the_head_cuts_an_open_claim() {
+    let store = store(1 << 20);
+    for length in [0, 10] {
+        let mut landing = launch(&store, 1).expect("room");
+        let object = landing.object().clone();
+        landing.accept(0..u64::MAX, 0).expect("a first flight");
+        let charge = store.charge_head(1).expect("room");
+        landing.open(Arc::new(head(Some(length))), charge, true);
+        assert_eq!(write(&mut landing, 20), Progress::Done);
+        landing.land();
+        check_state(&object);
+        assert_eq!(object.xray(0).stored.total(), length);
+        assert!(object.is_complete());
+    }
 }
 
 #[test]
