@@ -21,7 +21,7 @@ pub(super) fn changed(lore: &mut Lore, [from, to]: [u64; 2], now_ms: u64) {
     }
     lore.since_ms = now_ms;
     lore.changes = lore.changes.saturating_add(1);
-    lore.flapping |= lore.seen.contains(&to);
+    lore.flapping |= to != 0 && lore.seen.contains(&to);
     for seen in [from, to] {
         if seen != 0 && !lore.seen.contains(&seen) {
             lore.seen.rotate_right(1);

@@ -312,7 +312,9 @@ impl Cache {
             status = CacheStatus::fwd(why.fwd());
             status.collapsed = !ride.launched();
             status.stored = true;
-            status.fwd_status = Some(head.status);
+            let exchange = ride.filler().and_then(|filler| filler.handover.exchange());
+            let answered = exchange.and_then(|exchange| exchange.status.get());
+            status.fwd_status = Some(answered.unwrap_or(head.status));
         }
         let answering = self.answering(head, status, now_ms);
         let mut response = match serve::bare(&answering, ride.object(), &wanted) {
