@@ -35,7 +35,7 @@ fn gets_ranges_of_a_cold_file() {
     assert!(several.contains("005000000\n"), "{several}");
     let head = text(&run(folder.path(), "curl", &["-sSI", &url]));
     assert!(head.contains("content-length: 10485760\r\n"), "{head}");
-    assert_eq!(origin.requests().len(), 1);
+    assert!(origin.read_record(|record| record.sent_total) <= FILE);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn resumes_where_it_had_come_to() {
     let whole = fs::read(&part).expect("the file");
     assert_eq!(whole.len() as u64, FILE);
     verify_offset(0, &whole).expect("the right bytes");
-    assert_eq!(origin.requests().len(), 1);
+    assert!(origin.read_record(|record| record.sent_total) <= FILE);
 }
 
 #[test]

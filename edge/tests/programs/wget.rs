@@ -27,7 +27,7 @@ fn continues() {
         assert_eq!(whole.len() as u64, FILE);
         verify_offset(0, &whole).expect("the right bytes");
     }
-    assert_eq!(origin.requests().len(), 1);
+    assert!(origin.read_record(|record| record.sent_total) <= FILE);
 }
 
 // A body that is cut shows it, so that wget asks for the rest by itself.
@@ -40,7 +40,7 @@ fn notices_what_is_cut() {
         after: 4_000_000,
         ending: Ending::Reset,
     };
-    let origin = serving("/file", fresh(FILE).fault_times(1, cut));
+    let origin = serving("/file", fresh(FILE).ranges(false).fault_times(1, cut));
     let edge = Setup::cached(&origin).start();
     let url = format!("http://{}/file", edge.http);
     let folder = tempfile::tempdir().expect("a temporary folder");
