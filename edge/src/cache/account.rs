@@ -3,13 +3,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-
-use crate::fill::OPEN;
 
 /// Clients with an account of their own; beyond these, strangers share one.
 const CLIENTS_MAX: usize = 4096;
@@ -21,6 +18,8 @@ const FORGIVEN_S: u64 = 600;
 /// The accounts of a cache's clients, for all workers. Only who has something fetched asks for its.
 #[derive(Default)]
 pub struct Accounts {
+    /// Requests that have more fetched as they read on.
+    readers: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Arc<Account>>>,
     strangers: Arc<Account>,
 }
@@ -58,6 +57,26 @@ impl Accounts {
         }
         clients.entry(client).or_default().clone()
     }
+
+    /// Counts a request that has bytes fetched as it reads, for as long as it does.
+    pub(super) fn reading(self: &Arc<Accounts>) -> Reading {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        Reading(self.clone())
+    }
+
+    /// How many of them there are; at least 1, the one who asks.
+    pub(super) fn readers(&self) -> u64 {
+        self.readers.load(Ordering::Relaxed).max(1)
+    }
+}
+
+/// A request that has bytes fetched as it reads.
+pub(super) struct Reading(Arc<Accounts>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Account {
@@ -93,8 +112,8 @@ impl Account {
     }
 }
 
-/// What a flight costs the client that launched it: all that it will bring, when that is known
-/// beforehand, else what comes.
+/// What a flight costs the client that launched it: a range all at once, before it is asked for;
+/// of a plain GET what comes. What will not come is given back in the end.
 pub(super) struct Bill {
     account: Option<Arc<Account>>,
     /// Billed already and not brought yet.
@@ -102,22 +121,12 @@ pub(super) struct Bill {
 }
 
 impl Bill {
-    /// For a flight that brings `range`, on this account if it is anyone's.
-    pub(super) fn new(account: Option<Arc<Account>>, range: &Range<u64>) -> Bill {
-        let mut bill = Bill { account, ahead: 0 };
-        bill.more(range);
-        bill
-    }
-
-    /// It will bring this much, and not what it seemed.
-    pub(super) fn more(&mut self, range: &Range<u64>) {
-        let Some(account) = self.account.as_ref().filter(|_| range.end != OPEN) else {
-            return;
-        };
-        let bytes = range.end - range.start;
-        account.settle(self.ahead);
-        account.fetch(bytes);
-        self.ahead = bytes;
+    /// For a flight of which so much is known beforehand, on this account if it is anyone's.
+    pub(super) fn new(account: Option<Arc<Account>>, ahead: u64) -> Bill {
+        if let Some(account) = &account {
+            account.fetch(ahead);
+        }
+        Bill { account, ahead }
     }
 
     /// So many bytes have come.
@@ -127,6 +136,12 @@ impl Bill {
         if let Some(account) = &self.account {
             account.fetch(bytes - known);
         }
+    }
+
+    /// Whether the client has nothing left of its budget.
+    pub(super) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
+        let spare = self.account.as_ref().map(|a| a.spare(budget, now_us));
+        spare == Some(0)
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Sleep;
 
-use super::account::Account;
+use super::account::{Account, Reading};
 use super::handover::Handover;
 use super::{Cache, Place, decide, flight, lore};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
@@ -52,6 +52,7 @@ pub(super) struct Filler {
     pub(super) launched: bool,
     pub(super) begun: bool,
     pace: Pace,
+    _reading: Reading,
     /// All that is wanted, what was handed out of it included.
     pub(super) whole_want: Range<u64>,
     /// When to ask again.
@@ -85,6 +86,7 @@ impl Filler {
             pace: Pace::new(parts.options.fill.parallel),
             account: Some(account),
             handover: Handover::new(may_take),
+            _reading: parts.accounts.reading(),
             cache,
             request,
             place,
@@ -171,7 +173,7 @@ impl Filler {
         let spare = self.account.as_ref().map_or(u64::MAX, |account| {
             account.spare(parts.options.client_budget, now_us)
         });
-        let busy = parts.counters.flights_now.get() >= FLIGHTS_MAX;
+        let (width, spare) = self.within_memory(spare);
         let situation = Situation {
             want,
             length: seen.length.or(self.lore.length),
@@ -183,25 +185,32 @@ impl Filler {
             begun: self.begun,
             waited: Duration::from_micros(now_us - self.waiting_since_us.unwrap_or(now_us)),
             spare,
-            width: if busy { 1 } else { self.pace.width() },
+            width,
             whole_max: parts.store.object_max(),
         };
-        let plan = parts.fill.plan(&situation);
-        match &plan {
+        match parts.fill.plan(&situation) {
             // Until the first flight has a head, nobody knows what may be put beside it.
             Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
                 Plan::Wait(None)
             }
-            // A client whose budget is used up has no whole object fetched for a part of it.
-            Plan::Fetch { ranges, .. }
-                if spare == 0
-                    && !self.begun
-                    && ranges.iter().any(|range| range.end == OPEN)
-                    && situation.want != (0..OPEN) =>
-            {
-                Plan::Forward("client-budget")
-            }
-            _ => plan,
+            plan => plan,
+        }
+    }
+
+    /// Flights at once and bytes ahead for this request: all who read share the memory there is,
+    /// and what is fetched ahead of them all must fit in well.
+    fn within_memory(&self, spare: u64) -> (usize, u64) {
+        let parts = &self.cache.0;
+        let block = parts.options.fill.block;
+        let share = parts.store.limit() / parts.accounts.readers();
+        let width = match parts.counters.flights_now.get() >= FLIGHTS_MAX {
+            true => 1,
+            // The policy looks two blocks ahead for each flight.
+            false => (share / (4 * block)).clamp(1, self.pace.width() as u64) as usize,
+        };
+        match share < 2 * block {
+            true => (width, spare.min(share / 4)),
+            false => (width, spare),
         }
     }
 

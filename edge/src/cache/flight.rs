@@ -16,7 +16,9 @@ use crate::handler::{Body, Cause, Fault, Frame, Head, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress};
+use crate::store::{
+    Abandoned, Head as StoredHead, Landing, Lore, Object, PAGE, Phase, Place, Progress,
+};
 use crate::telemetry::Counters;
 
 /// How long a response that could not be shared keeps its key from being tried again, so that
@@ -54,13 +56,14 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         (locked.vary().cloned(), locked.lore())
     });
     let names = names.as_deref().unwrap_or_default();
+    make_room(&mut landing);
     let range = landing.range();
-    if range.end != OPEN && landing.reserve().is_err() {
-        // Who waits for it gets a page at a time.
-        landing.reserve_least();
-    }
     let plain = range == (0..OPEN) || lore.is_plain(cache.0.clock.unix_ms());
-    let asked = (!plain).then(|| landing.range());
+    let ahead = match range.end {
+        OPEN => 0,
+        end => end - range.start,
+    };
+    let asked = (!plain).then_some(range);
     let request = &filler.request;
     let mut head = Head::new();
     head.target.push_str(&request.head.target);
@@ -76,7 +79,7 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         head.fields.append("range", range_value(range));
     }
     let flight = Flight {
-        bill: Bill::new(filler.account.clone(), &landing.range()),
+        bill: Bill::new(filler.account.clone(), ahead),
         cache,
         landing,
         asked,
@@ -91,6 +94,23 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         interim: None,
     };
     tokio::task::spawn_local(flight.fly(request));
+}
+
+/// Makes room for a range, for less of it where the store has too little: in the end a page, which
+/// who waits for it gets in any case.
+fn make_room(landing: &mut Landing) {
+    let Range { start, end } = landing.range();
+    if end == OPEN {
+        return; // made when the length is known, or as it comes
+    }
+    let mut size = end - start;
+    while landing.reserve().is_err() {
+        size /= 2;
+        if size <= PAGE {
+            return landing.reserve_least();
+        }
+        landing.shorten((start + size) / PAGE * PAGE);
+    }
 }
 
 /// `bytes=first-last`, or to the end (RFC 9110 14.1.2).
@@ -180,7 +200,6 @@ impl Flight {
             return Err("another-range");
         }
         let sparse = self.room(&head, &content)?;
-        self.bill.more(&self.landing.range());
         self.file(&head);
         self.note(&head);
         self.landing.open(Arc::new(head), charge, sparse);
@@ -333,6 +352,9 @@ impl Flight {
                 Some(Ok(Frame::Data(bytes))) => {
                     self.cache.0.counters.flight_bytes.add(bytes.len() as u64);
                     self.bill.brought(bytes.len() as u64);
+                    if self.is_for_nobody() {
+                        return self.fail(Cause::FetchAbandoned.into());
+                    }
                     match self.take_in(&bytes).await {
                         Err(Abandoned) => return self.fail(Cause::FetchAbandoned.into()),
                         Ok(Progress::Done) => return self.land(body).await,
@@ -354,6 +376,15 @@ impl Flight {
                 None => return self.fail(Cause::BodyCut.into()),
             }
         }
+    }
+
+    /// Whether its client has left, with more fetched for it than one client may, and nobody else
+    /// reads this.
+    fn is_for_nobody(&self) -> bool {
+        let parts = &self.cache.0;
+        let now_us = parts.clock.monotonic_us();
+        self.bill.is_used_up(parts.options.client_budget, now_us)
+            && !self.landing.object().is_read()
     }
 
     /// All that was claimed is there. A body with more to come is cut; of one that only has to end

@@ -19,8 +19,13 @@ impl Filling for Auto {
 
     fn first(&self, view: &View<'_>) -> Plan {
         // A plain request costs no more than one for the first block if the object is small or its
-        // origin knows no ranges; its far part can be taken over if it is neither.
-        match view.want == (0..OPEN) && view.situation.spare >= self.block() {
+        // origin knows no ranges; its far part can be taken over if it is neither. What was too
+        // large the last time would be cut.
+        let situation = view.situation;
+        let large = situation
+            .length
+            .is_some_and(|length| length > situation.whole_max);
+        match view.wants_all() && !large {
             true => begin(0..OPEN),
             false => self.0.first(view),
         }

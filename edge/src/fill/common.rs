@@ -77,8 +77,7 @@ fn unsettled(view: &View<'_>, block: u64) -> Plan {
     let why = if changing { "changing" } else { "flapping" };
     let length = situation.length.unwrap_or(0);
     // Who wants all of it has it filled whole, whatever its size.
-    let whole = view.want.start == 0 && view.want.end == view.end;
-    let large = changing && length > CHANGING_BLOCKS_MAX * block && !whole;
+    let large = changing && length > CHANGING_BLOCKS_MAX * block && !view.wants_all();
     let Some(next) = view.next else {
         return Plan::Wait(None);
     };
@@ -205,6 +204,11 @@ impl<'a> View<'a> {
                 .collect();
         }
         rest
+    }
+
+    /// Whether all of it is wanted, from its beginning on.
+    pub fn wants_all(&self) -> bool {
+        self.want.start == 0 && self.want.end == self.end
     }
 
     /// Whether it may not be kept whole.

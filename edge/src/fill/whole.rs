@@ -25,8 +25,8 @@ impl Filling for Whole {
     }
 
     fn first(&self, view: &View<'_>) -> Plan {
-        // Whose budget is used up has no fetch of all of it begun; a plain one shows no one else.
-        match view.situation.spare == 0 && !view.situation.begun {
+        // Whose budget is used up has no fetch of all of it begun for a part of it.
+        match view.situation.spare == 0 && !view.situation.begun && !view.wants_all() {
             true => Plan::Forward("budget"),
             false => begin(0..OPEN),
         }
@@ -40,7 +40,7 @@ impl Filling for Whole {
         };
         let why = match (view.too_large(), situation.spare) {
             (true, _) => "too-large",
-            (false, 0) => "budget",
+            (false, 0) if !view.wants_all() => "budget",
             (false, _) => return begin_all(everything(view, next), None),
         };
         if !situation.begun {

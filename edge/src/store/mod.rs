@@ -193,6 +193,11 @@ impl Store {
         was
     }
 
+    /// Bytes that it may take in all.
+    pub fn limit(&self) -> u64 {
+        self.ledger.limit()
+    }
+
     /// Numbers for the status page. Walks the whole table, a few objects at a time: no worker waits
     /// for it longer than that takes.
     pub fn status(&self) -> Status {

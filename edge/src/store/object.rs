@@ -229,6 +229,11 @@ impl Object {
         self.lock().failure.clone()
     }
 
+    /// Whether anybody reads it that may have to wait for more of it.
+    pub fn is_read(&self) -> bool {
+        !self.lock().riders.is_empty()
+    }
+
     /// Whether its bytes are evicted by block, also while they are read.
     pub fn is_sparse(&self) -> bool {
         self.lock().block.is_some()
