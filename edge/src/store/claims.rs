@@ -265,6 +265,20 @@ impl Object {
         state.claim(id).map_or(0..0, |claim| claim.at..claim.end)
     }
 
+    /// Whether some rider's next byte lies in the first page of what flight `id` has still to bring.
+    pub(super) fn awaits(&self, id: u64) -> bool {
+        let state = self.lock();
+        let Some(claim) = state.claim(id) else {
+            return false;
+        };
+        let page_end = (claim.at / PAGE * PAGE).saturating_add(PAGE);
+        let next = claim.at..claim.end.min(page_end);
+        state
+            .riders
+            .iter()
+            .any(|(_, rider)| next.contains(&rider.at))
+    }
+
     /// Bytes `at..at + len` have been written by flight `id` into their page: readers may have them.
     /// Gives back where its claim ends now; `None` when nobody wants any more of them.
     pub(super) fn publish(&self, id: u64, at: u64, len: u64, now_us: u64) -> Option<u64> {
@@ -394,6 +408,22 @@ impl Object {
         let wakes = match state.phase {
             Phase::Awaiting => {
                 state.phase = Phase::Failed(failure);
+                state.all_riders()
+            }
+            _ => state.answerable(),
+        };
+        drop(state);
+        wakes.wake();
+    }
+
+    /// Ends flight `id`, which neither failed nor brought all it could have. Riders that waited for
+    /// it find that nobody brings their bytes; where there is no head yet, they look again.
+    pub(super) fn give_back(&self, id: u64) {
+        let mut state = self.lock();
+        state.end_claim(id);
+        let wakes = match state.phase {
+            Phase::Awaiting => {
+                state.phase = Phase::Retired;
                 state.all_riders()
             }
             _ => state.answerable(),

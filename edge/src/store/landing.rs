@@ -97,6 +97,11 @@ impl Landing {
         self.object.claimed(self.id)
     }
 
+    /// Whether some reader's next byte lies in the first page of what it has still to bring.
+    pub fn is_awaited(&self) -> bool {
+        self.object.awaits(self.id)
+    }
+
     /// Makes the head known. Riders wake. `sparse`: the bytes are accounted and evicted by block,
     /// if the head says that they can be had again.
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
@@ -301,6 +306,16 @@ impl Landing {
             self.store.withdraw(self.place, &self.object);
         }
         self.object.fail(self.id, failure, self.brought);
+    }
+
+    /// Its claim is given up, which counts as no failure: those who wait for it ask anew. What it
+    /// brought stays as for `fail`. An object without a head is retired: it is looked up again.
+    pub fn give_back(mut self) {
+        self.over = true;
+        if !self.object.outlives_flights() {
+            self.store.withdraw(self.place, &self.object);
+        }
+        self.object.give_back(self.id);
     }
 
     /// The page to write to, a new one if need be; `None` if the claim turns out to end here.

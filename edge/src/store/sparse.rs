@@ -509,6 +509,49 @@ fn a_failure_costs_the_claim_and_not_the_object() {
 }
 
 #[test]
+fn a_claim_that_is_given_back_is_no_failure() {
+    let store = store(8 << 20);
+    let mut first = begin_sparse(&store, 1, 300_000, 0..300_000).expect("room");
+    let object = first.object().clone();
+    write(&mut first, 100);
+    let mut reader = object.reader(0);
+    let mut got = Vec::new();
+    assert!(first.object().is_read() && !first.is_awaited());
+    assert!(!read_on(&mut reader, &mut got).expect("waits for the flight"));
+    assert!(first.is_awaited());
+    reader.limit(PAGE, 300_000);
+    assert!(!first.is_awaited(), "that is another page");
+    let calls = Arc::new(Calls::default());
+    let waker = calls.clone().into();
+    let mut cx = Context::from_waker(&waker);
+    assert!(reader.poll_next(&mut cx).is_pending());
+    first.give_back();
+    assert_eq!(calls.0.load(Ordering::SeqCst), 1);
+    assert!(matches!(
+        reader.poll_next(&mut cx),
+        Poll::Ready(Next::Missing)
+    ));
+    assert!(object.failure().is_none());
+    assert!(object.covers(0..100), "what it brought stays");
+    let (fruitless, _) = store.arrange(&object, place(1), 0, |seen| (smallvec![], seen.fruitless));
+    assert_eq!(fruitless, 0);
+    fill(accepted(ask(&store, &object, 100..300_000).remove(0)));
+    // Without a head there is nothing to go on with.
+    drop(reader);
+    let alone = launch(&store, 2).expect("room");
+    let mut reader = alone.object().reader(0);
+    assert!(reader.poll_opening(false, &mut cx).is_pending());
+    let before = calls.0.load(Ordering::SeqCst);
+    alone.give_back();
+    assert_eq!(calls.0.load(Ordering::SeqCst), before + 1);
+    assert!(matches!(
+        reader.poll_opening(false, &mut cx),
+        Poll::Ready(Opening::Other(Phase::Retired))
+    ));
+    assert!(store.enter(2, |locked| locked.find(0)).is_none());
+}
+
+#[test]
 fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
     let store = store(8 << 20);
     let mut cx = Context::from_waker(Waker::noop());
