@@ -33,16 +33,9 @@ pub(super) struct Account {
 }
 
 impl Accounts {
-    /// The account of a client: an address, or a network of 64 bits with IPv6, where clients have
-    /// as many addresses as they like.
+    /// The account of a client.
     pub(super) fn of(&self, client: IpAddr, budget: u64, now_us: u64) -> Arc<Account> {
-        let client = match client.to_canonical() {
-            IpAddr::V6(address) => {
-                let network = u128::from(address) >> 64 << 64;
-                IpAddr::V6(network.into())
-            }
-            v4 @ IpAddr::V4(_) => v4,
-        };
+        let client = network(client);
         let mut clients = self.clients.lock();
         if let Some(account) = clients.get(&client) {
             return account.clone();
@@ -58,6 +51,13 @@ impl Accounts {
         clients.entry(client).or_default().clone()
     }
 
+    /// So many bytes were sent to this client out of what had been fetched before.
+    pub(super) fn settle(&self, client: IpAddr, bytes: u64) {
+        if let Some(account) = self.clients.lock().get(&network(client)) {
+            account.settle(bytes);
+        }
+    }
+
     /// Counts a request that has bytes fetched as it reads, for as long as it does.
     pub(super) fn reading(self: &Arc<Accounts>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
@@ -67,6 +67,15 @@ impl Accounts {
     /// How many of them there are; at least 1, the one who asks.
     pub(super) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
+    }
+}
+
+/// Whom an account is for: an address, or a network of 64 bits with IPv6, where clients have as many
+/// addresses as they like.
+fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -112,20 +121,18 @@ impl Account {
     }
 }
 
-/// What a flight costs the client that launched it: a range all at once, before it is asked for;
-/// of a plain GET what comes. What will not come is given back in the end.
+/// What a flight costs the client that launched it: a range all at once, before it is asked for; of
+/// a plain GET a block, then what comes. What will not come is given back in the end.
 pub(super) struct Bill {
-    account: Option<Arc<Account>>,
+    account: Arc<Account>,
     /// Billed already and not brought yet.
     ahead: u64,
 }
 
 impl Bill {
-    /// For a flight of which so much is known beforehand, on this account if it is anyone's.
-    pub(super) fn new(account: Option<Arc<Account>>, ahead: u64) -> Bill {
-        if let Some(account) = &account {
-            account.fetch(ahead);
-        }
+    /// For a flight that will bring so much.
+    pub(super) fn new(account: Arc<Account>, ahead: u64) -> Bill {
+        account.fetch(ahead);
         Bill { account, ahead }
     }
 
@@ -133,23 +140,18 @@ impl Bill {
     pub(super) fn brought(&mut self, bytes: u64) {
         let known = bytes.min(self.ahead);
         self.ahead -= known;
-        if let Some(account) = &self.account {
-            account.fetch(bytes - known);
-        }
+        self.account.fetch(bytes - known);
     }
 
     /// Whether the client has nothing left of its budget.
     pub(super) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
-        let spare = self.account.as_ref().map(|a| a.spare(budget, now_us));
-        spare == Some(0)
+        self.account.spare(budget, now_us) == 0
     }
 }
 
 impl Drop for Bill {
     fn drop(&mut self) {
-        if let Some(account) = &self.account {
-            account.settle(self.ahead);
-        }
+        self.account.settle(self.ahead);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Reading ahead: the rest of an object, fetched behind the response that began it.
+//! Reading ahead: the rest of an object, fetched behind the response that began it, on that client's
+//! account.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -42,14 +43,20 @@ pub(super) fn read(cache: &Cache, ride: &mut Ride) {
     drop(taken);
     let reading = Reading { readers, id };
     let mut ride = Ride::filling(&object, 0..OPEN, cache.filler(request, place));
-    ride.unbilled();
+    if let Some(filler) = ride.filler() {
+        filler.settles = false;
+    }
     tokio::task::spawn_local(async move {
         let _reading = reading;
         ride.begin();
+        ride.look_ahead();
         let mut pieces = 0;
         while let Some(Ok(_)) = poll_fn(|cx| ride.poll_next(cx)).await {
             pieces += 1;
             if pieces % TURN_PIECES == 0 {
+                if ride.filler().is_some_and(|filler| !filler.has_budget()) {
+                    break;
+                }
                 tokio::task::yield_now().await;
             }
         }

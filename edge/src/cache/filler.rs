@@ -17,16 +17,17 @@ use super::{Cache, Place, decide, flight, lore};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::http::vary::Codings;
-use crate::store::{Claim, Decision, Lore, Object, Phase, Reader, Seen};
+use crate::store::{CLAIMS_MAX, Claim, Decision, Lore, Object, Phase, Reader, Seen};
 
-/// Fetches that may fail in a row, at one place, before a request is failed that has not been
-/// answered yet; and before a body is cut.
-const MISSES_MAX: u32 = 2;
-const MISSES_BEGUN_MAX: u32 = 5;
-/// From the second miss on, so much time passes before the next try; four times as much each time.
-const BACKOFF: Duration = Duration::from_millis(25);
+/// Fetches that may fail in a row, at one place, before a body is cut.
+const MISSES_MAX: u32 = 5;
 /// Who got this much further has not missed in a row.
 const PROGRESS: u64 = 64 << 10;
+/// Steps smaller than this, so many of them in a row, lead nowhere.
+const STEP: u64 = 4 << 10;
+const STEPS_MAX: u32 = 32;
+/// How long to wait for a place for one more flight.
+const CROWDED: Duration = Duration::from_millis(50);
 /// Flights of one worker and cache beyond which nobody gets more than one at a time.
 const FLIGHTS_MAX: u64 = 256;
 
@@ -46,7 +47,9 @@ pub(super) struct Filler {
     pub(super) place: Place,
     pub(super) codings: Option<Codings>,
     pub(super) lore: Lore,
-    pub(super) account: Option<Arc<Account>>,
+    pub(super) account: Arc<Account>,
+    /// Whether what it hands out is sent to the client.
+    pub(super) settles: bool,
     pub(super) handover: Handover,
     /// Whether it launched a flight.
     pub(super) launched: bool,
@@ -54,16 +57,23 @@ pub(super) struct Filler {
     pace: Pace,
     _reading: Reading,
     /// All that is wanted, what was handed out of it included.
-    pub(super) whole_want: Range<u64>,
+    whole_want: Range<u64>,
     /// When to ask again.
     again: Option<Pin<Box<Sleep>>>,
     /// Since when it waits for its next byte.
     waiting_since_us: Option<u64>,
     /// The block for which the policy was asked last.
-    pub(super) asked_block: Option<u64>,
-    pub(super) misses: u32,
+    asked_block: Option<u64>,
+    /// Whether the last asking found no place for one more flight.
+    crowded: bool,
+    /// Fetches that failed in a row, and where that was.
+    misses: u32,
     missed_at: u64,
-    backoff: Option<Pin<Box<Sleep>>>,
+    /// How often it stood still at almost the same place, and where.
+    steps: u32,
+    stood_at: u64,
+    /// Until then it does not ask for a byte that nobody brings.
+    patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl Filler {
@@ -84,7 +94,7 @@ impl Filler {
         let may_take = decide::may_take(&request.head.fields);
         Filler {
             pace: Pace::new(parts.options.fill.parallel),
-            account: Some(account),
+            account,
             handover: Handover::new(may_take),
             _reading: parts.accounts.reading(),
             cache,
@@ -98,9 +108,13 @@ impl Filler {
             again: None,
             waiting_since_us: None,
             asked_block: None,
+            crowded: false,
             misses: 0,
             missed_at: 0,
-            backoff: None,
+            steps: 0,
+            stood_at: 0,
+            patience: None,
+            settles: true,
         }
     }
 
@@ -112,6 +126,7 @@ impl Filler {
         let (now_us, want) = (parts.clock.monotonic_us(), reader.wanted());
         let block = parts.options.fill.block;
         self.asked_block = Some(want.start / block);
+        self.crowded = false;
         let (object, place) = (reader.object().clone(), self.place);
         let decide = |seen: &Seen<'_>| {
             let plan = self.plan(seen, want.clone(), now_us);
@@ -155,12 +170,6 @@ impl Filler {
             _ if self.begun => return Plan::Cut,
             _ => return Plan::Wait(None),
         };
-        if seen.is_full() {
-            return match self.begun {
-                true => Plan::Cut,
-                false => Plan::Forward("fragments"),
-            };
-        }
         let flights: SmallVec<[fill::Flight; 4]> = seen
             .claims
             .iter()
@@ -170,10 +179,11 @@ impl Filler {
         let brought = brought.map(|range| range.end - range.start).sum();
         self.pace.observe(now_us, brought, flights.len());
         let parts = &self.cache.0;
-        let spare = self.account.as_ref().map_or(u64::MAX, |account| {
-            account.spare(parts.options.client_budget, now_us)
-        });
-        let (width, spare) = self.within_memory(spare);
+        let spare = self.account.spare(parts.options.client_budget, now_us);
+        let (mut width, spare) = self.within_memory(spare);
+        if seen.claims.len() >= CLAIMS_MAX / 2 {
+            width = 1;
+        }
         let situation = Situation {
             want,
             length: seen.length.or(self.lore.length),
@@ -192,6 +202,13 @@ impl Filler {
             // Until the first flight has a head, nobody knows what may be put beside it.
             Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
                 Plan::Wait(None)
+            }
+            Plan::Fetch { .. } if seen.is_full() => {
+                self.crowded = true;
+                match self.begun {
+                    true => Plan::Wait(Some(CROWDED)),
+                    false => Plan::Forward("crowded"),
+                }
             }
             plan => plan,
         }
@@ -212,6 +229,27 @@ impl Filler {
             true => (width, spare.min(share / 4)),
             false => (width, spare),
         }
+    }
+
+    /// Whether its client may have more fetched than it asks for.
+    pub(super) fn has_budget(&self) -> bool {
+        let parts = &self.cache.0;
+        let now_us = parts.clock.monotonic_us();
+        self.account.spare(parts.options.client_budget, now_us) > 0
+    }
+
+    /// Other bytes are wanted from here on.
+    pub(super) fn want(&mut self, range: Range<u64>) {
+        self.asked_block = None;
+        self.whole_want = range;
+        self.misses = 0;
+        self.steps = 0;
+        self.patience = None;
+    }
+
+    /// Whether the policy has not been asked about what is wanted now.
+    pub(super) fn is_unasked(&self) -> bool {
+        self.asked_block.is_none()
     }
 
     /// Whether ranges of this resource are not to be asked for.
@@ -257,35 +295,79 @@ impl Filler {
         });
     }
 
-    /// Nobody brings the next byte: asks for it, but not for ever.
+    /// Nobody brings the next byte: has it fetched, but not for ever, and not at once where the last
+    /// fetch of it failed.
     pub(super) fn poll_missing(
         &mut self,
         reader: &mut Reader,
         cx: &mut Context<'_>,
     ) -> Poll<Asked> {
-        if let Some(backoff) = &mut self.backoff {
-            ready!(backoff.as_mut().poll(cx));
-            self.backoff = None;
-            return Poll::Ready(self.ask(reader));
+        match &mut self.patience {
+            Some(patience) => {
+                ready!(patience.as_mut().poll(cx));
+                self.patience = None;
+            }
+            None => {
+                let at = reader.wanted().start;
+                if self.is_stuck(at) {
+                    return Poll::Ready(Asked::Cut);
+                }
+                if let Some(wait) = self.retry_in() {
+                    if self.gives_up(at) {
+                        return Poll::Ready(Asked::Cut);
+                    }
+                    return self.poll_patience(wait, cx);
+                }
+            }
         }
-        let at = reader.wanted().start;
+        match self.ask(reader) {
+            // Others have all the flights that one object may have: one of them ends before long.
+            Asked::Coming if self.crowded => self.poll_patience(CROWDED, cx),
+            asked => Poll::Ready(asked),
+        }
+    }
+
+    fn poll_patience(&mut self, time: Duration, cx: &mut Context<'_>) -> Poll<Asked> {
+        let mut patience = Box::pin(tokio::time::sleep(time));
+        if patience.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+        self.patience = Some(patience);
+        Poll::Pending
+    }
+
+    /// Whether responses keep bringing next to nothing, however often it is asked.
+    fn is_stuck(&mut self, at: u64) -> bool {
+        match at < self.stood_at.saturating_add(STEP) {
+            true => self.steps += 1,
+            false => self.steps = 0,
+        }
+        self.stood_at = at;
+        self.steps > STEPS_MAX
+    }
+
+    /// How long nobody is to try again, since fetches failed.
+    fn retry_in(&mut self) -> Option<Duration> {
+        let parts = &self.cache.0;
+        self.lore = parts
+            .store
+            .enter(self.place.primary, |locked| locked.lore());
+        let wait_ms = self.lore.retry_ms.saturating_sub(parts.clock.unix_ms());
+        (self.lore.failures > 0 && wait_ms > 0).then(|| Duration::from_millis(wait_ms))
+    }
+
+    /// A fetch of what is wanted failed: whether that was once too often.
+    fn gives_up(&mut self, at: u64) -> bool {
         if at >= self.missed_at.saturating_add(PROGRESS) {
             self.misses = 0;
         }
         self.missed_at = at;
         self.misses += 1;
-        let most = match self.begun {
-            true => MISSES_BEGUN_MAX,
-            false => MISSES_MAX,
-        };
-        if self.misses > most {
-            return Poll::Ready(Asked::Cut);
+        match self.begun {
+            true => self.misses > MISSES_MAX,
+            // Nobody is made to wait for an origin that just failed twice.
+            false => self.lore.failures >= 2,
         }
-        if let Some(n) = self.misses.checked_sub(3) {
-            self.backoff = Some(Box::pin(tokio::time::sleep(BACKOFF * 4u32.pow(n))));
-            return self.poll_missing(reader, cx);
-        }
-        Poll::Ready(self.ask(reader))
     }
 
     /// While the next byte is on its way: whether it is time to ask again.
@@ -306,8 +388,8 @@ impl Filler {
     /// Bytes have been handed out: in the next block the policy may want more ahead.
     pub(super) fn delivered(&mut self, reader: &mut Reader, bytes: u64) {
         self.waiting_since_us = None;
-        if let Some(account) = &self.account {
-            account.settle(bytes);
+        if self.settles {
+            self.account.settle(bytes);
         }
         let want = reader.wanted();
         let parts = &self.cache.0;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::account::Bill;
-use super::decide::fence::{self, Meaning};
+use super::decide::fence::{self, Further, Meaning};
 use super::filler::Filler;
 use super::handover::Handover;
 use super::{Cache, decide, lore};
 use crate::fill::{Kind, OPEN};
-use crate::handler::{Body, Cause, Fault, Frame, Head, Request, Response};
+use crate::handler::{Body, Cause, Fault, Frame, Head, Request, Response, Whose};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
@@ -28,6 +28,10 @@ const REFUSED_MS: u64 = 10_000;
 pub(super) const PLAIN_MS: u64 = 300_000;
 /// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A flight that brought less before it failed was of no use, bytes.
+const FRUITFUL: u64 = 64 << 10;
+/// Bytes of a response passed over to come to what is wanted, at most.
+const SKIP_MAX: u64 = 64 << 20;
 /// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
 const BEGINNING: u64 = 4;
 /// Bytes taken in before others have their turn.
@@ -46,6 +50,11 @@ pub(super) struct Flight {
     sent: Fields,
     handover: Handover,
     bill: Bill,
+    /// Bytes of the response still to be passed over.
+    skips: u64,
+    brought: u64,
+    /// Whether fetches before this one failed.
+    retries: bool,
 }
 
 /// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
@@ -56,11 +65,13 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         (locked.vary().cloned(), locked.lore())
     });
     let names = names.as_deref().unwrap_or_default();
-    make_room(&mut landing);
+    if !make_room(&mut landing) {
+        return landing.give_back();
+    }
     let range = landing.range();
     let plain = range == (0..OPEN) || lore.is_plain(cache.0.clock.unix_ms());
     let ahead = match range.end {
-        OPEN => 0,
+        OPEN => cache.0.options.fill.block,
         end => end - range.start,
     };
     let asked = (!plain).then_some(range);
@@ -85,6 +96,9 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         asked,
         sent,
         handover: filler.handover.clone(),
+        skips: 0,
+        brought: 0,
+        retries: lore.failures > 0,
     };
     let request = Request {
         head,
@@ -97,20 +111,25 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
 }
 
 /// Makes room for a range, for less of it where the store has too little: in the end a page, which
-/// who waits for it gets in any case.
-fn make_room(landing: &mut Landing) {
+/// who waits for it gets in any case. What nobody waits for yet is not fetched without room.
+fn make_room(landing: &mut Landing) -> bool {
     let Range { start, end } = landing.range();
     if end == OPEN {
-        return; // made when the length is known, or as it comes
+        return true; // made when the length is known, or as it comes
     }
     let mut size = end - start;
     while landing.reserve().is_err() {
         size /= 2;
         if size <= PAGE {
-            return landing.reserve_least();
+            let awaited = landing.is_awaited();
+            if awaited {
+                landing.reserve_least();
+            }
+            return awaited;
         }
         landing.shorten((start + size) / PAGE * PAGE);
     }
+    true
 }
 
 /// `bytes=first-last`, or to the end (RFC 9110 14.1.2).
@@ -154,6 +173,11 @@ impl Flight {
                     flight.receive(std::mem::take(&mut response.body)).await;
                 }
             }
+            Meaning::Finish(content) => {
+                if let Some(flight) = self.finish(content) {
+                    flight.receive(std::mem::take(&mut response.body)).await;
+                }
+            }
             Meaning::Refuse(word) => self.refuse(response, word),
             Meaning::Retire(_) => self.retire(),
             Meaning::Plain(_) => self.plainly(),
@@ -175,8 +199,12 @@ impl Flight {
         match self.landing.object().phase() {
             Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),
             Phase::Open(is) => {
-                let wanted = self.landing.range().start;
-                fence::further(wanted, response.status, content, stored, &is)
+                let further = Further {
+                    wanted: self.landing.range().start,
+                    status: response.status,
+                    generation: decide::generation(self.primary(), response, &content),
+                };
+                fence::further(&further, content, stored, &is)
             }
             // Nobody will look it up any more; its readers may still get what is on its way.
             _ => Meaning::Fail(Cause::FetchAbandoned),
@@ -245,11 +273,7 @@ impl Flight {
     /// (RFC 9111 3.4).
     fn join(mut self, mut head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let whole = content == (0..head.length.unwrap_or(OPEN));
-        let now_us = self.cache.0.clock.monotonic_us();
-        if self.landing.accept(content, now_us).is_err() {
-            self.fail(Cause::UnexpectedStatus.into());
-            return None;
-        }
+        self = self.accept(content)?;
         if whole && self.landing.range().start > 0 {
             // The origin takes no notice of Range any more: all that is missing comes with this.
             self.landing.extend();
@@ -262,10 +286,36 @@ impl Flight {
         Some(self)
     }
 
+    /// More of the version that is there, which by now may not be stored any more, or not for long:
+    /// who reads it gets the rest, and nobody else comes to it.
+    fn finish(self, content: Range<u64>) -> Option<Flight> {
+        let flight = self.accept(content)?;
+        let (place, object) = (flight.landing.place(), flight.landing.object());
+        flight.cache.0.store.withdraw(place, object);
+        Some(flight)
+    }
+
+    /// Takes a further response on for what it has of the claim.
+    fn accept(mut self, content: Range<u64>) -> Option<Flight> {
+        let wanted = self.landing.range().start;
+        self.skips = wanted.saturating_sub(content.start);
+        if self.skips > SKIP_MAX {
+            self.retire();
+            return None;
+        }
+        let now_us = self.cache.0.clock.monotonic_us();
+        if self.landing.accept(content, now_us).is_err() {
+            self.fail(Cause::UnexpectedStatus.into());
+            return None;
+        }
+        Some(self)
+    }
+
     /// Another version: a new object takes this one's place, and what comes goes there.
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.cache.0.store.clone();
         let (place, old) = (self.landing.place(), self.landing.object().clone());
+        let generations = [generation_of(&old), head.generation];
         let new = store.create(&old.key);
         let now_us = self.cache.0.clock.monotonic_us();
         let landing = new.and_then(|new| {
@@ -277,7 +327,6 @@ impl Flight {
             });
             landings.pop()
         });
-        let generations = [generation_of(&old), head.generation];
         let now_ms = self.cache.0.clock.unix_ms();
         self.lore(|lore| lore::changed(lore, generations, now_ms));
         let Some(landing) = landing else {
@@ -352,6 +401,8 @@ impl Flight {
                 Some(Ok(Frame::Data(bytes))) => {
                     self.cache.0.counters.flight_bytes.add(bytes.len() as u64);
                     self.bill.brought(bytes.len() as u64);
+                    self.brought += bytes.len() as u64;
+                    self.skips = self.skips.saturating_sub(bytes.len() as u64);
                     if self.is_for_nobody() {
                         return self.fail(Cause::FetchAbandoned.into());
                     }
@@ -378,18 +429,21 @@ impl Flight {
         }
     }
 
-    /// Whether its client has left, with more fetched for it than one client may, and nobody else
-    /// reads this.
+    /// Whether nobody reads this any more, and it costs too much to be brought to an end all the
+    /// same: its client had more fetched than one client may, or it is still far from what is wanted.
     fn is_for_nobody(&self) -> bool {
         let parts = &self.cache.0;
         let now_us = parts.clock.monotonic_us();
-        self.bill.is_used_up(parts.options.client_budget, now_us)
-            && !self.landing.object().is_read()
+        let dear = self.skips > 0 || self.bill.is_used_up(parts.options.client_budget, now_us);
+        dear && !self.landing.object().is_read()
     }
 
     /// All that was claimed is there. A body with more to come is cut; of one that only has to end
     /// the end is read, so that its connection can serve another request.
     async fn land(self, mut body: Body) {
+        if self.retries {
+            self.lore(|lore| lore.failures = 0);
+        }
         self.landing.land();
         if body.length().is_none() {
             let _ = tokio::time::timeout(ENDING, body.frame()).await;
@@ -432,6 +486,10 @@ impl Flight {
 
     fn fail(self, fault: Fault) {
         self.cache.0.counters.flights_failed.add(1);
+        if fault.whose == Whose::Origin {
+            let now_ms = self.cache.0.clock.unix_ms();
+            self.lore(|lore| lore::failed(lore, self.brought >= FRUITFUL, now_ms));
+        }
         self.landing.fail(Arc::new(fault));
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Cache;
-use super::decide::{self, want};
+use super::decide;
 use crate::handler::Request;
 use crate::http::key::{Key, KeyHash};
 use crate::http::vary::Codings;
@@ -40,7 +40,7 @@ impl Cache {
             let variant = match locked.vary() {
                 None => 0,
                 Some(names) => {
-                    let codings = self.codings(request, &locked.lore());
+                    let codings = self.codings(request, &locked.lore(), now_ms);
                     decide::variant(key, names, &request.head.fields, codings)
                 }
             };
@@ -79,10 +79,9 @@ impl Cache {
     }
 
     /// In which codings this request is answered.
-    pub(super) fn codings(&self, request: &Request, lore: &Lore) -> Option<Codings> {
-        let want = want::guess(&request.head);
-        let plain = lore.is_plain(self.0.clock.unix_ms());
-        decide::codings(self.0.options.fill.kind, &want, plain)
+    pub(super) fn codings(&self, request: &Request, lore: &Lore, now_ms: u64) -> Option<Codings> {
+        let kind = self.0.options.fill.kind;
+        decide::codings(kind, &request.head, lore.is_plain(now_ms))
     }
 
     /// Registers a new object for a flight, unless somebody else just did.

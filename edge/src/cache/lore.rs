@@ -1,11 +1,15 @@
 //! What is learned of a resource from its responses, beyond one object: whether its versions keep
-//! changing under their readers.
+//! changing under their readers, whether fetches of it keep failing.
 
 use crate::fill::Unsettled;
 use crate::store::Lore;
 
 /// How long changes are remembered.
 const REMEMBERED_MS: u64 = 10_000;
+/// After a failed fetch nobody tries again for so long; four times as long after each further one, up
+/// to the second.
+const RETRY_MS: u64 = 25;
+const RETRY_MAX_MS: u64 = 2000;
 /// Changes within that time by which a resource counts as unsettled.
 const CHANGES: u8 = 2;
 
@@ -41,6 +45,17 @@ pub(super) fn unsettled(lore: &Lore, now_ms: u64) -> Unsettled {
     }
 }
 
+/// A fetch failed. Others try again after a while that grows with each failure in a row: one for
+/// all who wait. `fruitful`: it brought something worth while before.
+pub(super) fn failed(lore: &mut Lore, fruitful: bool, now_ms: u64) {
+    lore.failures = match fruitful {
+        true => 1,
+        false => lore.failures.saturating_add(1),
+    };
+    let steps = u32::from(lore.failures.min(5)) - 1;
+    lore.retry_ms = now_ms + (RETRY_MS << (2 * steps)).min(RETRY_MAX_MS);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +83,17 @@ mod tests {
         changed(&mut weak, [0, 0], 0);
         changed(&mut weak, [0, 0], 10);
         assert_eq!(unsettled(&weak, 10), Unsettled::Changing);
+    }
+
+    #[test]
+    fn retries_wait_longer_and_longer() {
+        let mut lore = Lore::default();
+        let mut wait = |fruitful| {
+            failed(&mut lore, fruitful, 1000);
+            lore.retry_ms - 1000
+        };
+        let waits: Vec<_> = (0..7).map(|_| wait(false)).collect();
+        assert_eq!(waits, [25, 100, 400, 1600, 2000, 2000, 2000]);
+        assert_eq!(wait(true), 25);
     }
 }

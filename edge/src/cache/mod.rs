@@ -181,14 +181,10 @@ impl Cache {
             return Some(response);
         }
         if let Some(response) = serve::piece(&answering, object, &wanted) {
+            self.note_piece(request, object, place, &wanted);
             return Some(response);
         }
-        let covers = |range| object.covers(range);
-        let there = match &wanted {
-            Wanted::Parts(parts, _) => parts.iter().cloned().all(covers),
-            _ => covers(0..fill::OPEN),
-        };
-        if !there {
+        if !wanted.is_there(object) {
             return None;
         }
         let ride = match object.is_sparse() {
@@ -203,13 +199,23 @@ impl Cache {
                     interim: None,
                 };
                 let mut ride = Ride::filling(object, first, self.filler(request, place));
+                ride.begin();
                 if self.0.options.fill.read_ahead != ReadAhead::None {
-                    ride.begin();
+                    ride.look_ahead();
                 }
                 ride
             }
         };
         Some(serve::content(&answering, ride, wanted))
+    }
+
+    /// A part of a block that may have been fetched for this very client was of use, and is sent.
+    fn note_piece(&self, request: &Request, object: &Arc<Object>, place: Place, wanted: &Wanted) {
+        if let Some(range) = wanted.first().filter(|_| object.is_sparse()) {
+            self.0.store.touch_part(place, object, range.start);
+            let client = request.peer.address.ip();
+            self.0.accounts.settle(client, range.end - range.start);
+        }
     }
 
     /// Everything but a hit: launch or ride or pass, later.
@@ -252,7 +258,7 @@ impl Cache {
     /// What has missing bytes fetched on behalf of a request.
     fn filler(&self, request: Request, place: Place) -> Filler {
         let lore = self.0.store.enter(place.primary, |locked| locked.lore());
-        let codings = self.codings(&request, &lore);
+        let codings = self.codings(&request, &lore, self.0.clock.unix_ms());
         Filler::new(self.clone(), request, place, codings, lore)
     }
 
@@ -267,6 +273,7 @@ impl Cache {
         why: Why,
     ) -> Rode {
         let guess = want::guess(&request.head);
+        let hit = matches!(why, Why::Stored) && self.is_there(&request, object);
         let mut ride = Ride::filling(object, guess, self.filler(request, place));
         let head = match ride.head().await {
             Met::Head(head) => head,
@@ -283,52 +290,53 @@ impl Cache {
         filler.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
         let place = filler.place;
         let wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
-        let there = match wanted.first() {
-            None => true,
-            Some(first) => {
-                let there = object.covers(first.clone());
-                ride.limit(first);
-                match ride.first_byte().await {
-                    Met::Head(_) => there,
-                    met => return self.unmet(ride, met, place, why),
-                }
+        if !head.joinable && !wanted.is_coming(object) {
+            // It has one flight, and that does not bring all that this request wants.
+            return self.unmet(ride, Met::Replace, place, why);
+        }
+        if let Some(first) = wanted.first() {
+            ride.limit(first);
+            match ride.first_byte().await {
+                Met::Head(_) => {}
+                met => return self.unmet(ride, met, place, why),
             }
+        }
+        Rode::Answered(Ok(self.answer(ride, &head, wanted, hit, why)))
+    }
+
+    /// Whether all that a request wants of an object with a head is there.
+    fn is_there(&self, request: &Request, object: &Arc<Object>) -> bool {
+        let Phase::Open(head) = object.phase() else {
+            return false;
         };
-        Rode::Answered(Ok(self.answer(ride, &head, wanted, there, why)))
+        let length = head.length.or_else(|| object.length());
+        let wanted = want::judge(&request.head, &head, length);
+        wanted.first().is_none() || wanted.is_there(object)
     }
 
     /// The response of a ride whose first byte is there or on its way.
-    fn answer(
-        &self,
-        mut ride: Ride,
-        head: &Head,
-        wanted: Wanted,
-        there: bool,
-        why: Why,
-    ) -> Response {
+    fn answer(&self, mut ride: Ride, head: &Head, wanted: Wanted, hit: bool, why: Why) -> Response {
         let now_ms = self.0.clock.unix_ms();
+        if wanted.first().is_some() {
+            ride.begin();
+            ride.look_ahead();
+            self.read_ahead(&mut ride, head);
+        }
+        let exchange = ride.filler().and_then(|filler| filler.handover.exchange());
         let mut status = serve::fresh(head, now_ms);
-        if !there || !matches!(why, Why::Stored) {
+        if !hit {
+            let answered = exchange.as_ref().and_then(|exchange| exchange.status.get());
             status = CacheStatus::fwd(why.fwd());
             status.collapsed = !ride.launched();
             status.stored = true;
-            let exchange = ride.filler().and_then(|filler| filler.handover.exchange());
-            let answered = exchange.and_then(|exchange| exchange.status.get());
             status.fwd_status = Some(answered.unwrap_or(head.status));
         }
         let answering = self.answering(head, status, now_ms);
         let mut response = match serve::bare(&answering, ride.object(), &wanted) {
             Some(response) => response,
-            None => {
-                ride.begin();
-                self.read_ahead(&mut ride, head);
-                let exchange = ride.filler().and_then(|filler| filler.handover.exchange());
-                let mut response = serve::content(&answering, ride, wanted);
-                response.exchange = exchange;
-                return response;
-            }
+            None => serve::content(&answering, ride, wanted),
         };
-        response.exchange = ride.filler().and_then(|filler| filler.handover.exchange());
+        response.exchange = exchange;
         response
     }
 
@@ -354,7 +362,7 @@ impl Cache {
                 }
             }
             Met::Forward(word) => {
-                if matches!(why, Why::New(_)) && !launched {
+                if matches!(why, Why::New(_)) && !launched && !object.in_flight() {
                     // Nobody flies for it: it is not to be waited for.
                     self.0.store.supersede(place, &object, None);
                 }

@@ -1,6 +1,7 @@
 //! A ride: one request's way through an object. It hands out what is there, waits for what is on
 //! its way, and has its filler ask for what nobody is bringing.
 
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -64,8 +65,7 @@ impl Ride {
             self.reader.limit(range.start, range.end);
         }
         if let Some(filler) = &mut self.filler {
-            filler.asked_block = None;
-            filler.whole_want = range;
+            filler.want(range);
         }
     }
 
@@ -83,67 +83,89 @@ impl Ride {
         self.filler.as_ref().is_some_and(|filler| filler.launched)
     }
 
-    /// It reads for nobody, ahead of those who will want the bytes: nobody is billed.
-    pub(super) fn unbilled(&mut self) {
-        if let Some(filler) = &mut self.filler {
-            filler.account = None;
-        }
-    }
-
-    /// Its response begins: it can't be sent on any more. Asks for what lies ahead.
+    /// Its response begins: it can't be sent on any more.
     pub(super) fn begin(&mut self) {
         if let Some(filler) = &mut self.filler {
             filler.begun = true;
-            filler.misses = 0;
-            if !self.reader.wanted().is_empty() {
-                let _ = filler.ask(&mut self.reader);
-            }
+        }
+    }
+
+    /// Asks for what lies ahead, whether the next byte is there or not.
+    pub(super) fn look_ahead(&mut self) {
+        if let Some(filler) = &mut self.filler
+            && !self.reader.wanted().is_empty()
+        {
+            // What this comes to is met when the byte is.
+            let _ = filler.ask(&mut self.reader);
         }
     }
 
     /// Waits until the object's head is known, whatever it means for this request.
     pub(super) async fn head(&mut self) -> Met {
-        std::future::poll_fn(|cx| self.poll_head(cx, true)).await
+        poll_fn(|cx| self.poll_head(cx)).await
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Met> {
+        loop {
+            match self.object().phase() {
+                Phase::Awaiting => {}
+                Phase::Open(head) => return Poll::Ready(Met::Head(head)),
+                other => return Poll::Ready(Met::Gone(other)),
+            }
+            let Some(filler) = &mut self.filler else {
+                return Poll::Ready(Met::Failed(self.fault()));
+            };
+            // The policy may not want this request to wait at all.
+            if !filler.is_unasked() {
+                if self.reader.poll_opening(false, cx).is_ready() {
+                    continue;
+                }
+                ready!(filler.poll_again(cx));
+            }
+            let asked = filler.ask(&mut self.reader);
+            if let Some(met) = self.met(asked) {
+                return Poll::Ready(met);
+            }
+        }
     }
 
     /// Waits until the first byte is there, or on its way under a head that has been checked.
     pub(super) async fn first_byte(&mut self) -> Met {
-        std::future::poll_fn(|cx| self.poll_head(cx, false)).await
+        poll_fn(|cx| self.poll_first_byte(cx)).await
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>, head_alone: bool) -> Poll<Met> {
+    fn poll_first_byte(&mut self, cx: &mut Context<'_>) -> Poll<Met> {
         loop {
-            let arrived = !head_alone && self.filler.as_ref().is_some_and(|f| !f.may_begin());
-            let unasked = self.filler.as_mut().filter(|f| f.asked_block.is_none());
-            let asked = match self.reader.poll_opening(arrived, cx) {
-                // The policy may not want this request to wait at all.
-                Poll::Pending | Poll::Ready(Opening::Missing(_)) if let Some(filler) = unasked => {
+            let Some(filler) = &mut self.filler else {
+                return Poll::Ready(Met::Failed(self.fault()));
+            };
+            let asked = match self.reader.poll_opening(!filler.may_begin(), cx) {
+                Poll::Ready(Opening::Here(head)) => return Poll::Ready(Met::Head(head)),
+                Poll::Ready(Opening::Other(phase)) => return Poll::Ready(Met::Gone(phase)),
+                Poll::Ready(Opening::Missing(_)) => {
+                    ready!(filler.poll_missing(&mut self.reader, cx))
+                }
+                Poll::Pending => {
+                    if !filler.is_unasked() {
+                        ready!(filler.poll_again(cx));
+                    }
                     filler.ask(&mut self.reader)
                 }
-                Poll::Ready(Opening::Here(head)) => return Poll::Ready(Met::Head(head)),
-                Poll::Ready(Opening::Missing(head)) if head_alone => {
-                    return Poll::Ready(Met::Head(head));
-                }
-                Poll::Ready(Opening::Other(phase)) => return Poll::Ready(Met::Gone(phase)),
-                Poll::Ready(Opening::Missing(_)) => match &mut self.filler {
-                    None => Asked::Cut,
-                    Some(filler) => ready!(filler.poll_missing(&mut self.reader, cx)),
-                },
-                Poll::Pending => match &mut self.filler {
-                    None => return Poll::Pending,
-                    Some(filler) => {
-                        ready!(filler.poll_again(cx));
-                        filler.ask(&mut self.reader)
-                    }
-                },
             };
-            return Poll::Ready(match asked {
-                Asked::Coming => continue,
-                Asked::Forward(word) => Met::Forward(word),
-                Asked::Replace => Met::Replace,
-                Asked::Cut => Met::Failed(self.fault()),
-            });
+            if let Some(met) = self.met(asked) {
+                return Poll::Ready(met);
+            }
         }
+    }
+
+    /// What an asking means for a request that has not been answered; `None`: it waits on.
+    fn met(&self, asked: Asked) -> Option<Met> {
+        Some(match asked {
+            Asked::Coming => return None,
+            Asked::Forward(word) => Met::Forward(word),
+            Asked::Replace => Met::Replace,
+            Asked::Cut => Met::Failed(self.fault()),
+        })
     }
 
     /// The next bytes, at most to the end of a page; `None` at the end of what is read.
@@ -164,7 +186,9 @@ impl Ride {
                 (Poll::Pending, None) => return Poll::Pending,
                 (Poll::Pending, Some(filler)) => {
                     ready!(filler.poll_again(cx));
-                    filler.ask(&mut self.reader)
+                    // The byte is on its way, whatever this comes to.
+                    let _ = filler.ask(&mut self.reader);
+                    Asked::Coming
                 }
             };
             if !matches!(asked, Asked::Coming) {

@@ -23,6 +23,10 @@ pub struct Lore {
     pub flapping: bool,
     /// The complete length that was seen last.
     pub length: Option<u64>,
+    /// Fetches in a row that failed.
+    pub failures: u8,
+    /// Until then nobody tries again.
+    pub retry_ms: u64,
 }
 
 /// One primary key while its shard is locked. What is taken out is dropped after the lock.

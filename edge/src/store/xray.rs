@@ -62,6 +62,11 @@ pub(super) struct Notes {
 }
 
 impl Object {
+    /// Bytes that neither are there nor on their way; none where the length is not known.
+    pub fn missing(&self) -> Ranges {
+        self.xray(0).missing
+    }
+
     /// What it is made of at `now_us`, by the clock that `Store::arrange` was given.
     pub fn xray(&self, now_us: u64) -> Xray {
         let state = self.lock();

@@ -23,6 +23,9 @@ pub(in crate::cache) enum Meaning {
     Refuse(&'static str),
     /// More of the version that is there.
     Join(Head, Range<u64>),
+    /// More of the version that is there, by a response that is not to be kept: for those who are
+    /// reading, and nobody else.
+    Finish(Range<u64>),
     /// Of another version, which takes the object's place.
     Supersede(Head, Range<u64>),
     /// The object is not to be used any more: what comes next is fetched anew.
@@ -104,15 +107,28 @@ fn refuses_ranges(status: Status) -> bool {
     matches!(status, 400 | 403 | 405 | 406 | 412 | 501)
 }
 
-/// Judges the response to a further fetch, for the byte at `wanted` and what follows it, of an
-/// object whose head is `is`.
+/// A response to a further fetch, beside its content.
+pub(in crate::cache) struct Further {
+    /// The byte that was wanted, and what follows it.
+    pub(in crate::cache) wanted: u64,
+    pub(in crate::cache) status: Status,
+    /// Of which version it is.
+    pub(in crate::cache) generation: u64,
+}
+
+/// Judges the response to a further fetch for an object whose head is `is`. `stored`: what it would
+/// be stored as.
 pub(in crate::cache) fn further(
-    wanted: u64,
-    status: Status,
+    further: &Further,
     content: Content,
     stored: Result<Head, &'static str>,
     is: &Head,
 ) -> Meaning {
+    let &Further {
+        wanted,
+        status,
+        generation,
+    } = further;
     match (content, stored) {
         (Content::Whole(_), _) if refuses_ranges(status) => Meaning::Plain("no-ranges"),
         (Content::Whole(_), _) if status >= 500 || matches!(status, 408 | 429) => {
@@ -120,6 +136,12 @@ pub(in crate::cache) fn further(
         }
         (Content::Unusable, _) => Meaning::Plain("unusable-part"),
         (Content::NotSatisfiable(_), _) => Meaning::Retire("not-satisfiable"),
+        // Not to be stored for long, but of the same version and not for one client alone.
+        (Content::Part(range, _), Err("expired" | "no-cache" | "no-lifetime"))
+            if range.contains(&wanted) && generation != 0 && generation == is.generation =>
+        {
+            Meaning::Finish(range)
+        }
         (_, Err(word)) => Meaning::Retire(word),
         (Content::Part(range, _), Ok(head)) => {
             let here = range.contains(&wanted);
@@ -142,9 +164,10 @@ pub(in crate::cache) fn further(
     }
 }
 
-/// Whether bytes of the two may be put together: the same strong validator, the same length.
+/// Whether bytes of the two may be put together: the same strong validator, the same length, and
+/// for the same requests (RFC 9111 4.1).
 fn same_version(a: &Head, b: &Head) -> bool {
-    a.generation != 0 && a.generation == b.generation && a.length == b.length
+    a.generation != 0 && a.generation == b.generation && a.length == b.length && a.vary == b.vary
 }
 
 /// Whether both carry the same strong entity tag.
@@ -284,7 +307,13 @@ mod tests {
     #[test]
     fn a_further_response_joins_under_the_same_validator_and_length_only() {
         let is = head(7, 100);
-        let judged = |content, head| further(5, 206, content, Ok(head), &is);
+        let by = |status, generation| Further {
+            wanted: 5,
+            status,
+            generation,
+        };
+        let judged =
+            |content, head: Head| further(&by(206, head.generation), content, Ok(head), &is);
         let part = || Content::Part(5..15, 100);
         assert!(matches!(judged(part(), head(7, 100)), Meaning::Join(..)));
         assert!(matches!(
@@ -299,7 +328,7 @@ mod tests {
         assert!(matches!(longer, Meaning::Supersede(..)));
         let elsewhere = judged(Content::Part(0..5, 100), head(7, 100));
         assert!(matches!(elsewhere, Meaning::Plain(_)));
-        let answered = |status, content, stored| further(5, status, content, stored, &is);
+        let answered = |status, content, stored| further(&by(status, 7), content, stored, &is);
         let whole = || Content::Whole(Some(100));
         assert!(matches!(
             answered(200, whole(), Ok(head(7, 100))),
@@ -364,7 +393,12 @@ mod tests {
                 _ => Content::Whole(Some(lengths.1)),
             };
             let is = head(a, lengths.0);
-            let meaning = further(5, status, content, Ok(head(b, lengths.1)), &is);
+            let by = Further {
+                wanted: 5,
+                status,
+                generation: b,
+            };
+            let meaning = further(&by, content, Ok(head(b, lengths.1)), &is);
             if matches!(meaning, Meaning::Join(..)) {
                 prop_assert!(a != 0 && a == b && lengths.0 == lengths.1);
             }

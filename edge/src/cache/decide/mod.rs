@@ -15,7 +15,7 @@ use crate::handler::{Head as RequestHead, Response};
 use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
 use crate::http::freshness::{self, Candidate, Exchanged};
 use crate::http::key::KeyHash;
-use crate::http::vary::{self, Codings};
+use crate::http::vary::{self, Codings, Vary};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop};
 use crate::store::{Head, Selected, VaryNames};
 use fence::Content;
@@ -43,11 +43,14 @@ pub(super) fn admit(head: &RequestHead, no_body: bool) -> Result<(), CacheStatus
 /// Which codings a request is answered in: `None`, its own; else these. Slices are asked for as
 /// they are, whoever wants them: ranges of what is compressed on the fly can't be relied on, and
 /// every client understands identity.
-pub(super) fn codings(fill: fill::Kind, want: &Range<u64>, plain: bool) -> Option<Codings> {
+pub(super) fn codings(fill: fill::Kind, request: &RequestHead, plain: bool) -> Option<Codings> {
     let sliced = match fill {
         fill::Kind::Whole | fill::Kind::Lock => false,
         fill::Kind::Slice => true,
-        fill::Kind::Auto => *want != (0..OPEN),
+        // With If-Range, a client goes on with what it was given before, in its own codings.
+        fill::Kind::Auto => {
+            want::guess(request) != (0..OPEN) && !request.fields.contains("if-range")
+        }
     };
     (sliced && !plain).then_some(Codings::IDENTITY)
 }
@@ -188,14 +191,29 @@ pub(super) fn store_as(
         fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
         generation,
         joinable: generation != 0 && status == 200 && honours_ranges(response, asked, content),
-        vary: (!vary.is_empty()).then(|| {
-            let names = vary.into_names();
-            Selected {
-                variant: variant(primary, &names, sent, None),
-                names,
-            }
+        vary: selecting(&vary).map(|names| Selected {
+            variant: variant(primary, &names, sent, None),
+            names,
         }),
     })
+}
+
+/// The version that a response is of; 0 where nothing tells.
+pub(super) fn generation(primary: KeyHash, response: &Response, content: &Content) -> u64 {
+    let (_, fields, length) = represented(response, content);
+    fence::generation(primary, &fields, length)
+}
+
+/// The names that tell variants apart. Ranges and conditions are for this cache to answer, and are
+/// no part of what it asks.
+fn selecting(vary: &Vary) -> Option<VaryNames> {
+    let own = |name: &str| name == "range" || name.starts_with("if-");
+    let names: VaryNames = vary
+        .names()
+        .filter(|name| !own(name))
+        .map(Box::from)
+        .collect();
+    (!names.is_empty()).then_some(names)
 }
 
 /// Status, fields and complete length of the representation that a response is, or is a part of.

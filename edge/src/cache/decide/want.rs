@@ -9,7 +9,7 @@ use crate::handler::Head as RequestHead;
 use crate::http::conditional::{self, Decision, EntityTag, Validators};
 use crate::http::range::{self, PART_OVERHEAD, Resolved, Spec};
 use crate::http::{Fields, Method};
-use crate::store::Head;
+use crate::store::{Head, Object};
 
 /// Ranges of one response, in the order asked for.
 pub(in crate::cache) type Parts = SmallVec<[Range<u64>; 1]>;
@@ -32,6 +32,24 @@ pub(in crate::cache) enum Wanted {
 }
 
 impl Wanted {
+    /// Whether all bytes to be sent are stored.
+    pub(in crate::cache) fn is_there(&self, object: &Object) -> bool {
+        match self {
+            Wanted::Parts(parts, _) => parts.iter().cloned().all(|part| object.covers(part)),
+            _ => object.covers(0..OPEN),
+        }
+    }
+
+    /// Whether all bytes to be sent are stored or on their way.
+    pub(in crate::cache) fn is_coming(&self, object: &Object) -> bool {
+        let missing = object.missing();
+        match self {
+            Wanted::Parts(parts, _) => !parts.iter().any(|part| missing.intersects(part)),
+            Wanted::All => missing.is_empty(),
+            _ => true,
+        }
+    }
+
     /// The first bytes to be sent; `None` where no content is.
     pub(in crate::cache) fn first(&self) -> Option<Range<u64>> {
         match self {
