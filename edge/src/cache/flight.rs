@@ -468,7 +468,7 @@ impl Flight {
     fn plainly(self) {
         self.learn_plain();
         match self.landing.object().phase() {
-            Phase::Open(_) => self.fail(Cause::UnexpectedStatus.into()),
+            Phase::Open(_) => self.landing.give_back(),
             _ => self.retire(),
         }
     }
