@@ -6,10 +6,10 @@ use crate::store::Lore;
 
 /// How long changes are remembered.
 const REMEMBERED_MS: u64 = 10_000;
-/// After a failed fetch nobody tries again for so long; four times as long after each further one, up
-/// to the second.
+/// After a failed fetch nobody tries again for so long; four times as long after each further one,
+/// up to the second.
 const RETRY_MS: u64 = 25;
-const RETRY_MAX_MS: u64 = 2000;
+const RETRY_MAX_MS: u64 = 1000;
 /// Changes within that time by which a resource counts as unsettled.
 const CHANGES: u8 = 2;
 
@@ -48,6 +48,9 @@ pub(super) fn unsettled(lore: &Lore, now_ms: u64) -> Unsettled {
 /// A fetch failed. Others try again after a while that grows with each failure in a row: one for
 /// all who wait. `fruitful`: it brought something worth while before.
 pub(super) fn failed(lore: &mut Lore, fruitful: bool, now_ms: u64) {
+    if lore.failures > 0 && now_ms < lore.retry_ms {
+        return; // together with another: that is one failure
+    }
     lore.failures = match fruitful {
         true => 1,
         false => lore.failures.saturating_add(1),
@@ -89,11 +92,13 @@ mod tests {
     fn retries_wait_longer_and_longer() {
         let mut lore = Lore::default();
         let mut wait = |fruitful| {
-            failed(&mut lore, fruitful, 1000);
-            lore.retry_ms - 1000
+            let now_ms = lore.retry_ms + 1;
+            failed(&mut lore, fruitful, now_ms);
+            failed(&mut lore, false, now_ms);
+            lore.retry_ms - now_ms
         };
-        let waits: Vec<_> = (0..7).map(|_| wait(false)).collect();
-        assert_eq!(waits, [25, 100, 400, 1600, 2000, 2000, 2000]);
+        let waits: Vec<_> = (0..6).map(|_| wait(false)).collect();
+        assert_eq!(waits, [25, 100, 400, 1000, 1000, 1000]);
         assert_eq!(wait(true), 25);
     }
 }
