@@ -84,7 +84,7 @@ struct ByteRangeArgs {
 
 #[derive(Debug, Args)]
 struct StormArgs {
-    /// Send the same storm through this rival, too (nginx fetches by slice)
+    /// Send the same storm through this rival, too (nginx by slice, without and with its cache lock)
     #[arg(long, value_name = "nginx|varnish")]
     against: Vec<Rival>,
     /// How Sluice fills its cache

@@ -78,6 +78,7 @@ impl Options {
                 Cache::Nginx(NginxMode::Cached),
                 Cache::Nginx(NginxMode::Locked),
                 Cache::Nginx(NginxMode::Sliced(self.slice)),
+                Cache::Nginx(NginxMode::SlicedLocked(self.slice)),
             ],
             Rival::Varnish => vec![Cache::Varnish],
         }

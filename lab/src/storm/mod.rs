@@ -92,6 +92,16 @@ impl Options {
             ..SluiceCache::new(&self.program, &self.fill)
         })
     }
+
+    fn ways(&self, rival: Rival) -> Vec<Cache> {
+        match rival {
+            Rival::Nginx => vec![
+                Cache::Nginx(NginxMode::Sliced(self.slice)),
+                Cache::Nginx(NginxMode::SlicedLocked(self.slice)),
+            ],
+            Rival::Varnish => vec![Cache::Varnish],
+        }
+    }
 }
 
 /// Runs the storm through Sluice and each rival, with lines of progress for `tell`.
@@ -107,10 +117,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     raise_descriptor_limit()?;
     let rivals = caches::rivals(&options.against, &[])?;
     let mut contenders = vec![options.sluice()];
-    contenders.extend(rivals.there.iter().map(|rival| match rival {
-        Rival::Nginx => Cache::Nginx(NginxMode::Sliced(options.slice)),
-        Rival::Varnish => Cache::Varnish,
-    }));
+    contenders.extend(rivals.there.iter().flat_map(|rival| options.ways(*rival)));
     let mut rows = Vec::new();
     for cache in contenders {
         tell(&format!(
