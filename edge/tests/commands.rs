@@ -281,12 +281,12 @@ fn the_lab_times_ranges_and_what_they_cost_the_origin() {
         panic!("{report:#}");
     };
     assert_eq!(direct["name"], "origin");
-    assert_eq!(direct["ranges"]["requests"], 4.0);
+    assert_eq!(direct["ranges"]["req"], 4.0);
     // Everybody rides the one fetch, so each byte comes once.
     for cost in [&whole["ranges"], &whole["file"]] {
-        assert_eq!(cost["requests"], 1.0, "{whole:#}");
+        assert_eq!(cost["req"], 1.0, "{whole:#}");
         assert_eq!(cost["sent"], 10_485_760.0, "{whole:#}");
-        assert_eq!(cost["times"], 1.0, "{whole:#}");
+        assert_eq!(cost["most"], 1.0, "{whole:#}");
     }
     let total = |what: &str| whole["ms"][what]["total"].as_f64().expect("a time");
     // At 20 MiB/s the middle is reached after 238 ms, and the whole takes 500.
