@@ -66,7 +66,7 @@ pub struct SluiceCache {
     pub fill: String,
     /// Bytes of a block; not for fills that don't fetch by block.
     pub slice: Option<u64>,
-    /// Bytes that may be fetched and not sent for one client, where it is not left at its default.
+    /// Bytes that may be fetched and not sent for one client, where it is not left at its default; 0: no limit.
     pub client_budget: Option<u64>,
 }
 
