@@ -85,6 +85,7 @@ fn options_are_checked_like_a_file() {
         &["serve"][..],
         &["serve", "-c", "sluice.toml", "--origin", "http://a"],
         &["demo", "--rate", "1"],
+        &["serve", "-c", "sluice.toml", "--access-log", "-"],
     ] {
         assert_eq!(
             sluice(folder.path(), arguments).status.code(),
@@ -92,6 +93,12 @@ fn options_are_checked_like_a_file() {
             "{arguments:?}"
         );
     }
+    let both = ["serve", "-c", "sluice.toml", "--listen", "127.0.0.1:0"];
+    let said = text(&sluice(folder.path(), &both).stderr);
+    assert_eq!(
+        said,
+        "error: --listen can't be used with --config: put it into the file, as `address` in [[listener]]\n"
+    );
 }
 
 #[test]
