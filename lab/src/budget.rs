@@ -33,7 +33,7 @@ pub struct Options {
     pub program: PathBuf,
     /// Sluice's way to fill.
     pub fill: String,
-    /// Bytes that may be fetched and not sent for a client, where it is not left at its default.
+    /// Bytes that may be fetched and not sent for a client, where it is not left at its default; 0: no limit.
     pub client_budget: Option<u64>,
     /// How long.
     pub seconds: f64,
@@ -235,6 +235,7 @@ impl Report {
     /// A table of how it went on, and what its columns mean.
     pub fn render(&self) -> String {
         let budget = match self.client_budget {
+            Some(0) => "no limit to its budget".to_owned(),
             Some(bytes) => format!("a budget of {:.1} MiB", mebibytes(bytes)),
             None => "the default budget".to_owned(),
         };

@@ -66,7 +66,7 @@ pub struct SluiceCache {
     pub fill: String,
     /// Bytes of a block; not for fills that don't fetch by block.
     pub slice: Option<u64>,
-    /// Bytes that may be fetched and not sent for one client, where it is not left at its default.
+    /// Bytes that may be fetched and not sent for one client, where it is not left at its default; 0: no limit.
     pub client_budget: Option<u64>,
 }
 
@@ -113,6 +113,7 @@ impl Cache {
             Cache::Nginx(NginxMode::Cached) => "nginx whole".to_owned(),
             Cache::Nginx(NginxMode::Locked) => "nginx lock".to_owned(),
             Cache::Nginx(NginxMode::Sliced(_)) => "nginx slice".to_owned(),
+            Cache::Nginx(NginxMode::SlicedLocked(_)) => "nginx slice+lock".to_owned(),
             Cache::Nginx(NginxMode::Proxy | NginxMode::Static(_)) => "nginx".to_owned(),
             Cache::Varnish => "Varnish".to_owned(),
         }

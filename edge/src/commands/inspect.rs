@@ -20,7 +20,10 @@ use super::{AdminArgs, colours, harmless, json, percent_encoded, say};
 pub use paper::Look;
 
 #[derive(Debug, Args)]
-#[command(after_help = "It ends with status 3 where no cache has anything of the URL.")]
+#[command(
+    after_help = "It ends with status 3 where no cache has anything of the URL, and prints [] then with --json.
+`sluice status --url URL` shows the same, and ends with 0 then."
+)]
 pub struct InspectArgs {
     /// The URL as clients ask for it, port included: http://cdn.example.com/video.mp4
     url: String,

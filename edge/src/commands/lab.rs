@@ -73,10 +73,10 @@ struct ByteRangeArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
     rounds: u8,
     /// Bytes a second that the origin sends on one connection
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = rate)]
     rate: u64,
-    /// Bytes of a slice
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
+    /// Bytes of a slice, 64KiB to 16MiB
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = slice)]
     slice: u64,
     #[command(flatten)]
     common: Common,
@@ -84,32 +84,35 @@ struct ByteRangeArgs {
 
 #[derive(Debug, Args)]
 struct StormArgs {
-    /// Send the same storm through this rival, too (nginx fetches by slice)
+    /// Send the same storm through this rival, too (nginx by slice, without and with its cache lock)
     #[arg(long, value_name = "nginx|varnish")]
     against: Vec<Rival>,
     /// How Sluice fills its cache
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = FILLS)]
     fill: String,
     /// Clients at once
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    clients: usize,
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=5000))]
+    clients: u16,
     /// Requests in all
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
     /// Give one file, each in its turn, another version at this interval, as in 20ms
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = interval)]
     change_every: Option<Duration>,
     /// Seconds that responses are fresh [default: 3600; 1 with --change-every]
     #[arg(long, value_name = "SECONDS")]
     max_age: Option<u64>,
     /// Bytes a second that the origin sends on one connection [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
     rate: Option<u64>,
-    /// Bytes of a slice
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
+    /// Ask for whole files of any size, too, with one request in a hundred; the longest has 100 MB
+    #[arg(long)]
+    whole_of_any_size: bool,
+    /// Bytes of a slice, 64KiB to 16MiB
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = slice)]
     slice: u64,
     /// Bytes that the cache may keep; all files together have 161 MB
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory)]
     memory: u64,
     /// What the requests are drawn from
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -121,14 +124,15 @@ struct StormArgs {
 #[derive(Debug, Args)]
 struct BudgetArgs {
     /// How long to ask
-    #[arg(long, value_name = "N", default_value_t = 60.0)]
+    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
-    /// Bytes that may be fetched for one client and not sent to it [default: as configured by default]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Bytes that may be fetched for one client and not sent to it, or 0 for no limit
+    /// [default: as configured by default]
+    #[arg(long, value_name = "SIZE", value_parser = client_budget)]
     client_budget: Option<u64>,
     /// Connections of the one client
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    connections: usize,
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=100))]
+    connections: u8,
     /// How Sluice fills its cache
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = FILLS)]
     fill: String,
@@ -139,11 +143,61 @@ struct BudgetArgs {
     common: Common,
 }
 
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
 fn size(text: &str) -> Result<u64, String> {
     match text.parse::<ByteSize>() {
-        Ok(ByteSize(0)) => Err("more than nothing".to_owned()),
         Ok(size) => Ok(size.0),
         Err(_) => Err("write a size, as in 1MiB".to_owned()),
+    }
+}
+
+fn slice(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        size if !(64 * KIB..=16 * MIB).contains(&size) => Err("64KiB to 16MiB".to_owned()),
+        size if size % (64 * KIB) != 0 => Err("a multiple of 64KiB".to_owned()),
+        size => Ok(size),
+    }
+}
+
+/// A file of 10 MiB or 100 MB has to come in a time that people, and clients, wait for.
+fn rate(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        rate @ byte_range::RATE_MIN.. => Ok(rate),
+        _ => Err("at least 64KiB (a second)".to_owned()),
+    }
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    let size = size(text)?;
+    match (8 * MIB..=16 * TIB).contains(&size) {
+        true => Ok(size),
+        false => Err("8MiB to 16TiB".to_owned()),
+    }
+}
+
+fn client_budget(text: &str) -> Result<u64, String> {
+    let size = size(text)?;
+    match size == 0 || (MIB..=TIB).contains(&size) {
+        true => Ok(size),
+        false => Err("1MiB to 1TiB, or 0 for no limit".to_owned()),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("versions can't change all the time".to_owned()),
+        Ok(time) => Ok(time),
+        Err(_) => Err("write a time, as in 20ms".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number from 0.1 to 3600".to_owned()),
     }
 }
 
@@ -184,20 +238,22 @@ fn storm(args: &StormArgs) -> anyhow::Result<()> {
     let options = storm::Options {
         fill: args.fill.clone(),
         against: args.against.clone(),
-        clients: args.clients,
+        clients: args.clients.into(),
         requests: args.requests,
         seed: args.seed,
         change_every: args.change_every,
         max_age: args.max_age.unwrap_or(usual),
         rate: args.rate,
+        whole_of_any_size: args.whole_of_any_size,
         slice: args.slice,
         memory: args.memory,
         ..storm::Options::new(args.common.program()?)
     };
     let report = storm::run(&options, &tell)?;
     args.common.print(&report, &report.render())?;
-    let wrong = report.wrong();
+    let (wrong, failed) = (report.wrong(), report.failed());
     ensure!(wrong == 0, "{} with wrong bytes", count(wrong, "response"));
+    ensure!(failed == 0, "{} failed", count(failed, "request"));
     Ok(())
 }
 
@@ -206,7 +262,7 @@ fn budget(args: &BudgetArgs) -> anyhow::Result<()> {
         fill: args.fill.clone(),
         client_budget: args.client_budget,
         seconds: args.seconds,
-        connections: args.connections,
+        connections: args.connections.into(),
         seed: args.seed,
         ..budget::Options::new(args.common.program()?)
     };

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
 use sluice::config::{self, Loaded, Plan};
 use sluice::wiring;
@@ -18,12 +19,10 @@ const SIGNALS: &str = "Signals:
 
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = SIGNALS)]
-#[command(group = ArgGroup::new("source").args(["config", "origin"]).required(true))]
+#[command(group = ArgGroup::new("source").args(["config", "origin"]).required(true).multiple(true))]
 pub struct ServeArgs {
     /// The configuration file; no other option goes with it
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = [
-        "listen", "admin", "memory", "fill", "slice", "workers", "access_log",
-    ])]
+    #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// An origin server such as http://127.0.0.1:9000; may be given several times
     #[arg(long, value_name = "URL")]
@@ -67,12 +66,49 @@ fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<Source>)> {
     let Some(path) = args.config.clone() else {
         return Ok((options(args).load()?, None));
     };
+    if let Some((option, key)) = beside_a_file(args) {
+        let text =
+            format!("{option} can't be used with --config: put it into the file, as {key}\n");
+        clap::Error::raw(ErrorKind::ArgumentConflict, text).exit();
+    }
     let loaded = config::load(&path)?;
     let source: Source = Box::new(move || match config::load(&path) {
         Ok(loaded) => Ok(loaded.plan),
         Err(report) => Err(report.render(false)),
     });
     Ok((loaded, Some(source)))
+}
+
+/// The first option that has to be a key of the file, and that key.
+fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
+    let options = [
+        (
+            !args.origin.is_empty(),
+            "--origin",
+            "`servers` in [upstream.NAME]",
+        ),
+        (
+            !args.listen.is_empty(),
+            "--listen",
+            "`address` in [[listener]]",
+        ),
+        (args.admin.is_some(), "--admin", "`address` in [admin]"),
+        (
+            args.memory.is_some(),
+            "--memory",
+            "`memory` in [cache.NAME]",
+        ),
+        (args.fill.is_some(), "--fill", "`fill` in [cache.NAME]"),
+        (args.slice.is_some(), "--slice", "`slice` in [cache.NAME]"),
+        (args.workers.is_some(), "--workers", "`workers` in [server]"),
+        (
+            args.access_log.is_some(),
+            "--access-log",
+            "`access` in [log]",
+        ),
+    ];
+    let mut given = options.into_iter().filter(|(given, ..)| *given);
+    given.next().map(|(_, option, key)| (option, key))
 }
 
 fn options(args: &ServeArgs) -> config::Options {

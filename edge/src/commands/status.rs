@@ -14,7 +14,7 @@ use super::{AdminArgs, count, harmless, inspect, json, say};
 pub struct StatusArgs {
     #[command(flatten)]
     admin: AdminArgs,
-    /// Show what there is of this http:// URL, as `sluice inspect` does
+    /// Show what there is of this URL; the same as `sluice inspect URL`, which ends with 3 for nothing
     #[arg(long)]
     url: Option<String>,
     /// As JSON

@@ -18,6 +18,10 @@ const TIB: u64 = 1 << 40;
 const HOUR: Duration = Duration::from_secs(3600);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// A request under way keeps about two slices for each of its fetches; with fewer than so many in
+/// all, requests take each other's.
+const BLOCKS_MIN: u64 = 4;
+
 /// A slice is so many bytes, or a multiple: what is kept and evicted is whole pages.
 const SLICE_STEP: u64 = 64 * KIB;
 
@@ -45,18 +49,26 @@ fn options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
         memory,
         evict: file.evict.unwrap_or(d.evict),
         fill: fill_options(file, checks),
-        client_budget: checks.within(
-            "client_budget",
-            &file.client_budget,
-            d.client_budget,
-            MIB..=TIB,
-        ),
+        client_budget: client_budget(&file.client_budget, d.client_budget, checks),
         valid: valid(file, checks),
         object,
     };
     without_effect(file, &options.fill, checks);
     beyond_budget(file, &options, checks);
+    if matches!(options.fill.kind, fill::Kind::Slice | fill::Kind::Auto) {
+        beyond_memory(file, &options, checks);
+        never_whole(file, &options, checks);
+    }
     options
+}
+
+/// 0 is typed for no limit.
+fn client_budget(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
+    if key.as_ref().is_some_and(|size| size.get_ref().0 == 0) {
+        return u64::MAX;
+    }
+    let none = ", or 0 for no limit";
+    checks.within_or("client_budget", key, default, MIB..=TIB, none)
 }
 
 fn fill_options(file: &CacheFile, checks: &mut Checks) -> fill::Options {
@@ -88,15 +100,43 @@ fn slice(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
         checks.push(
             Problem::error("`slice` is not a multiple of 64 KiB")
                 .at(typed.span())
-                .label(format!("this is {size} bytes"))
-                .help(format!(
-                    "choose {} or {}; KiB and MiB are powers of 1024",
-                    show_size(size - odd),
-                    show_size(size - odd + SLICE_STEP)
-                )),
+                .label(format!("this is {} bytes", grouped(size)))
+                .help(meant(size).unwrap_or_else(|| {
+                    let below = show_size(size - odd);
+                    let above = show_size(size - odd + SLICE_STEP);
+                    format!("choose {below} or {above}; KiB and MiB are powers of 1024")
+                })),
         );
     }
     size
+}
+
+/// Whoever types `1m` or `1MB` for a slice means `1MiB`.
+fn meant(size: u64) -> Option<String> {
+    let units = [
+        (1_000_000, MIB, "m and MB are", "MiB"),
+        (1000, KIB, "k and kB are", "KiB"),
+    ];
+    units.into_iter().find_map(|(decimal, binary, what, unit)| {
+        let (count, rest) = (size / decimal, size % decimal);
+        (rest == 0 && (count * binary) % SLICE_STEP == 0).then(|| {
+            let (decimal, binary) = (grouped(decimal), grouped(binary));
+            format!("write \"{count}{unit}\": {what} {decimal} bytes, {unit} is {binary}")
+        })
+    })
+}
+
+/// A number as people read it: `1,000,000`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 fn parallel(key: &Key<Parallel>, default: usize, checks: &mut Checks) -> usize {
@@ -177,6 +217,62 @@ fn beyond_budget(file: &CacheFile, options: &cache::Options, checks: &mut Checks
                     "no more than {budget} is fetched ahead of a client"
                 ))
                 .help(format!("make `client_budget` at least {}", show_size(size))),
+        );
+    }
+}
+
+/// Blocks of which only a few fit into memory.
+fn beyond_memory(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
+    let (memory, block) = (options.memory, options.fill.block);
+    let typed = at("slice", &file.slice).or(at("memory", &file.memory));
+    if let Some((name, at)) = typed.filter(|_| block > memory / BLOCKS_MIN) {
+        let (least, most) = (block * BLOCKS_MIN, memory / BLOCKS_MIN);
+        checks.push(
+            Problem::warning("`memory` has room for few slices")
+                .at(at)
+                .label(match name {
+                    "slice" => format!("`memory` is {}", show_size(memory)),
+                    _ => format!("`slice` is {}", show_size(block)),
+                })
+                .help(format!(
+                    "a request keeps about two slices for each of its fetches: make `memory` at least {} or `slice` at most {}",
+                    show_size(least),
+                    show_size(most - most % SLICE_STEP)
+                )),
+        );
+    }
+}
+
+/// `read_ahead = "whole"` where no object is small enough for it, or only those that a block holds.
+fn never_whole(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
+    let block = options.fill.block;
+    let object = match options.object {
+        0 => options.memory / 4,
+        object => object,
+    };
+    let whole = options.fill.read_ahead == fill::ReadAhead::Whole;
+    let Some((_, at)) = at("read_ahead", &file.read_ahead).filter(|_| whole) else {
+        return;
+    };
+    let (limit, help) = match options.client_budget < object {
+        true => (
+            options.client_budget,
+            "make `client_budget` larger, or `slice` smaller",
+        ),
+        false => (
+            object,
+            "make `object` (by default a quarter of `memory`) larger, or `slice` smaller",
+        ),
+    };
+    if limit <= block {
+        let (limit, block) = (show_size(limit), show_size(block));
+        checks.push(
+            Problem::warning("nothing is ever read ahead here")
+                .at(at)
+                .label(format!(
+                    "objects of up to {limit} only, and a slice has {block}"
+                ))
+                .help(help),
         );
     }
 }

@@ -68,6 +68,18 @@ impl Checks {
         default: V::Plain,
         bounds: RangeInclusive<V::Plain>,
     ) -> V::Plain {
+        self.within_or(name, key, default, bounds, "")
+    }
+
+    /// `within`, with what else may be chosen said after the bounds.
+    pub fn within_or<V: Bounded>(
+        &mut self,
+        name: &str,
+        key: &Key<V>,
+        default: V::Plain,
+        bounds: RangeInclusive<V::Plain>,
+        or: &str,
+    ) -> V::Plain {
         let Some(value) = key else { return default };
         let plain = value.get_ref().plain();
         if bounds.contains(&plain) {
@@ -78,7 +90,7 @@ impl Checks {
                 .at(value.span())
                 .label(format!("this is {}", V::show(plain)))
                 .help(format!(
-                    "choose a value from {} to {}",
+                    "choose a value from {} to {}{or}",
                     V::show(*bounds.start()),
                     V::show(*bounds.end())
                 )),

@@ -76,11 +76,14 @@ fn route(route: &RoutePlan) -> String {
 
 fn cache(options: &cache::Options) -> String {
     let mut text = format!(
-        "{} of memory, evict {}, {}, up to {} ahead of a client",
+        "{} of memory, evict {}, {}, {} ahead of a client",
         show_size(options.memory),
         word(options.evict),
         fill(&options.fill),
-        show_size(options.client_budget)
+        match options.client_budget {
+            u64::MAX => "no limit".to_owned(),
+            budget => format!("up to {}", show_size(budget)),
+        }
     );
     if options.object != 0 {
         text += &format!(", objects up to {}", show_size(options.object));

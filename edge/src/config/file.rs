@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::value::{Ahead, Parallel, ServerFile, Size, Time};
+use super::value::{Ahead, Parallel, ServerFile, Size, Statuses, Time, statuses, word};
 use crate::telemetry::AccessFormat;
 use crate::{balance, evict, fill};
 
@@ -83,9 +83,11 @@ pub struct AdminFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct LogFile {
     pub access: Key<String>,
+    #[serde(deserialize_with = "word")]
     pub format: Option<AccessFormat>,
     pub buffer: Key<Size>,
     pub flush: Key<Time>,
+    #[serde(deserialize_with = "word")]
     pub level: Option<super::Level>,
 }
 
@@ -95,7 +97,9 @@ pub struct LogFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct CacheFile {
     pub memory: Key<Size>,
+    #[serde(deserialize_with = "word")]
     pub evict: Option<evict::Kind>,
+    #[serde(deserialize_with = "word")]
     pub fill: Option<fill::Kind>,
     pub slice: Key<Size>,
     pub parallel: Key<Parallel>,
@@ -103,7 +107,8 @@ pub struct CacheFile {
     pub lock_timeout: Key<Time>,
     pub lock_age: Key<Time>,
     pub client_budget: Key<Size>,
-    pub valid: BTreeMap<Spanned<String>, Spanned<Time>>,
+    #[serde(deserialize_with = "statuses")]
+    pub valid: Statuses,
     pub object: Key<Size>,
 }
 
@@ -113,6 +118,7 @@ pub struct CacheFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct UpstreamFile {
     pub servers: Key<Vec<Spanned<ServerFile>>>,
+    #[serde(deserialize_with = "word")]
     pub balance: Option<balance::Kind>,
     pub keepalive: Key<u64>,
     pub keepalive_requests: Key<u64>,

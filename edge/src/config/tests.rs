@@ -179,6 +179,7 @@ fn every_fill_is_described() {
         "fill = \"whole\"",
         "fill = \"lock\"\nlock_timeout = \"5s\"",
         "parallel = \"auto\"\nread_ahead = \"whole\"",
+        "client_budget = 0",
     ];
     let all: String = fills
         .iter()
@@ -212,6 +213,19 @@ fn errors_show_the_line_and_the_fix() {
         ("parallel", with("[cache.a]\nparallel = \"many\"\n")),
         ("parallel, negative", with("[cache.a]\nparallel = -1\n")),
         ("parallel, wrong type", with("[cache.a]\nparallel = true\n")),
+        ("parallel, a fraction", with("[cache.a]\nparallel = 1.5\n")),
+        ("fill, wrong type", with("[cache.a]\nfill = 5\n")),
+        ("valid, wrong type", with("[cache.a]\nvalid = \"1h\"\n")),
+        ("unknown key, between two", with("[cache.a]\nlock_time = \"5s\"\n")),
+        ("slice, other units", with("[cache.a]\nslice = \"1m\"\n[cache.b]\nslice = \"128k\"\n[cache.c]\nslice = 1000000\n[cache.d]\nslice = 70000\n")),
+        ("little memory", format!(
+            "{}cache = \"a\"\n",
+            with("[cache.a]\nmemory = \"16MiB\"\nslice = \"8MiB\"\nread_ahead = \"whole\"\n"),
+        )),
+        ("little budget", format!(
+            "{}cache = \"a\"\n",
+            with("[cache.a]\nread_ahead = \"whole\"\nclient_budget = \"1MiB\"\n"),
+        )),
         ("read ahead", with("[cache.a]\nread_ahead = \"all\"\n")),
         ("fill's keys without effect", format!(
             "{}cache = \"a\"\n",

@@ -1,6 +1,9 @@
 //! Words that the configuration does not know: the nearest one that it does.
 
+use std::cmp::Reverse;
+
 use super::report::Problem;
+use super::value;
 
 /// Keys and words that the design has and this version does not.
 const PLANNED: &[&str] = &[
@@ -39,10 +42,13 @@ pub fn from_parser(error: &toml::de::Error) -> Problem {
     };
     let problem = match unknown_word(title) {
         Some((kind, word, known)) => unknown(kind, word, &known),
-        None => Problem {
-            help: advice,
-            ..Problem::error(title.replace("expected u64", "expected a whole number"))
-        },
+        None => {
+            let (title, how) = value::advice(title);
+            Problem {
+                help: advice.or(how),
+                ..Problem::error(title)
+            }
+        }
     };
     match error.span() {
         Some(span) => problem.at(span),
@@ -79,7 +85,7 @@ fn unknown(kind: &str, word: &str, known: &[&str]) -> Problem {
     problem.help(format!("known here: {listed}"))
 }
 
-/// The candidate that most resembles `word`, if one does.
+/// The candidate that most resembles `word`, if one does. Of several, the one that begins most like it.
 pub fn did_you_mean<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -95,10 +101,18 @@ pub fn did_you_mean<'a>(
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= COMPARED_MAX)
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= far)
+        .map(|candidate| {
+            let alike = Reverse(common_prefix(word, candidate));
+            (distance(word, candidate), alike, candidate)
+        })
+        .filter(|(distance, ..)| *distance <= far)
         .min()
-        .map(|(_, candidate)| candidate)
+        .map(|(_, _, candidate)| candidate)
+}
+
+/// Bytes with which both begin.
+fn common_prefix(a: &str, b: &str) -> usize {
+    a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count()
 }
 
 /// Letters to add, drop or change to make one word into the other (Levenshtein).
@@ -132,6 +146,8 @@ mod tests {
     fn only_near_words_are_proposed() {
         assert_eq!(did_you_mean("memry", ["memory", "object"]), Some("memory"));
         assert_eq!(did_you_mean("mian", ["spare", "main"]), Some("main"));
+        let locks = ["lock_age", "lock_timeout"];
+        assert_eq!(did_you_mean("lock_time", locks), Some("lock_timeout"));
         assert_eq!(did_you_mean("volume", ["cache", "site"]), None);
         assert_eq!(did_you_mean(&"x".repeat(100_000), ["memory"]), None);
     }

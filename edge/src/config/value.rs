@@ -1,12 +1,14 @@
 //! The kinds of values in a configuration file: sizes, times, servers.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::value::{self, MapAccessDeserializer, StrDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use toml::Spanned;
 
 /// Bytes: `"64KiB"`, `"1GB"`, or a plain number.
@@ -48,6 +50,109 @@ pub struct ServerFile {
     pub backup: Option<bool>,
 }
 
+/// What is expected, as the messages of this file and of serde call it, and how to write it.
+const SHAPES: [(&str, &str); 8] = [
+    (SIZE, SIZE_ADVICE),
+    (TIME, TIME_ADVICE),
+    (PARALLEL, PARALLEL_ADVICE),
+    (AHEAD, AHEAD_ADVICE),
+    (STATUSES, "write { 200 = \"1h\", 404 = \"1m\" }"),
+    (
+        "a whole number",
+        "write digits alone, without quotes, as in 8",
+    ),
+    ("a boolean", "write true or false, without quotes"),
+    (
+        "a sequence",
+        "write a list in brackets, as in [\"a\", \"b\"]",
+    ),
+];
+const SIZE: &str = "a size such as \"64KiB\"";
+const SIZE_ADVICE: &str = "write a number and a unit, as in \"64KiB\", \"1MiB\" or \"2GB\"";
+const TIME: &str = "a time such as \"10s\"";
+const TIME_ADVICE: &str = "write numbers with units, as in \"500ms\", \"10s\" or \"1m30s\"";
+const PARALLEL: &str = "\"auto\" or a number";
+const PARALLEL_ADVICE: &str = "write \"auto\", or a whole number without quotes, as in 8";
+const AHEAD: &str = "\"none\", \"whole\" or a size";
+const AHEAD_ADVICE: &str = "write \"none\", \"whole\", or a size, as in \"8MiB\"";
+const STATUSES: &str = "times by status";
+/// Before the words that may be chosen from.
+const WORD: &str = "a word in quotes: ";
+
+/// The title of an error of serde's as people read it, and how to write what is expected.
+pub(super) fn advice(title: &str) -> (String, Option<String>) {
+    let title = title.replace("expected u64", "expected a whole number");
+    let Some((before, expected)) = title.split_once(", expected ") else {
+        return (title, None);
+    };
+    if let Some(words) = expected.strip_prefix(WORD) {
+        let title = format!("{before}, expected a word in quotes");
+        return (title, Some(format!("write {words}")));
+    }
+    let shape = SHAPES.iter().find(|(shape, _)| *shape == expected);
+    let how = shape.map(|(_, how)| (*how).to_owned());
+    (title, how)
+}
+
+/// One of the words that a type's variants are called by.
+pub(super) fn word<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    struct WordVisitor<T>(PhantomData<T>);
+    impl<T: DeserializeOwned> Visitor<'_> for WordVisitor<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{WORD}{}", words::<T>())
+        }
+
+        fn visit_str<E: Error>(self, word: &str) -> Result<Option<T>, E> {
+            T::deserialize(StrDeserializer::new(word)).map(Some)
+        }
+    }
+    deserializer.deserialize_any(WordVisitor(PhantomData))
+}
+
+/// All words that a type knows: `"a", "b" or "c"`.
+fn words<T: DeserializeOwned>() -> String {
+    // serde tells them to whoever asks for one that does not exist.
+    let unknown = T::deserialize(StrDeserializer::<value::Error>::new(""));
+    let message = unknown.err().map_or(String::new(), |e| e.to_string());
+    let words: Vec<String> = message
+        .split('`')
+        .skip(3)
+        .step_by(2)
+        .map(|word| format!("\"{word}\""))
+        .collect();
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// Times by status, as typed.
+pub(super) type Statuses = BTreeMap<Spanned<String>, Spanned<Time>>;
+
+/// `valid`.
+pub(super) fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Statuses, D::Error> {
+    struct StatusesVisitor;
+    impl<'de> Visitor<'de> for StatusesVisitor {
+        type Value = Statuses;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(STATUSES)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Statuses, A::Error> {
+            Deserialize::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+    deserializer.deserialize_any(StatusesVisitor)
+}
+
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
         struct SizeVisitor;
@@ -55,13 +160,13 @@ impl<'de> Deserialize<'de> for Size {
             type Value = Size;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as \"64KiB\"")
+                f.write_str(SIZE)
             }
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Size, E> {
                 u64::try_from(n)
                     .map(Size)
-                    .map_err(|_| E::custom("a size can't be negative"))
+                    .map_err(|_| E::custom(format!("a size can't be negative\n{SIZE_ADVICE}")))
             }
 
             fn visit_u64<E: Error>(self, n: u64) -> Result<Size, E> {
@@ -69,11 +174,9 @@ impl<'de> Deserialize<'de> for Size {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-                text.parse::<ByteSize>().map(|size| Size(size.0)).map_err(|_| {
-                    E::custom(format!(
-                        "{text:?} is not a size\nwrite a number and a unit, as in \"64KiB\", \"1MiB\" or \"2GB\""
-                    ))
-                })
+                text.parse::<ByteSize>()
+                    .map(|size| Size(size.0))
+                    .map_err(|_| E::custom(format!("{text:?} is not a size\n{SIZE_ADVICE}")))
             }
         }
         deserializer.deserialize_any(SizeVisitor)
@@ -87,7 +190,7 @@ impl<'de> Deserialize<'de> for Time {
             type Value = Time;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time such as \"10s\"")
+                f.write_str(TIME)
             }
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Time, E> {
@@ -97,11 +200,9 @@ impl<'de> Deserialize<'de> for Time {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Time, E> {
-                humantime::parse_duration(text).map(Time).map_err(|_| {
-                    E::custom(format!(
-                        "{text:?} is not a time\nwrite numbers with units, as in \"500ms\", \"10s\" or \"1m30s\""
-                    ))
-                })
+                humantime::parse_duration(text)
+                    .map(Time)
+                    .map_err(|_| E::custom(format!("{text:?} is not a time\n{TIME_ADVICE}")))
             }
         }
         deserializer.deserialize_any(TimeVisitor)
@@ -115,7 +216,7 @@ impl<'de> Deserialize<'de> for Parallel {
             type Value = Parallel;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"auto\" or a number")
+                f.write_str(PARALLEL)
             }
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Parallel, E> {
@@ -128,7 +229,7 @@ impl<'de> Deserialize<'de> for Parallel {
                 match text {
                     "auto" => Ok(Parallel::Auto),
                     _ => Err(E::custom(format!(
-                        "{text:?} is not a number of fetches\nwrite \"auto\", or a number without quotes, as in 8"
+                        "{text:?} is not a number of fetches\n{PARALLEL_ADVICE}"
                     ))),
                 }
             }
@@ -144,13 +245,13 @@ impl<'de> Deserialize<'de> for Ahead {
             type Value = Ahead;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"none\", \"whole\" or a size")
+                f.write_str(AHEAD)
             }
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Ahead, E> {
                 u64::try_from(n)
                     .map(Ahead::Window)
-                    .map_err(|_| E::custom("a size can't be negative"))
+                    .map_err(|_| E::custom(format!("a size can't be negative\n{AHEAD_ADVICE}")))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Ahead, E> {
@@ -160,7 +261,7 @@ impl<'de> Deserialize<'de> for Ahead {
                     size => match size.parse::<ByteSize>() {
                         Ok(size) => Ok(Ahead::Window(size.0)),
                         Err(_) => Err(E::custom(format!(
-                            "{text:?} is nothing to read ahead\nwrite \"none\", \"whole\", or a size, as in \"8MiB\""
+                            "{text:?} is nothing to read ahead\n{AHEAD_ADVICE}"
                         ))),
                     },
                 }

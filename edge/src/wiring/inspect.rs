@@ -78,14 +78,24 @@ fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
 
 /// The key of a URL, put into the same form as a request's target and host.
 fn key_of(url: &str) -> Result<KeyHash, String> {
+    // Schemes are the same in capitals (RFC 3986 3.1).
     let (scheme, rest) = match url.split_once("://") {
-        Some(("http", rest)) => (Scheme::Http, rest),
-        Some(("https", rest)) => (Scheme::Https, rest),
+        Some((name, rest)) if name.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
+        Some((name, rest)) if name.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
         _ => return Err("a URL begins with http:// or https://".to_owned()),
     };
-    let slash = rest.find('/').unwrap_or(rest.len());
-    let (host, path) = rest.split_at(slash);
-    let path = if path.is_empty() { "/" } else { path };
+    if rest.contains('#') {
+        return Err("leave out what begins with #: clients keep it to themselves".to_owned());
+    }
+    let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(authority_end);
+    if host.is_empty() {
+        return Err("a URL names a host, as in http://cdn.example.com/".to_owned());
+    }
+    let path = match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/{path}"),
+    };
     let (mut authority, mut canonical) = (String::new(), String::new());
     let wrong = |word: &str| format!("this is no URL ({word})");
     target::host(host.as_bytes(), &mut authority).map_err(|e| wrong(e.word()))?;
@@ -382,9 +392,21 @@ mod tests {
 
     #[test]
     fn what_is_no_url_is_refused() {
-        assert_eq!(key_of("http://a"), key_of("http://A:80/"));
-        for bad in ["", "a/b", "ftp://a/", "http://a/..", "http://a%00/"] {
+        assert_eq!(key_of("http://a"), key_of("HTTP://A:80/"));
+        assert_eq!(key_of("http://a?b=c"), key_of("Http://a/?b=c"));
+        assert_ne!(key_of("http://a/"), key_of("https://a/"));
+        for bad in [
+            "",
+            "a/b",
+            "ftp://a/",
+            "http://a/..",
+            "http://a%00/",
+            "http://",
+            "http:///b",
+        ] {
             assert!(key_of(bad).is_err(), "{bad}");
         }
+        let fragment = key_of("http://a/b#c").expect_err("a fragment");
+        assert!(fragment.starts_with("leave out what begins with #"));
     }
 }

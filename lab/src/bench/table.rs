@@ -164,6 +164,9 @@ fn widths(lines: &[Vec<String>]) -> Vec<usize> {
     widths
 }
 
+/// Characters beyond which a table's columns move together.
+const WIDE: usize = 100;
+
 /// A table for a terminal: the first column begins, all others end in line, under titles of two lines (what, unit).
 pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
     let what = titles.iter().map(|(what, _)| (*what).to_owned());
@@ -171,20 +174,22 @@ pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
     let mut lines: Vec<Vec<String>> = vec![what.collect(), unit.collect()];
     lines.extend_from_slice(rows);
     let widths = widths(&lines);
+    let gaps = widths.len().saturating_sub(1);
+    let cells = widths.iter().sum::<usize>();
+    let gap = if cells + 2 * gaps > WIDE { 1 } else { 2 };
     let mut table = String::new();
     for (number, line) in lines.iter().enumerate() {
         let mut text = String::new();
         for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
             match column {
                 0 => text.push_str(&format!("{cell:width$}")),
-                _ => text.push_str(&format!("  {cell:>width$}")),
+                _ => text.push_str(&format!("{:gap$}{cell:>width$}", "")),
             }
         }
         table.push_str(text.trim_end());
         table.push('\n');
         if number == 1 {
-            let full = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
-            table.push_str(&"─".repeat(full));
+            table.push_str(&"─".repeat(cells + gap * gaps));
             table.push('\n');
         }
     }

@@ -10,12 +10,15 @@ use crate::origin::Seen;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Account {
     /// Requests that it got.
+    #[serde(rename = "req")]
     pub requests: f64,
     /// Bytes of bodies that it sent.
     pub sent: f64,
     /// The same, over the bytes of the distinct blocks that clients touched.
+    #[serde(rename = "over")]
     pub over_blocks: f64,
     /// How often it sent that wanted byte that it sent most often.
+    #[serde(rename = "most")]
     pub times: f64,
 }
 

@@ -74,16 +74,19 @@ impl Bed {
         self.origin.addr()
     }
 
-    /// One round with the cache at `server`: ranges of one cold file while another one is fetched whole, then a warm
+    /// One round with the cache at `server`: ranges of two cold files while another one is fetched whole, then a warm
     /// range. Each has a file, and a client address, of its own.
     pub(super) fn round(&self, server: SocketAddr, number: usize) -> anyhow::Result<Round> {
         let seek = Asker::new(self, server, format!("/seek-{number}.bin"), 2);
         let fill = Asker::new(self, server, format!("/fill-{number}.bin"), 3);
-        let ((cold, same, again, further), (whole, landed, gap)) = thread::scope(|scope| {
-            let seeking = scope.spawn(|| seek.seek());
-            let filling = scope.spawn(|| fill.fill());
-            anyhow::Ok((joined(seeking)?, joined(filling)?))
-        })?;
+        let inside = Asker::new(self, server, format!("/inside-{number}.bin"), 4);
+        let ((cold, same, again, further), (whole, landed, gap), inside) =
+            thread::scope(|scope| {
+                let seeking = scope.spawn(|| seek.seek());
+                let filling = scope.spawn(|| fill.fill());
+                let inside = scope.spawn(|| inside.inside());
+                anyhow::Ok((joined(seeking)?, joined(filling)?, joined(inside)?))
+            })?;
         let quiet = self.origin.wait_for(Record::quiet, self.patience);
         ensure!(quiet, "the origin is asked without end");
         let middle = MIDDLE..MIDDLE + TEN;
@@ -95,6 +98,7 @@ impl Bed {
             same,
             again,
             further,
+            inside,
             landed,
             gap,
             whole,
@@ -148,6 +152,23 @@ impl<'a> Asker<'a> {
             let again = scope.spawn(|| self.ten(MIDDLE).context("the same again"));
             let further = scope.spawn(|| self.ten(FURTHER).context("a range further on"));
             Ok((cold, joined(same)?, joined(again)?, joined(further)?))
+        })
+    }
+
+    /// The first bytes of the block that holds the middle, cold; the middle as soon as the origin knows of them, when
+    /// that block is under way from its beginning.
+    fn inside(&self) -> anyhow::Result<Timing> {
+        let start = MIDDLE / self.bed.slice * self.bed.slice;
+        thread::scope(|scope| {
+            let first = scope.spawn(move || self.ten(start).context("the beginning of a block"));
+            let known = |record: &Record| record.count(&self.path) > 0;
+            let asked = self.bed.origin.wait_for(known, self.bed.patience);
+            ensure!(asked, "the origin is not asked");
+            let inside = self
+                .ten(MIDDLE)
+                .context("a range inside a block under way")?;
+            joined(first)?;
+            Ok(inside)
         })
     }
 

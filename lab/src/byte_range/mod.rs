@@ -78,6 +78,7 @@ impl Options {
                 Cache::Nginx(NginxMode::Cached),
                 Cache::Nginx(NginxMode::Locked),
                 Cache::Nginx(NginxMode::Sliced(self.slice)),
+                Cache::Nginx(NginxMode::SlicedLocked(self.slice)),
             ],
             Rival::Varnish => vec![Cache::Varnish],
         }
@@ -89,7 +90,7 @@ impl Options {
 /// Errors: options out of bounds, a rival that was asked for and is not installed, no port for the origin.
 pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!((1..=100).contains(&options.rounds), "1 to 100 rounds");
-    anyhow::ensure!(options.rate >= RATE_MIN, "a rate of at least {RATE_MIN}");
+    anyhow::ensure!(options.rate >= RATE_MIN, "a rate of at least 64 KiB/s");
     let usual: &[Rival] = if options.alone { &[] } else { &Rival::ALL };
     let rivals = caches::rivals(&options.against, usual)?;
     let mut contenders = vec![Cache::Direct];

@@ -18,7 +18,11 @@ pub struct Times<T> {
     /// The same, asked as soon as the first is answered.
     pub again: T,
     /// A range further on, asked at that moment, too.
+    #[serde(rename = "far")]
     pub further: T,
+    /// The middle of another cold file, asked when its block is under way from its beginning.
+    #[serde(rename = "in")]
+    pub inside: T,
     /// A range that has landed, while the whole file is being fetched.
     pub landed: T,
     /// One that has not, at that moment, too.
@@ -36,6 +40,7 @@ impl<T> Times<T> {
             same: change(|all| &all.same),
             again: change(|all| &all.again),
             further: change(|all| &all.further),
+            inside: change(|all| &all.inside),
             landed: change(|all| &all.landed),
             gap: change(|all| &all.gap),
             whole: change(|all| &all.whole),
@@ -114,6 +119,7 @@ impl Row {
             totals.same,
             totals.again,
             totals.further,
+            totals.inside,
             totals.landed,
             totals.gap,
             figure(ms.whole.first),
@@ -175,12 +181,13 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-const TITLES: [(&str, &str); 15] = [
+const TITLES: [(&str, &str); 16] = [
     ("", ""),
     ("cold", "ms"),
     ("same", "ms"),
     ("again", "ms"),
     ("far", "ms"),
+    ("in", "ms"),
     ("landed", "ms"),
     ("gap", "ms"),
     ("1st", "ms"),
@@ -194,7 +201,8 @@ const TITLES: [(&str, &str); 15] = [
 ];
 
 const LEGEND: &str = "
-\"origin\" is without a cache: no cache can be faster at what is not stored.
+\"origin\" is without a cache. Nothing that is not stored can have its first byte sooner; a whole file
+can be there sooner, since a cache may fetch it over several connections.
 
 Ranges of ten bytes, of a file that nobody has asked for:
   cold    bytes 5000000-5000009
@@ -203,6 +211,9 @@ Ranges of ten bytes, of a file that nobody has asked for:
   far     bytes 9000000-9000009, asked at that moment, too
   req     origin requests for these four;  sent: bytes that the origin sent for them
   over    those bytes over the bytes of the distinct slices in which the ranges lie
+Of another cold file:
+  in      bytes 5000000-5000009, asked when their slice is on its way from its first byte: who waits
+          for them there waits for what comes before them, for a slice's time at the most
 The whole of another cold file, with two ranges when 2 MiB of it have come:
   landed  bytes 1000000-1000009;  gap: bytes 5000000-5000009
   1st     first byte of the whole file;  whole: its last byte
@@ -264,6 +275,7 @@ mod tests {
             same: timing,
             again: timing,
             further: timing,
+            inside: timing,
             landed: timing,
             gap: timing,
             whole: timing,
@@ -301,7 +313,7 @@ mod tests {
             rivals: vec!["nginx 1.22.1".to_owned()],
             rows: vec![
                 Row::of("origin".to_owned(), &rounds),
-                Row::of("nginx slice".to_owned(), &rounds),
+                Row::of("nginx slice+lock".to_owned(), &rounds),
                 Row::failed("Sluice lock".to_owned(), &anyhow::anyhow!("why")),
             ],
             notes: vec!["Varnish is not installed: left out".to_owned()],

@@ -29,6 +29,8 @@ pub enum NginxMode {
     Locked,
     /// Caches in slices of so many bytes.
     Sliced(u64),
+    /// The same, and who wants a slice that another request is fetching waits for it.
+    SlicedLocked(u64),
     /// Proxies without a cache.
     Proxy,
     /// Serves the files of a folder.
@@ -184,7 +186,7 @@ http {{
     );
     if matches!(
         options.mode,
-        NginxMode::Cached | NginxMode::Locked | NginxMode::Sliced(_)
+        NginxMode::Cached | NginxMode::Locked | NginxMode::Sliced(_) | NginxMode::SlicedLocked(_)
     ) {
         let cache = cache.display();
         text.push_str(&format!(
@@ -227,14 +229,12 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
       proxy_cache_use_stale updating;
 ",
         ),
-        NginxMode::Sliced(bytes) => text.push_str(&format!(
-            "      slice {bytes};
-      proxy_cache lab;
-      proxy_cache_key $host$uri$is_args$args$slice_range;
-      proxy_set_header Range $slice_range;
-      proxy_cache_valid 200 206 24h;
-"
-        )),
+        NginxMode::Sliced(bytes) => text.push_str(&slices(bytes)),
+        // With the times that nginx has by default, 5 s each.
+        NginxMode::SlicedLocked(bytes) => {
+            text.push_str(&slices(bytes));
+            text.push_str("      proxy_cache_lock on;\n");
+        }
         // Larger buffers than the default are faster here; without the 0, what a client does not take at once goes to a file.
         _ => text.push_str(
             "      proxy_buffers 32 32k;
@@ -245,6 +245,17 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
         ),
     }
     Ok(text)
+}
+
+fn slices(bytes: u64) -> String {
+    format!(
+        "      slice {bytes};
+      proxy_cache lab;
+      proxy_cache_key $host$uri$is_args$args$slice_range;
+      proxy_set_header Range $slice_range;
+      proxy_cache_valid 200 206 24h;
+"
+    )
 }
 
 #[cfg(test)]
@@ -271,6 +282,7 @@ mod tests {
             (NginxMode::Cached, 1),
             (NginxMode::Locked, 1),
             (NginxMode::Sliced(20_000), 3),
+            (NginxMode::SlicedLocked(20_000), 3),
             (NginxMode::Proxy, 3),
         ] {
             let origin = Origin::start(OriginOptions::default()).expect("a free port");

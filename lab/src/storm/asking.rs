@@ -42,7 +42,9 @@ impl<'a> Asking<'a> {
     /// Asks until there is nothing more to ask.
     pub(super) fn run(mut self) -> Tally {
         while let Some(number) = self.weather.next() {
-            let ask = Ask::draw(self.weather.options.seed, number, self.weather.files);
+            let options = self.weather.options;
+            let any_size = options.whole_of_any_size;
+            let ask = Ask::draw(options.seed, number, self.weather.files, any_size);
             let asked = Instant::now();
             match self.exchange(&ask) {
                 Ok(reply) => self.judged(&ask, &reply, asked),

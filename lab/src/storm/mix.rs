@@ -10,6 +10,8 @@
 //! | 3% | from a place in the last 64 KiB to the end (`bytes=n-`) |
 //! | 3% | the whole, without Range, of a file up to 4 MiB; of a longer one, up to 1,000 bytes |
 //!
+//! On demand the last of these three is the whole of a file of any size.
+//!
 //! The file is any of the twenty, each as likely; ranges that are longer than it end where it ends.
 
 use std::ops::Range;
@@ -60,8 +62,8 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// Request `number` under `seed`.
-    pub(super) fn draw(seed: u64, number: u64, files: &[u64]) -> Ask {
+    /// Request `number` under `seed`. `any_size`: one in a hundred is for the whole of its file, whatever its size.
+    pub(super) fn draw(seed: u64, number: u64, files: &[u64], any_size: bool) -> Ask {
         let mut dice = Dice::new(seed, number);
         let file = dice.below(files.len() as u64) as usize;
         let length = files[file];
@@ -72,6 +74,7 @@ impl Ask {
             87..90 => closed(&mut dice, length, KIB * KIB, MOST),
             90..94 => (Form::Suffix, tail(&mut dice, length)),
             94..97 => (Form::Open, tail(&mut dice, length)),
+            99 if any_size => (Form::Whole, 0..length),
             _ if length <= MOST => (Form::Whole, 0..length),
             _ => closed(&mut dice, length, 1, 1000),
         };
@@ -123,8 +126,8 @@ mod tests {
         let mut traffic = 0;
         let mut forms = [0; 4];
         for number in 0..20_000 {
-            let ask = Ask::draw(7, number, &files);
-            assert_eq!(ask, Ask::draw(7, number, &files));
+            let ask = Ask::draw(7, number, &files, false);
+            assert_eq!(ask, Ask::draw(7, number, &files, false));
             assert!(!ask.bytes.is_empty() && ask.bytes.end <= files[ask.file]);
             assert!(ask.bytes.end - ask.bytes.start <= MOST);
             assert_eq!(ask.range().is_none(), ask.form == Form::Whole);
@@ -133,6 +136,16 @@ mod tests {
         }
         assert!(forms.iter().all(|count| *count > 200), "{forms:?}");
         assert!((1 << 28..1 << 32).contains(&traffic), "{traffic} bytes");
-        assert_ne!(Ask::draw(7, 1, &files), Ask::draw(8, 1, &files));
+        let whole = |number| {
+            let ask = Ask::draw(7, number, &files, true);
+            ask.form == Form::Whole && ask.bytes == (0..100_000_000)
+        };
+        // One in a hundred, of which one in twenty has the longest file.
+        let longest = (0..20_000).filter(|number| whole(*number)).count();
+        assert!((3..30).contains(&longest), "{longest}");
+        assert_ne!(
+            Ask::draw(7, 1, &files, false),
+            Ask::draw(8, 1, &files, false)
+        );
     }
 }

@@ -61,6 +61,8 @@ pub struct Options {
     pub max_age: u64,
     /// Bytes a second that the origin sends on a connection.
     pub rate: Option<u64>,
+    /// Whether one request in a hundred is for the whole of its file, whatever its size.
+    pub whole_of_any_size: bool,
     /// Bytes of a slice.
     pub slice: u64,
     /// Bytes that a cache may keep.
@@ -80,6 +82,7 @@ impl Options {
             change_every: None,
             max_age: 3600,
             rate: None,
+            whole_of_any_size: false,
             slice: 1 << 20,
             memory: 512 << 20,
         }
@@ -91,6 +94,16 @@ impl Options {
             slice: by_slice.then_some(self.slice),
             ..SluiceCache::new(&self.program, &self.fill)
         })
+    }
+
+    fn ways(&self, rival: Rival) -> Vec<Cache> {
+        match rival {
+            Rival::Nginx => vec![
+                Cache::Nginx(NginxMode::Sliced(self.slice)),
+                Cache::Nginx(NginxMode::SlicedLocked(self.slice)),
+            ],
+            Rival::Varnish => vec![Cache::Varnish],
+        }
     }
 }
 
@@ -107,10 +120,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     raise_descriptor_limit()?;
     let rivals = caches::rivals(&options.against, &[])?;
     let mut contenders = vec![options.sluice()];
-    contenders.extend(rivals.there.iter().map(|rival| match rival {
-        Rival::Nginx => Cache::Nginx(NginxMode::Sliced(options.slice)),
-        Rival::Varnish => Cache::Varnish,
-    }));
+    contenders.extend(rivals.there.iter().flat_map(|rival| options.ways(*rival)));
     let mut rows = Vec::new();
     for cache in contenders {
         tell(&format!(
@@ -157,13 +167,9 @@ fn storm(cache: &Cache, options: &Options, tell: &dyn Fn(&str)) -> anyhow::Resul
     origin.wait_for(Record::quiet, LULL);
     let (requests, sent) = origin.read_record(|record| (record.requests_total, record.sent_total));
     let touched = tally.touched_bytes(&files, options.slice);
-    Ok(Row::of(
-        cache.name(),
-        &tally,
-        took,
-        (requests, sent),
-        touched,
-    ))
+    let mut row = Row::of(cache.name(), &tally, took, (requests, sent), touched);
+    row.ended_early = row.requests < options.requests;
+    Ok(row)
 }
 
 /// Sums up what the clients counted, and tells how far they are.

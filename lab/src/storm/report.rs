@@ -24,15 +24,24 @@ pub struct Row {
     /// Responses of a version that was replaced for longer than they may be fresh, and a second.
     pub stale: u64,
     /// Bytes of bodies that clients got.
+    #[serde(rename = "got")]
     pub bytes: u64,
     /// Requests to the origin.
+    #[serde(rename = "origin")]
     pub origin_requests: u64,
     /// Bytes of bodies that the origin sent.
+    #[serde(rename = "sent")]
     pub origin_bytes: u64,
     /// Bytes of the distinct blocks, each of a version, that clients touched.
+    #[serde(rename = "touched")]
     pub touched_bytes: u64,
-    /// How long it took.
+    /// Bytes that the origin sent over those of the distinct blocks touched.
+    pub over: f64,
+    /// How long it took, in seconds.
+    #[serde(rename = "took")]
     pub seconds: f64,
+    /// Whether the time limit ended it before all requests were sent.
+    pub ended_early: bool,
     /// Some of what was wrong or failed.
     pub samples: Vec<String>,
 }
@@ -56,14 +65,11 @@ impl Row {
             origin_requests,
             origin_bytes,
             touched_bytes,
+            over: over(origin_bytes, touched_bytes),
             seconds: took.as_secs_f64(),
+            ended_early: false,
             samples: tally.samples.clone(),
         }
-    }
-
-    /// Bytes that the origin sent over those of the distinct blocks touched.
-    pub fn over_blocks(&self) -> f64 {
-        self.origin_bytes as f64 / self.touched_bytes.max(1) as f64
     }
 
     fn cells(&self) -> Vec<String> {
@@ -77,11 +83,16 @@ impl Row {
             self.stale.to_string(),
             self.origin_requests.to_string(),
             format!("{:.1}", self.origin_bytes as f64 / 1e6),
-            format!("{:.3}", self.over_blocks()),
+            format!("{:.3}", self.over),
             format!("{:.1}", self.seconds),
             format!("{:.0}", self.bytes as f64 / 1e6 / self.seconds.max(1e-3)),
         ]
     }
+}
+
+/// To three decimals.
+fn over(sent: u64, touched: u64) -> f64 {
+    (sent as f64 / touched.max(1) as f64 * 1000.0).round() / 1000.0
 }
 
 /// All that was found.
@@ -91,12 +102,16 @@ pub struct Report {
     pub seed: u64,
     /// Clients at once.
     pub clients: usize,
+    /// Requests that each cache was to get.
+    pub requests: u64,
     /// Milliseconds between two changes of a version.
     pub change_every_ms: Option<f64>,
     /// Seconds that responses may be fresh.
     pub max_age: u64,
     /// Bytes a second of the origin's connections.
     pub rate: Option<u64>,
+    /// Whether files of any size were asked for whole.
+    pub whole_of_any_size: bool,
     /// Bytes of a slice.
     pub slice: u64,
     /// Bytes that a cache may keep.
@@ -136,11 +151,13 @@ impl Report {
         Report {
             seed: options.seed,
             clients: options.clients,
+            requests: options.requests,
             change_every_ms: options
                 .change_every
                 .map(|every| every.as_secs_f64() * 1000.0),
             max_age: options.max_age,
             rate: options.rate,
+            whole_of_any_size: options.whole_of_any_size,
             slice: options.slice,
             memory: options.memory,
             rivals,
@@ -148,13 +165,19 @@ impl Report {
         }
     }
 
-    /// Wrong responses of Sluice.
+    /// Sluice's responses with wrong bytes.
     pub fn wrong(&self) -> u64 {
-        let ours = self
-            .rows
-            .iter()
-            .filter(|row| row.name.starts_with("Sluice"));
-        ours.map(|row| row.wrong).sum()
+        self.ours().map(|row| row.wrong).sum()
+    }
+
+    /// Requests that Sluice did not answer, or not with an answer to them.
+    pub fn failed(&self) -> u64 {
+        self.ours().map(|row| row.failed).sum()
+    }
+
+    fn ours(&self) -> impl Iterator<Item = &Row> {
+        let ours = |row: &&Row| row.name.starts_with("Sluice");
+        self.rows.iter().filter(ours)
     }
 
     /// A table and what its columns mean.
@@ -173,6 +196,12 @@ impl Report {
         );
         let rows: Vec<Vec<String>> = self.rows.iter().map(Row::cells).collect();
         text.push_str(&plain(&TITLES, &rows));
+        for row in self.rows.iter().filter(|row| row.ended_early) {
+            let (name, sent, all) = (&row.name, row.requests, self.requests);
+            text.push_str(&format!(
+                "{name}: ended early, by its time limit, after {sent} of {all} requests\n"
+            ));
+        }
         text.push_str(LEGEND);
         for row in &self.rows {
             for sample in &row.samples {
@@ -202,7 +231,9 @@ mod tests {
             origin_requests: 100_000,
             origin_bytes: 1_150_000_000,
             touched_bytes: 1_000_000_000,
+            over: over(1_150_000_000, 1_000_000_000),
             seconds: 20.0,
+            ended_early: wrong > 0,
             samples: vec!["/storm/3.bin: status 502".to_owned()],
         }
     }
@@ -223,6 +254,8 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("status 502\n"), "{text}");
-        assert_eq!(report.wrong(), 0);
+        assert_eq!((report.wrong(), report.failed()), (0, 12));
+        assert_eq!(text.matches("ended early").count(), 1);
+        assert!(text.contains("\nnginx slice: ended early"), "{text}");
     }
 }

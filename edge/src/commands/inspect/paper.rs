@@ -76,28 +76,30 @@ impl Paper<'_> {
         self.line(line.trim_end());
     }
 
-    /// A label, then rows under a heading; each row a paragraph where the table would be too wide.
+    /// A label, then rows under a heading, laid out as the width allows; where it allows none of the
+    /// layouts, each row is a paragraph.
     pub fn table<const N: usize>(&mut self, label: &str, heading: [&str; N], rows: &[[String; N]]) {
-        let mut widths = heading.map(str::len);
-        for row in rows {
-            for (width, text) in widths.iter_mut().zip(row) {
-                *width = columns(text).max(*width);
-            }
-        }
-        let wide = INDENT + widths.iter().sum::<usize>() + 2 * (N - 1);
         let heading = heading.map(str::to_owned);
-        if wide > self.look.width {
+        let lines: Vec<&[String; N]> = std::iter::once(&heading).chain(rows).collect();
+        let width = self.look.width;
+        let fitting = |layout: &&Layout| layout.widths(&lines, width).is_some();
+        let chosen = LAYOUTS.iter().find(fitting);
+        let Some((layout, widths)) = chosen.and_then(|l| Some((l, l.widths(&lines, width)?)))
+        else {
             self.paragraphs(label, &heading, rows);
             return;
+        };
+        let mut label = label;
+        if layout.indent == 0 {
+            self.line(label);
+            label = "";
         }
-        for (index, row) in std::iter::once(&heading).chain(rows).enumerate() {
-            let label = if index == 0 { label } else { "" };
-            let mut line = format!("{label:INDENT$}");
-            for (text, width) in row.iter().zip(widths) {
-                line += text;
-                line += &" ".repeat(width - columns(text) + 2);
+        for cells in lines {
+            for text in layout.fold(cells, &widths) {
+                let indent = layout.indent;
+                self.line(format!("{label:indent$}{text}").trim_end());
+                label = "";
             }
-            self.line(line.trim_end());
         }
     }
 
@@ -145,6 +147,107 @@ impl Paper<'_> {
         };
         shown + cut
     }
+}
+
+/// How a table is laid out.
+struct Layout {
+    /// Columns before it, where its label stands; 0: below its label.
+    indent: usize,
+    /// Columns between its cells.
+    gap: usize,
+    /// Behind these a cell may be broken.
+    breaks: &'static [char],
+}
+
+/// From the best to the narrowest.
+const LAYOUTS: [Layout; 4] = [
+    Layout {
+        indent: INDENT,
+        gap: 2,
+        breaks: &[],
+    },
+    Layout {
+        indent: INDENT,
+        gap: 2,
+        breaks: &[' '],
+    },
+    Layout {
+        indent: 0,
+        gap: 2,
+        breaks: &[' '],
+    },
+    Layout {
+        indent: 0,
+        gap: 1,
+        breaks: &[' ', '-'],
+    },
+];
+
+impl Layout {
+    /// The widths of the cells in a table that is to be no wider than `width`, if it can be so
+    /// narrow: what is left over goes to those in front.
+    fn widths<const N: usize>(&self, lines: &[&[String; N]], width: usize) -> Option<[usize; N]> {
+        let (mut least, mut most) = ([0; N], [0; N]);
+        for cells in lines {
+            for (index, text) in cells.iter().enumerate() {
+                let pieces = self.pieces(text).map(|piece| columns(bare(piece)));
+                least[index] = pieces.max().unwrap_or(0).max(least[index]);
+                most[index] = columns(text).max(most[index]);
+            }
+        }
+        let taken = self.indent + least.iter().sum::<usize>() + self.gap * (N - 1);
+        let mut spare = width.checked_sub(taken)?;
+        for (least, most) in least.iter_mut().zip(most) {
+            let more = spare.min(most - *least);
+            *least += more;
+            spare -= more;
+        }
+        Some(least)
+    }
+
+    fn pieces<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
+        let breaks = self.breaks;
+        text.split_inclusive(move |c| breaks.contains(&c))
+    }
+
+    /// One row as the lines that it takes.
+    fn fold<const N: usize>(&self, cells: &[String; N], widths: &[usize; N]) -> Vec<String> {
+        let folded: Vec<Vec<String>> = cells
+            .iter()
+            .zip(widths)
+            .map(|(text, width)| self.fold_cell(text, *width))
+            .collect();
+        let height = folded.iter().map(Vec::len).max().unwrap_or(0);
+        let line = |number: usize| {
+            let mut line = String::new();
+            for (cell, width) in folded.iter().zip(widths) {
+                let text = cell.get(number).map_or("", String::as_str);
+                line += text;
+                line += &" ".repeat((width + self.gap).saturating_sub(columns(text)));
+            }
+            line
+        };
+        (0..height).map(line).collect()
+    }
+
+    fn fold_cell(&self, text: &str, width: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut line = String::new();
+        for piece in self.pieces(text) {
+            if !line.is_empty() && columns(&line) + columns(bare(piece)) > width {
+                lines.push(bare(&line).to_owned());
+                line.clear();
+            }
+            line += piece;
+        }
+        lines.push(bare(&line).to_owned());
+        lines
+    }
+}
+
+/// Without the spaces at its end.
+fn bare(text: &str) -> &str {
+    text.trim_end_matches(' ')
 }
 
 /// This text in one piece.

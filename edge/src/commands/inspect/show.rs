@@ -104,7 +104,10 @@ fn describe(paper: &mut Paper<'_>, object: &ObjectState) {
 }
 
 fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
-    let why = paper.foreign(object.why.as_deref().unwrap_or("no reason given"));
+    let why = match object.why.as_deref() {
+        Some("too-large") => "larger than `object`".to_owned(),
+        why => paper.foreign(why.unwrap_or("no reason given")),
+    };
     let flying = !object.in_flight.is_empty() || !object.flights.is_empty();
     match object.state.as_str() {
         "awaiting" => "waiting for the head of its first response".to_owned(),
@@ -118,7 +121,7 @@ fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
             Some(ms) => format!("not shared: {why}; tried again in {}", time(ms)),
         },
         "failed" => format!("failed: {why}"),
-        "retired" => "retired: another version took its place".to_owned(),
+        "retired" => "retired: nothing more is fetched for it".to_owned(),
         other => paper.foreign(other),
     }
 }
@@ -194,14 +197,39 @@ fn describe_bytes(paper: &mut Paper<'_>, object: &ObjectState) {
 }
 
 fn flights(paper: &mut Paper<'_>, flights: &[FlightState]) {
-    let rows: Vec<[String; 6]> = flights.iter().take(FLIGHTS_SHOWN).map(flight).collect();
-    paper.table("flights", ["range", "at", "done", "rate", "age", ""], &rows);
+    let shown = &flights[..flights.len().min(FLIGHTS_SHOWN)];
+    let unit = RateUnit::of(shown);
+    let rows: Vec<[String; 6]> = shown.iter().map(|one| flight(one, unit)).collect();
+    paper.table("flights", ["range", "at", "done", unit.1, "age", ""], &rows);
     if flights.len() > FLIGHTS_SHOWN {
         paper.entry(" ", &format!("and {} more", flights.len() - FLIGHTS_SHOWN));
     }
 }
 
-fn flight(flight: &FlightState) -> [String; 6] {
+/// The unit of all rates in a table, so that they can be compared at a glance.
+#[derive(Clone, Copy)]
+struct RateUnit(f64, &'static str);
+
+impl RateUnit {
+    /// The one of the slowest, but not less than KiB/s.
+    fn of(flights: &[FlightState]) -> RateUnit {
+        let rates = flights.iter().filter_map(|flight| flight.rate);
+        match rates.filter(|rate| *rate > 0).min() {
+            Some(rate) if rate >= 1 << 30 => RateUnit(f64::from(1 << 30), "GiB/s"),
+            Some(rate) if rate >= 1 << 20 => RateUnit(f64::from(1 << 20), "MiB/s"),
+            _ => RateUnit(1024.0, "KiB/s"),
+        }
+    }
+
+    fn show(self, rate: u64) -> String {
+        match rate as f64 / self.0 {
+            n if n > 0.0 && n < 0.1 => "<0.1".to_owned(),
+            n => format!("{n:.1}"),
+        }
+    }
+}
+
+fn flight(flight: &FlightState, unit: RateUnit) -> [String; 6] {
     let range = Span {
         first: flight.first,
         last: flight.last,
@@ -213,7 +241,7 @@ fn flight(flight: &FlightState) -> [String; 6] {
         format!("{}%", u128::from(brought) * 100 / u128::from(all))
     });
     let note = match (flight.head, flight.idle_ms) {
-        (false, _) => "waits for its head".to_owned(),
+        (false, _) => "no head yet".to_owned(),
         (true, idle @ QUIET_MS..) => format!("quiet for {}", time(idle)),
         (true, _) => String::new(),
     };
@@ -222,9 +250,7 @@ fn flight(flight: &FlightState) -> [String; 6] {
         span(&range),
         flight.next.to_string(),
         done.unwrap_or_else(unknown),
-        flight
-            .rate
-            .map_or_else(unknown, |rate| format!("{}/s", size(rate))),
+        flight.rate.map_or_else(unknown, |rate| unit.show(rate)),
         time(flight.age_ms),
         note,
     ]

@@ -215,8 +215,9 @@ fn every_state_reads_well() {
 #[test]
 fn it_fits_narrow_and_wide_terminals() {
     insta::assert_snapshot!("sparse_40", at(40, vec![sparse()]));
+    insta::assert_snapshot!("sparse_60", at(60, vec![sparse()]));
     insta::assert_snapshot!("sparse_120", at(120, vec![sparse()]));
-    for width in [40, 80, 120] {
+    for width in [40, 60, 80, 120] {
         for objects in [
             vec![sparse()],
             vec![very_sparse()],
@@ -256,6 +257,28 @@ fn plain_terminals_get_ascii_and_others_colours() {
         coloured = coloured.replace(code, "");
     }
     assert_eq!(coloured, colourless);
+}
+
+#[test]
+fn states_say_what_they_mean() {
+    let state = |state: &str, why: &str| {
+        let object = ObjectState {
+            state: state.to_owned(),
+            why: Some(why.to_owned()),
+            ..ObjectState::default()
+        };
+        at(120, vec![object])
+    };
+    let large = state("refused", "too-large");
+    assert!(
+        large.contains("not shared: larger than `object`;"),
+        "{large}"
+    );
+    let retired = state("retired", "");
+    assert!(
+        retired.contains("retired: nothing more is fetched for it\n"),
+        "{retired}"
+    );
 }
 
 #[test]
