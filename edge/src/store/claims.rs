@@ -22,15 +22,15 @@ use crate::ranges::Ranges;
 const OPEN: u64 = u64::MAX;
 
 /// Flights that one object may have at once.
-pub const CLAIMS_MAX: usize = 64;
-
-/// Ranges that an object may be broken into before its cache ought to forward what would break it
-/// further.
-pub const FRAGMENTS_MAX: usize = 4096;
+pub const CLAIMS_MAX: usize = 256;
 
 /// Ranges in one page from which on a claim in it is widened: so an object never has more than a
 /// few for each page that the ledger pays for.
 const CROWDED: usize = 16;
+
+/// Ranges in one object from which on every claim is widened: from there each page, which the
+/// ledger pays for, adds one at most.
+pub(super) const FRAGMENTS_MAX: usize = 4096;
 
 /// A flight that brings less than this before it fails was fruitless, bytes.
 const FRUITFUL: u64 = 64 << 10;
@@ -80,21 +80,9 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Whether it is not to be broken up any further.
+    /// Whether no further flight may begin for now.
     pub fn is_full(&self) -> bool {
-        self.fragments() >= FRAGMENTS_MAX || self.claims.len() >= CLAIMS_MAX
-    }
-
-    /// How broken up the object is: its ranges, of which only those below a page count when there
-    /// are many (each of the others pays for its place).
-    pub fn fragments(&self) -> usize {
-        match self.have.len() {
-            many if many > FRAGMENTS_MAX => {
-                let small = self.have.iter().filter(|r| r.end - r.start < PAGE);
-                small.count()
-            }
-            few => few,
-        }
+        self.claims.len() >= CLAIMS_MAX
     }
 }
 
@@ -107,7 +95,8 @@ impl Store {
     /// one landing per claimed range, in order. `decide` must be short, and may not touch the
     /// object but through what it sees.
     ///
-    /// Of the ranges it returns, what is there or claimed by others is left out; but a claim in
+    /// Of the ranges it returns, what is there or claimed by others is left out; what would break an
+    /// object in many pieces into more is widened within its pages. But a claim in
     /// whose far part a range begins, a page or more ahead, is cut short to end there. What a cut
     /// claim had beyond the range is nobody's then. Nothing is claimed of an object that bytes
     /// can't be added to: one that is retired, refused, failed, or not joinable, or whose first
@@ -230,16 +219,18 @@ impl State {
             .collect()
     }
 
-    /// A small free range in pages that are in many pieces already, widened to all that is free
-    /// around it there.
+    /// A free range widened to all that is free around it in the pages where it begins and ends, if
+    /// they or the object are in many pieces already.
     fn widened(&self, free: Range<u64>) -> Range<u64> {
-        if free.end - free.start >= PAGE {
+        let broken = self.present.len() >= FRAGMENTS_MAX;
+        if free.end - free.start >= PAGE && !broken {
             return free;
         }
         let first = free.start / PAGE * PAGE;
         let end = (free.end - 1) / PAGE * PAGE;
         let hull = first..end.saturating_add(PAGE).min(self.length.unwrap_or(OPEN));
-        if self.present.within(hull.clone()).nth(CROWDED - 1).is_none() {
+        let crowded = || self.present.within(hull.clone()).nth(CROWDED - 1).is_some();
+        if !broken && !crowded() {
             return free;
         }
         let around = self.free(hull);

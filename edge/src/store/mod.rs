@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-pub use claims::{CLAIMS_MAX, Claim, FRAGMENTS_MAX, NotOurs, Seen};
+pub use claims::{CLAIMS_MAX, Claim, NotOurs, Seen};
 pub use head::{Head, Selected, VaryNames};
 pub use landing::{Landing, Progress};
 pub use ledger::{Charge, Ledger};

@@ -792,6 +792,45 @@ fn tiny_wants_break_an_object_into_a_bounded_number_of_pieces() {
 }
 
 #[test]
+fn thousands_of_one_byte_ranges_leave_an_object_usable() {
+    const FEW: u64 = 8;
+    let store = store(64 << 20);
+    let pages = claims::FRAGMENTS_MAX as u64 / FEW + 10;
+    let length = pages * 2 * PAGE;
+    let first = begin_sparse(&store, 1, length, 0..1).expect("room");
+    let object = first.object().clone();
+    fill(first);
+    // A few bytes in each page, less than would crowd any of them.
+    for at in (1..pages * FEW).map(|i| i * PAGE / FEW) {
+        let mut landings = ask(&store, &object, at..at + 1);
+        if let Some(landing) = landings.pop() {
+            fill(accepted(landing));
+        }
+        assert!(object.lock().present.contains(at));
+    }
+    let in_pieces = object.xray(0).stored.len();
+    assert!(in_pieces >= claims::FRAGMENTS_MAX);
+    assert!(in_pieces < claims::FRAGMENTS_MAX + 10);
+    let full = |seen: &Seen<'_>| (smallvec![], seen.is_full());
+    assert!(!store.arrange(&object, place(1), 0, full).0);
+    // From now on all that is free around a claim in its pages comes along: up to their ends …
+    let far = pages * PAGE + 10_000;
+    let wide = ask(&store, &object, far..far + 1).remove(0);
+    assert_eq!(wide.range(), pages * PAGE..(pages + 1) * PAGE);
+    let wide = ask(&store, &object, far + 2 * PAGE..far + 5 * PAGE).remove(0);
+    assert_eq!(wide.range(), (pages + 2) * PAGE..(pages + 6) * PAGE);
+    drop(wide);
+    // … or to what is there.
+    let gap = ask(&store, &object, 100..101).remove(0);
+    assert_eq!(gap.range(), 1..PAGE / FEW);
+    fill(accepted(gap));
+    assert_eq!(object.xray(0).stored.len(), in_pieces - 1);
+    // What others bring stays theirs.
+    let taken = ask(&store, &object, far..far + PAGE).remove(0);
+    assert_eq!(taken.range(), (pages + 1) * PAGE..(pages + 2) * PAGE);
+}
+
+#[test]
 fn a_later_head_takes_the_first_ones_place_and_its_weight() {
     let store = store(1 << 20);
     let first = begin_sparse(&store, 1, 1000, 0..500).expect("room");
@@ -880,7 +919,7 @@ fn lore_lasts_as_long_as_the_key_has_an_object() {
 fn an_object_has_only_so_many_flights() {
     let store = store(64 << 20);
     let first = begin_sparse(&store, 1, 32 << 20, 0..1).expect("room");
-    let ranges = (1..200).map(|i| i * BLOCK..i * BLOCK + 1);
+    let ranges = (1..400).map(|i| i * PAGE..i * PAGE + 1);
     let landings = arrange(&store, first.object(), ranges);
     assert_eq!(landings.len(), CLAIMS_MAX - 1);
 }
