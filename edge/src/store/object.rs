@@ -206,6 +206,11 @@ impl Object {
         wakes.wake();
     }
 
+    /// Whether another took its place.
+    pub(super) fn is_retired(&self) -> bool {
+        matches!(self.lock().phase, Phase::Retired)
+    }
+
     /// Whether a flight is bringing bytes or a head.
     pub fn in_flight(&self) -> bool {
         !self.lock().claims.is_empty()

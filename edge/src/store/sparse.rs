@@ -728,6 +728,105 @@ fn a_retired_object_keeps_what_its_readers_have_before_them() {
     assert!(object.xray(0).stored.is_empty(), "nobody reads it");
 }
 
+/// A whole object of this size comes, and nobody holds it; whether there was room.
+fn crowd(store: &Arc<Store>, key: u128, size: u64) -> bool {
+    begin(store, key, Some(size)).map(fill).is_some()
+}
+
+#[test]
+fn one_eviction_drops_one_block_and_the_object_goes_with_its_last() {
+    for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
+        for hot in [false, true] {
+            let store = Store::new(&Options {
+                memory: 8 << 20,
+                object: 8 << 20,
+                evict,
+                shards: 1,
+                block: BLOCK,
+            });
+            let length = 7 << 20;
+            let first = begin_sparse(&store, 1, length, 0..length).expect("room");
+            let object = first.object().clone();
+            fill(first);
+            let (mut there, mut key) = (length, 100);
+            let weak = Arc::downgrade(&object);
+            drop(object);
+            while let Some(object) = weak.upgrade() {
+                if hot && key < 200 {
+                    for at in (0..length).step_by(BLOCK as usize) {
+                        store.touch_part(place(1), &object, at);
+                    }
+                    store.enter(1, |locked| locked.find(0));
+                }
+                let stored = object.xray(0).stored.total();
+                assert!(there - stored <= BLOCK, "{evict:?}: {there} to {stored}");
+                there = stored;
+                drop(object);
+                key += 1;
+                assert!(key < 1000, "{evict:?}, hot {hot}: {there} bytes never go");
+                assert!(crowd(&store, key, 60_000));
+                // Those that come are of as much use as what is there.
+                for _ in 0..3 {
+                    store.enter(key, |locked| locked.find(0));
+                }
+            }
+            assert!(there <= BLOCK, "{evict:?}: gone with {there} bytes");
+            check_weights(&store);
+        }
+    }
+}
+
+#[test]
+fn a_retired_object_that_nobody_reads_makes_room_at_once() {
+    for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
+        let store = Store::new(&Options {
+            memory: 8 << 20,
+            object: 8 << 20,
+            evict,
+            shards: 1,
+            block: PAGE,
+        });
+        let length = 7 << 20;
+        let first = begin_sparse(&store, 1, length, 0..length).expect("room");
+        let object = first.object().clone();
+        fill(first);
+        store.supersede(place(1), &object, None);
+        drop(object);
+        for key in 100..400 {
+            assert!(crowd(&store, key, 60_000), "{evict:?}: {key}");
+        }
+        assert!(store.enter(1, |locked| locked.find(0)).is_none());
+        check_weights(&store);
+    }
+}
+
+#[test]
+fn those_in_use_do_not_hide_those_that_may_go() {
+    let store = store(4 << 20);
+    // The eviction policy has seen these used, and keeps them for longest.
+    for key in 1000..1500 {
+        assert!(crowd(&store, key, 2000));
+        for _ in 0..3 {
+            store.enter(key, |locked| locked.find(0));
+        }
+    }
+    let mut held = Vec::new();
+    for key in 2000..2800 {
+        let landing = begin(&store, key, Some(2000)).expect("idle ones are there");
+        held.push(landing.object().clone());
+        fill(landing);
+    }
+    // While all is in use, that is found out quickly.
+    while let Some(landing) = begin(&store, held.len() as u128 + 5000, Some(2000)) {
+        held.push(landing.object().clone());
+        fill(landing);
+    }
+    assert!(store.status().pinned > 4_000_000);
+    assert!(store.make_room(100_000).is_none() && store.make_room(100_000).is_none());
+    held.clear();
+    assert!(store.make_room(100_000).is_some());
+}
+
 #[test]
 fn a_full_ledger_leaves_each_flight_a_page() {
     let store = store(2 << 20);
