@@ -10,6 +10,7 @@ mod page;
 mod pages;
 mod parts;
 mod reader;
+mod slots;
 mod sync;
 mod table;
 mod window;

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::claims::Claim;
 use super::head::Head;
 use super::ledger::Charge;
-use super::pages::Slot;
+use super::slots::Slots;
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
@@ -77,7 +77,7 @@ pub(super) struct State {
     head_charge: Option<Charge>,
     pub(super) present: Ranges,
     /// By index; pages that hold no byte are not listed.
-    pub(super) pages: SmallVec<[Slot; 1]>,
+    pub(super) pages: Slots,
     /// Disjoint, and none of them over a byte that is there.
     pub(super) claims: Vec<Claim>,
     /// As many as there are requests under way for it: connections are what bounds them.
@@ -134,7 +134,7 @@ impl Object {
                 length: None,
                 head_charge: None,
                 present: Ranges::new(),
-                pages: SmallVec::new(),
+                pages: Slots::new(),
                 claims: Vec::new(),
                 riders: Slab::new(),
                 failure: None,

@@ -99,8 +99,8 @@ fn check_state(object: &Object) {
         claimed.insert(range);
     }
     assert!(state.claims.len() <= CLAIMS_MAX);
-    for slot in &state.pages {
-        let base = slot.index * PAGE;
+    for index in state.pages.within(0..u64::MAX) {
+        let base = index * PAGE;
         assert!(
             state.present.intersects(&(base..base + PAGE)),
             "a page without bytes"
@@ -108,7 +108,7 @@ fn check_state(object: &Object) {
     }
     for range in state.present.iter() {
         let (first, last) = (range.start / PAGE, (range.end - 1) / PAGE);
-        assert!((first..=last).all(|index| state.slot(index).is_ok()));
+        assert!((first..=last).all(|index| state.pages.get(index).is_some()));
     }
 }
 
@@ -846,6 +846,11 @@ fn a_full_ledger_leaves_each_flight_a_page() {
         }
         fill(landing);
         peak = peak.max(store.ledger.used());
+        let tracked = store.shards[0].lock().policy.len();
+        assert!(
+            tracked <= 6,
+            "{tracked}: blocks without bytes are forgotten"
+        );
     }
     assert!(got == content(0, 10 << 20));
     assert!(peak <= (2 << 20) + 2 * PAGE, "{peak}");
@@ -854,6 +859,48 @@ fn a_full_ledger_leaves_each_flight_a_page() {
     assert!(store.enter(1, |locked| locked.find(0)).is_some());
     drop(object);
     check_weights(&store);
+}
+
+#[test]
+fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
+    let store = Store::new(&Options {
+        memory: 18 * PAGE,
+        object: 1 << 30,
+        evict: evict::Kind::S3Fifo,
+        shards: 1,
+        block: 16 * PAGE,
+    });
+    let length = 100 * 16 * PAGE;
+    let first = begin_sparse(&store, 1, length, 0..16 * PAGE).expect("room");
+    let object = first.object().clone();
+    let mut reader = object.reader(4 * PAGE);
+    reader.keep_until(8 * PAGE);
+    fill(first);
+    let mut readers = Vec::new();
+    let mut before = 16;
+    for block in 1..24 {
+        let start = block * 16 * PAGE;
+        let mut landing = ask(&store, &object, start..length).remove(0);
+        assert!(block == 1 || landing.reserve().is_err(), "all is in use");
+        landing.reserve_least();
+        landing.shorten(start + PAGE);
+        readers.push(object.reader(start));
+        fill(landing);
+        let stored = object.xray(0).stored;
+        let pages = |range: Range<u64>| stored.within(range.start * PAGE..range.end * PAGE);
+        let total = |range| pages(range).map(|r| (r.end - r.start) / PAGE).sum::<u64>();
+        let now = total(0..16);
+        assert!(before <= now + 2, "{before} to {now} pages for one");
+        before = now;
+        // What the reader has passed goes first, and what it wants soon last, the next page never.
+        assert!(total(0..4) == 0 || total(4..16) == 12, "{stored:?}");
+        assert!(total(8..16) == 0 || total(4..8) == 4, "{stored:?}");
+        assert_eq!(total(4..5), 1);
+        assert!(now == 1 || store.ledger.used() <= store.limit());
+        assert_eq!(readers.len() as u64, total(16..100 * 16));
+    }
+    assert_eq!(before, 1);
+    check_state(&object);
 }
 
 #[test]

@@ -15,7 +15,8 @@ use super::head::VaryNames;
 use super::locked::Lore;
 use super::object::Object;
 use super::page::PAGE;
-use super::parts::{Dropped, Part, Parts};
+use super::parts::{Part, Parts};
+use super::slots::Dropped;
 use crate::evict::Policy;
 
 /// Variants kept of one primary key: more would let a hostile client fill a cache with one page.
@@ -164,7 +165,15 @@ impl Shard {
         let parts = variant
             .parts
             .get_or_insert_with(|| Box::new(Parts::of(block.end - block.start)));
-        if let Some(part) = parts.list.get_mut(&block.start) {
+        if by < 0 && !variant.object.has_pages(&block) {
+            // The object's lock inside the shard's: this is the order everywhere.
+            if let Some(part) = parts.list.remove(&block.start) {
+                parts.weight -= part.weight;
+                policy.forget(part.id);
+                ids.remove(part.id as usize);
+                *blocks -= 1;
+            }
+        } else if let Some(part) = parts.list.get_mut(&block.start) {
             let weight = part.weight.saturating_add_signed(by);
             parts.weight = parts.weight - part.weight + weight;
             part.weight = weight;

@@ -49,7 +49,7 @@ impl Object {
             return;
         }
         let kept = end.saturating_sub(PAGE) / PAGE;
-        state.pages.retain(|slot| slot.index >= kept);
+        drop(state.pages.take(0..kept));
         state.present.remove(0..kept * PAGE);
         state.left_behind = kept * PAGE;
         let stalled = state.stalled.take();
@@ -87,7 +87,7 @@ impl State {
             return;
         };
         let passed = slowest / PAGE;
-        self.pages.retain(|slot| slot.index >= passed);
+        drop(self.pages.take(0..passed));
         self.present.remove(0..passed * PAGE);
     }
 }
