@@ -120,9 +120,9 @@ impl Store {
             return (result, SmallVec::new());
         }
         let mut claimed = SmallVec::<[Claim; 2]>::new();
-        let mut cut = false;
+        let mut cut = Ranges::new();
         for range in ranges {
-            cut |= state.register(range, &mut claimed, || Claim {
+            state.register(range, &mut claimed, &mut cut, || Claim {
                 id: self.next_flight_id(),
                 at: 0,
                 end: 0,
@@ -133,10 +133,13 @@ impl Store {
             });
         }
         // Bytes that were on their way may be nobody's now.
-        let wakes = if cut {
-            state.answerable()
-        } else {
-            Wakes::default()
+        let wakes = match cut.is_empty() {
+            true => Wakes::default(),
+            false => {
+                let claims = state.claims.iter();
+                claims.for_each(|claim| cut.remove(claim.at..claim.end));
+                state.answerable(&cut)
+            }
         };
         drop(state);
         let landings = claimed
@@ -172,18 +175,19 @@ impl State {
         fit && self.claims.len() < CLAIMS_MAX
     }
 
-    /// Claims what of a range may be claimed; whether another claim was cut for that.
+    /// Claims what of a range may be claimed. What another claim lost for that joins `cut`.
     fn register(
         &mut self,
         range: Range<u64>,
         claimed: &mut SmallVec<[Claim; 2]>,
+        cut: &mut Ranges,
         blank: impl Fn() -> Claim,
-    ) -> bool {
+    ) {
         let range = range.start..range.end.min(self.length.unwrap_or(OPEN));
         if range.is_empty() || !self.takes_claims() {
-            return false;
+            return;
         }
-        let cut = self.take_over(range.start);
+        cut.insert(self.take_over(range.start));
         for free in self.free(range) {
             if !self.takes_claims() {
                 break;
@@ -198,17 +202,18 @@ impl State {
             self.claims.push(claim.clone());
             claimed.push(claim);
         }
-        cut
     }
 
-    /// Cuts the claim in whose far part `start` lies. Whether there was one.
-    fn take_over(&mut self, start: u64) -> bool {
+    /// Cuts the claim in whose far part `start` lies; what it lost.
+    fn take_over(&mut self, start: u64) -> Range<u64> {
         let far = |claim: &&mut Claim| {
             // What its flight may be copying now lies before `at + PAGE`.
             claim.at.saturating_add(PAGE) <= start && start < claim.end
         };
         let taken = self.claims.iter_mut().find(far);
-        taken.map(|claim| claim.end = start).is_some()
+        taken.map_or(0..0, |claim| {
+            start..std::mem::replace(&mut claim.end, start)
+        })
     }
 
     /// The parts of a range that neither are there nor are claimed.
@@ -307,7 +312,7 @@ impl Object {
         // While there is no head, riders wait for that.
         let wakes = match first {
             true => Wakes::default(),
-            false => state.riders_at(|_, at| before.contains(&at)),
+            false => state.riders_in(&before),
         };
         drop(state);
         wakes.wake();
@@ -320,9 +325,12 @@ impl Object {
         let Some(claim) = state.claim_mut(id) else {
             return 0;
         };
-        claim.end = claim.end.min(end.max(claim.at));
-        let end = claim.end;
-        let wakes = state.answerable();
+        let end = claim.end.min(end.max(claim.at));
+        let cut = end..std::mem::replace(&mut claim.end, end);
+        let wakes = match cut.is_empty() {
+            true => Wakes::default(),
+            false => state.answerable(&cut.into()),
+        };
         drop(state);
         wakes.wake();
         end
@@ -351,14 +359,15 @@ impl Object {
     pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
         let mut state = self.lock();
         state.fruitless = 0;
-        if let Some(claim) = state.end_claim(id)
+        let claim = state.end_claim(id);
+        if let Some(claim) = &claim
             && claim.end == OPEN
             && state.length.is_none()
         {
             state.length = Some(claim.at);
             state.seal_last(claim.at, tail);
         }
-        let wakes = state.answerable();
+        let wakes = state.answerable(&all_of(claim));
         drop(state);
         wakes.wake();
     }
@@ -389,7 +398,8 @@ impl Object {
     /// the rest find that nobody brings it.
     pub(super) fn fail(&self, id: u64, failure: Failure, brought: u64) {
         let mut state = self.lock();
-        if state.end_claim(id).is_some() {
+        let claim = state.end_claim(id);
+        if claim.is_some() {
             state.fruitless = match brought {
                 FRUITFUL.. => 0,
                 _ => state.fruitless.saturating_add(1),
@@ -401,7 +411,7 @@ impl Object {
                 state.phase = Phase::Failed(failure);
                 state.all_riders()
             }
-            _ => state.answerable(),
+            _ => state.answerable(&all_of(claim)),
         };
         drop(state);
         wakes.wake();
@@ -411,15 +421,21 @@ impl Object {
     /// it find that nobody brings their bytes; where there is no head yet, they look again.
     pub(super) fn give_back(&self, id: u64) {
         let mut state = self.lock();
-        state.end_claim(id);
+        let claim = state.end_claim(id);
         let wakes = match state.phase {
             Phase::Awaiting => {
                 state.phase = Phase::Retired;
                 state.all_riders()
             }
-            _ => state.answerable(),
+            _ => state.answerable(&all_of(claim)),
         };
         drop(state);
         wakes.wake();
     }
+}
+
+/// What a flight that has ended was to bring: what it has brought, which it may not have announced
+/// yet, and the rest, which nobody brings now.
+fn all_of(claim: Option<Claim>) -> Ranges {
+    claim.map_or(Ranges::new(), |claim| (claim.start..claim.end).into())
 }

@@ -480,6 +480,40 @@ fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
 }
 
 #[test]
+fn the_end_of_a_flight_is_told_to_whom_it_concerns() {
+    let store = store(8 << 20);
+    for fails in [false, true] {
+        let mut first = begin_sparse(&store, 1, 1 << 20, 0..1000).expect("room");
+        let object = first.object().clone();
+        let second = accepted(ask(&store, &object, 5000..6000).remove(0));
+        // Its bytes come; it waits for a byte on another flight; nobody brings its byte.
+        let waiting = [500, 999, 5500, 800_000].map(|at| {
+            let mut reader = object.reader(at);
+            let calls = Arc::new(Calls::default());
+            let waker = calls.clone().into();
+            let next = reader.poll_next(&mut Context::from_waker(&waker));
+            assert_eq!(next.is_pending(), at < 6000);
+            (reader, calls)
+        });
+        let calls = || {
+            let calls = waiting
+                .iter()
+                .map(|(_, calls)| calls.0.load(Ordering::SeqCst));
+            calls.collect::<Vec<_>>()
+        };
+        write(&mut first, if fails { 600 } else { 1000 });
+        assert_eq!(calls(), [0, 0, 0, 0], "not announced yet");
+        match fails {
+            true => drop(first),
+            false => first.land(),
+        }
+        assert_eq!(calls(), [1, 1, 0, 1]);
+        fill(second);
+        assert_eq!(calls(), [1, 1, 1, 1]);
+    }
+}
+
+#[test]
 fn a_failure_costs_the_claim_and_not_the_object() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 300_000, 0..300_000).expect("room");
