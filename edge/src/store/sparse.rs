@@ -1011,6 +1011,44 @@ fn thousands_of_one_byte_ranges_leave_an_object_usable() {
 }
 
 #[test]
+fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
+    let store = store(1 << 20);
+    let pinned = begin(&store, 2, Some(900_000)).expect("room");
+    let length = 10 * PAGE + 5000;
+    for (start, bytes) in [(7 * PAGE + 10, 3 * PAGE + 4990), (20 * PAGE, 0)] {
+        let mut landing = begin(&store, 1, None).expect("room");
+        let object = landing.object().clone();
+        let mut reader = object.reader(start);
+        let mut behind = Some(object.reader(0));
+        let (mut at, mut got, mut all) = (0, Vec::new(), Vec::new());
+        while at < length {
+            // In the middle of a page some reader moves, at last ahead of the flight.
+            let next = (at + 40_000).min(length);
+            let Poll::Ready(written) = now(landing.write(&content(at, next), 0)) else {
+                panic!("stalled at {at}");
+            };
+            written.expect("somebody reads");
+            at = next;
+            check_state(&object);
+            match &mut behind {
+                Some(first) if at < 3 * PAGE => drop(read_on(first, &mut all)),
+                _ => drop(behind.take()),
+            }
+            check_state(&object);
+            drop(read_on(&mut reader, &mut got));
+            check_state(&object);
+            assert!(store.ledger.used() < (1 << 20) + 4 * PAGE);
+        }
+        landing.land();
+        assert!(read_on(&mut reader, &mut got).expect("the end is known"));
+        assert_eq!(got.len() as u64, bytes);
+        assert!(got == content(start, start + bytes));
+        assert!(all == content(0, all.len() as u64) && !all.is_empty());
+    }
+    drop(pinned);
+}
+
+#[test]
 fn a_later_head_takes_the_first_ones_place_and_its_weight() {
     let store = store(1 << 20);
     let first = begin_sparse(&store, 1, 1000, 0..500).expect("room");
