@@ -22,15 +22,15 @@ use crate::ranges::Ranges;
 const OPEN: u64 = u64::MAX;
 
 /// Flights that one object may have at once.
-pub const CLAIMS_MAX: usize = 64;
-
-/// Ranges that an object may be broken into before its cache ought to forward what would break it
-/// further.
-pub const FRAGMENTS_MAX: usize = 4096;
+pub const CLAIMS_MAX: usize = 256;
 
 /// Ranges in one page from which on a claim in it is widened: so an object never has more than a
 /// few for each page that the ledger pays for.
 const CROWDED: usize = 16;
+
+/// Ranges in one object from which on every claim is widened: from there each page, which the
+/// ledger pays for, adds one at most.
+pub(super) const FRAGMENTS_MAX: usize = 4096;
 
 /// A flight that brings less than this before it fails was fruitless, bytes.
 const FRUITFUL: u64 = 64 << 10;
@@ -80,21 +80,9 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Whether it is not to be broken up any further.
+    /// Whether no further flight may begin for now.
     pub fn is_full(&self) -> bool {
-        self.fragments() >= FRAGMENTS_MAX || self.claims.len() >= CLAIMS_MAX
-    }
-
-    /// How broken up the object is: its ranges, of which only those below a page count when there
-    /// are many (each of the others pays for its place).
-    pub fn fragments(&self) -> usize {
-        match self.have.len() {
-            many if many > FRAGMENTS_MAX => {
-                let small = self.have.iter().filter(|r| r.end - r.start < PAGE);
-                small.count()
-            }
-            few => few,
-        }
+        self.claims.len() >= CLAIMS_MAX
     }
 }
 
@@ -107,7 +95,8 @@ impl Store {
     /// one landing per claimed range, in order. `decide` must be short, and may not touch the
     /// object but through what it sees.
     ///
-    /// Of the ranges it returns, what is there or claimed by others is left out; but a claim in
+    /// Of the ranges it returns, what is there or claimed by others is left out; what would break an
+    /// object in many pieces into more is widened within its pages. But a claim in
     /// whose far part a range begins, a page or more ahead, is cut short to end there. What a cut
     /// claim had beyond the range is nobody's then. Nothing is claimed of an object that bytes
     /// can't be added to: one that is retired, refused, failed, or not joinable, or whose first
@@ -131,9 +120,9 @@ impl Store {
             return (result, SmallVec::new());
         }
         let mut claimed = SmallVec::<[Claim; 2]>::new();
-        let mut cut = false;
+        let mut cut = Ranges::new();
         for range in ranges {
-            cut |= state.register(range, &mut claimed, || Claim {
+            state.register(range, &mut claimed, &mut cut, || Claim {
                 id: self.next_flight_id(),
                 at: 0,
                 end: 0,
@@ -144,10 +133,13 @@ impl Store {
             });
         }
         // Bytes that were on their way may be nobody's now.
-        let wakes = if cut {
-            state.answerable()
-        } else {
-            Wakes::default()
+        let wakes = match cut.is_empty() {
+            true => Wakes::default(),
+            false => {
+                let claims = state.claims.iter();
+                claims.for_each(|claim| cut.remove(claim.at..claim.end));
+                state.answerable(&cut)
+            }
         };
         drop(state);
         let landings = claimed
@@ -183,18 +175,19 @@ impl State {
         fit && self.claims.len() < CLAIMS_MAX
     }
 
-    /// Claims what of a range may be claimed; whether another claim was cut for that.
+    /// Claims what of a range may be claimed. What another claim lost for that joins `cut`.
     fn register(
         &mut self,
         range: Range<u64>,
         claimed: &mut SmallVec<[Claim; 2]>,
+        cut: &mut Ranges,
         blank: impl Fn() -> Claim,
-    ) -> bool {
+    ) {
         let range = range.start..range.end.min(self.length.unwrap_or(OPEN));
         if range.is_empty() || !self.takes_claims() {
-            return false;
+            return;
         }
-        let cut = self.take_over(range.start);
+        cut.insert(self.take_over(range.start));
         for free in self.free(range) {
             if !self.takes_claims() {
                 break;
@@ -209,17 +202,18 @@ impl State {
             self.claims.push(claim.clone());
             claimed.push(claim);
         }
-        cut
     }
 
-    /// Cuts the claim in whose far part `start` lies. Whether there was one.
-    fn take_over(&mut self, start: u64) -> bool {
+    /// Cuts the claim in whose far part `start` lies; what it lost.
+    fn take_over(&mut self, start: u64) -> Range<u64> {
         let far = |claim: &&mut Claim| {
             // What its flight may be copying now lies before `at + PAGE`.
             claim.at.saturating_add(PAGE) <= start && start < claim.end
         };
         let taken = self.claims.iter_mut().find(far);
-        taken.map(|claim| claim.end = start).is_some()
+        taken.map_or(0..0, |claim| {
+            start..std::mem::replace(&mut claim.end, start)
+        })
     }
 
     /// The parts of a range that neither are there nor are claimed.
@@ -230,16 +224,18 @@ impl State {
             .collect()
     }
 
-    /// A small free range in pages that are in many pieces already, widened to all that is free
-    /// around it there.
+    /// A free range widened to all that is free around it in the pages where it begins and ends, if
+    /// they or the object are in many pieces already.
     fn widened(&self, free: Range<u64>) -> Range<u64> {
-        if free.end - free.start >= PAGE {
+        let broken = self.present.len() >= FRAGMENTS_MAX;
+        if free.end - free.start >= PAGE && !broken {
             return free;
         }
         let first = free.start / PAGE * PAGE;
         let end = (free.end - 1) / PAGE * PAGE;
         let hull = first..end.saturating_add(PAGE).min(self.length.unwrap_or(OPEN));
-        if self.present.within(hull.clone()).nth(CROWDED - 1).is_none() {
+        let crowded = || self.present.within(hull.clone()).nth(CROWDED - 1).is_some();
+        if !broken && !crowded() {
             return free;
         }
         let around = self.free(hull);
@@ -316,7 +312,7 @@ impl Object {
         // While there is no head, riders wait for that.
         let wakes = match first {
             true => Wakes::default(),
-            false => state.riders_at(|_, at| before.contains(&at)),
+            false => state.riders_in(&before),
         };
         drop(state);
         wakes.wake();
@@ -329,9 +325,12 @@ impl Object {
         let Some(claim) = state.claim_mut(id) else {
             return 0;
         };
-        claim.end = claim.end.min(end.max(claim.at));
-        let end = claim.end;
-        let wakes = state.answerable();
+        let end = claim.end.min(end.max(claim.at));
+        let cut = end..std::mem::replace(&mut claim.end, end);
+        let wakes = match cut.is_empty() {
+            true => Wakes::default(),
+            false => state.answerable(&cut.into()),
+        };
         drop(state);
         wakes.wake();
         end
@@ -360,14 +359,15 @@ impl Object {
     pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
         let mut state = self.lock();
         state.fruitless = 0;
-        if let Some(claim) = state.end_claim(id)
+        let claim = state.end_claim(id);
+        if let Some(claim) = &claim
             && claim.end == OPEN
             && state.length.is_none()
         {
             state.length = Some(claim.at);
             state.seal_last(claim.at, tail);
         }
-        let wakes = state.answerable();
+        let wakes = state.answerable(&all_of(claim));
         drop(state);
         wakes.wake();
     }
@@ -398,7 +398,8 @@ impl Object {
     /// the rest find that nobody brings it.
     pub(super) fn fail(&self, id: u64, failure: Failure, brought: u64) {
         let mut state = self.lock();
-        if state.end_claim(id).is_some() {
+        let claim = state.end_claim(id);
+        if claim.is_some() {
             state.fruitless = match brought {
                 FRUITFUL.. => 0,
                 _ => state.fruitless.saturating_add(1),
@@ -410,7 +411,7 @@ impl Object {
                 state.phase = Phase::Failed(failure);
                 state.all_riders()
             }
-            _ => state.answerable(),
+            _ => state.answerable(&all_of(claim)),
         };
         drop(state);
         wakes.wake();
@@ -420,15 +421,21 @@ impl Object {
     /// it find that nobody brings their bytes; where there is no head yet, they look again.
     pub(super) fn give_back(&self, id: u64) {
         let mut state = self.lock();
-        state.end_claim(id);
+        let claim = state.end_claim(id);
         let wakes = match state.phase {
             Phase::Awaiting => {
                 state.phase = Phase::Retired;
                 state.all_riders()
             }
-            _ => state.answerable(),
+            _ => state.answerable(&all_of(claim)),
         };
         drop(state);
         wakes.wake();
     }
+}
+
+/// What a flight that has ended was to bring: what it has brought, which it may not have announced
+/// yet, and the rest, which nobody brings now.
+fn all_of(claim: Option<Claim>) -> Ranges {
+    claim.map_or(Ranges::new(), |claim| (claim.start..claim.end).into())
 }

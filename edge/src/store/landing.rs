@@ -158,7 +158,7 @@ impl Landing {
     pub fn reserve(&mut self) -> Result<(), &'static str> {
         if !self.store.holds(self.place, &self.object) {
             // Out of the table it can't be evicted: its readers carry it along with them.
-            self.store.shed(self.place, &self.object, true);
+            self.store.shed(self.place, &self.object, u64::MAX, true);
         }
         let more = match self.unreserved() {
             0 => self.store.ledger.charge_anyway(0),
@@ -175,9 +175,9 @@ impl Landing {
         self.shorten((self.at / PAGE * PAGE).saturating_add(PAGE));
         let lacking = self.unreserved();
         let more = self.store.make_room(lacking).unwrap_or_else(|| {
-            // What others read and fetch is all there is. This object keeps no more of that than
-            // is needed at this moment.
-            self.store.shed(self.place, &self.object, false);
+            // What others read and fetch is all there is. This object gives up so much of what is
+            // not needed at this moment.
+            self.store.shed(self.place, &self.object, lacking, false);
             self.store.ledger.charge_anyway(lacking)
         });
         self.put_by(more);

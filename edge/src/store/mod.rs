@@ -10,6 +10,7 @@ mod page;
 mod pages;
 mod parts;
 mod reader;
+mod slots;
 mod sync;
 mod table;
 mod window;
@@ -25,12 +26,12 @@ mod tests;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-pub use claims::{CLAIMS_MAX, Claim, FRAGMENTS_MAX, NotOurs, Seen};
+pub use claims::{CLAIMS_MAX, Claim, NotOurs, Seen};
 pub use head::{Head, Selected, VaryNames};
 pub use landing::{Landing, Progress};
 pub use ledger::{Charge, Ledger};
@@ -64,8 +65,12 @@ pub struct Options {
 /// What an object takes beside its pages: its own structure, table entry, policy's bookkeeping.
 const OBJECT_OVERHEAD: u64 = 736;
 
-/// Busy objects met before one call for room gives up.
-const BUSY_MAX: usize = 256;
+/// Busy objects met before one call for room gives up, where there are so many.
+const BUSY_MAX: usize = 4096;
+/// So many of them for each victim don't count.
+const BUSY_EACH: usize = 16;
+/// As many as `BUSY_MAX`, where the call before gave up: while all is in use, calls must be cheap.
+const BUSY_STILL: usize = 256;
 
 /// All objects of one cache, shared by all workers.
 pub struct Store {
@@ -79,6 +84,8 @@ pub struct Store {
     /// Where the next victim is sought.
     hand: AtomicUsize,
     evictions: AtomicU64,
+    /// The last that sought a victim found none.
+    all_in_use: AtomicBool,
 }
 
 /// Numbers for the status page.
@@ -113,6 +120,7 @@ impl Store {
             next_flight: AtomicU64::new(1),
             hand: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
+            all_in_use: AtomicBool::new(false),
         })
     }
 
@@ -250,7 +258,11 @@ impl Store {
         if bytes > self.ledger.limit() {
             return None;
         }
-        let (mut busy, mut empty) = (0, 0);
+        let most = match self.all_in_use.load(Ordering::Relaxed) {
+            true => BUSY_STILL,
+            false => BUSY_MAX,
+        };
+        let (mut busy, mut empty, mut there) = (0_usize, 0, 0);
         loop {
             if let Some(charge) = self.ledger.try_charge(bytes) {
                 return Some(charge);
@@ -261,12 +273,20 @@ impl Store {
             match victim {
                 Some(Evicted::Object(_) | Evicted::Block(_)) => {
                     self.evictions.fetch_add(1, Ordering::Relaxed);
+                    self.all_in_use.store(false, Ordering::Relaxed);
                     empty = 0;
+                    busy = busy.saturating_sub(BUSY_EACH);
                 }
-                Some(Evicted::InUse) => busy += 1,
+                Some(Evicted::InUse(ids)) => {
+                    busy += 1;
+                    there = ids.max(there);
+                }
                 None => empty += 1,
             }
-            if busy > BUSY_MAX || empty > self.shards.len() {
+            // Some come up twice before all have: the policies go by more than age.
+            let all = 2 * there * self.shards.len();
+            if busy > most.min(all) || empty > self.shards.len() {
+                self.all_in_use.store(true, Ordering::Relaxed);
                 return None;
             }
         }

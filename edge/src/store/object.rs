@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::claims::Claim;
 use super::head::Head;
 use super::ledger::Charge;
-use super::pages::Slot;
+use super::slots::Slots;
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
@@ -77,7 +77,7 @@ pub(super) struct State {
     head_charge: Option<Charge>,
     pub(super) present: Ranges,
     /// By index; pages that hold no byte are not listed.
-    pub(super) pages: SmallVec<[Slot; 1]>,
+    pub(super) pages: Slots,
     /// Disjoint, and none of them over a byte that is there.
     pub(super) claims: Vec<Claim>,
     /// As many as there are requests under way for it: connections are what bounds them.
@@ -103,6 +103,8 @@ pub(super) struct Rider {
     pub(super) at: u64,
     /// The bytes before this place are wanted soon.
     pub(super) keep: u64,
+    /// When it began to wait, nobody was bringing its next byte.
+    pub(super) unserved: bool,
     pub(super) waker: Option<Waker>,
 }
 
@@ -134,7 +136,7 @@ impl Object {
                 length: None,
                 head_charge: None,
                 present: Ranges::new(),
-                pages: SmallVec::new(),
+                pages: Slots::new(),
                 claims: Vec::new(),
                 riders: Slab::new(),
                 failure: None,
@@ -206,6 +208,11 @@ impl Object {
         wakes.wake();
     }
 
+    /// Whether another took its place.
+    pub(super) fn is_retired(&self) -> bool {
+        matches!(self.lock().phase, Phase::Retired)
+    }
+
     /// Whether a flight is bringing bytes or a head.
     pub fn in_flight(&self) -> bool {
         !self.lock().claims.is_empty()
@@ -259,13 +266,7 @@ impl Object {
         let State {
             riders, present, ..
         } = &mut *state;
-        let wakes = Wakes(
-            riders
-                .iter_mut()
-                .filter(|(_, rider)| rider.waker.is_some() && present.contains(rider.at))
-                .filter_map(|(_, rider)| rider.waker.take())
-                .collect(),
-        );
+        let wakes = wakes_of(riders, |rider| present.contains(rider.at));
         drop(state);
         wakes.wake();
     }
@@ -289,35 +290,35 @@ impl State {
     }
 
     pub(super) fn all_riders(&mut self) -> Wakes {
-        self.riders_at(|_, _| true)
+        wakes_of(&mut self.riders, |_| true)
     }
 
-    /// The waiting riders that need not wait any longer: their next byte is there, or is past the
-    /// end, or nobody is bringing it.
-    pub(super) fn answerable(&mut self) -> Wakes {
-        self.riders_at(|state, at| {
-            state.length.is_some_and(|length| at >= length)
-                || state.present.contains(at)
-                || state.bringing(at).is_none()
+    /// The riders that may go on, or ask anew, as a flight has ended, or as a part of what it was to
+    /// bring is nobody's now: those that wait in there, and those that nobody served before.
+    pub(super) fn answerable(&mut self, given_up: &Ranges) -> Wakes {
+        wakes_of(&mut self.riders, |rider| {
+            rider.unserved || given_up.contains(rider.at)
         })
     }
 
-    /// The wakers of those who wait at a place of which `which` is true.
-    pub(super) fn riders_at(&mut self, which: impl Fn(&State, u64) -> bool) -> Wakes {
-        let mut riders = std::mem::take(&mut self.riders);
-        let wakers = riders
-            .iter_mut()
-            .filter(|(_, rider)| rider.waker.is_some() && which(self, rider.at))
-            .filter_map(|(_, rider)| rider.waker.take())
-            .collect();
-        self.riders = riders;
-        Wakes(wakers)
+    /// The riders that wait for one of these bytes.
+    pub(super) fn riders_in(&mut self, range: &Range<u64>) -> Wakes {
+        wakes_of(&mut self.riders, |rider| range.contains(&rider.at))
     }
 
     /// Registers a rider at `at`, or moves the one it has.
-    pub(super) fn wait(&mut self, rider: Option<usize>, at: u64, cx: &Context<'_>) -> usize {
+    /// `unserved`: nobody is bringing that byte.
+    pub(super) fn wait(
+        &mut self,
+        rider: Option<usize>,
+        at: u64,
+        unserved: bool,
+        cx: &Context<'_>,
+    ) -> usize {
         let key = self.ride(rider, at);
-        let waker = &mut self.riders[key].waker;
+        let rider = &mut self.riders[key];
+        rider.unserved = unserved;
+        let waker = &mut rider.waker;
         match waker {
             Some(there) => there.clone_from(cx.waker()),
             None => *waker = Some(cx.waker().clone()),
@@ -335,8 +336,16 @@ impl State {
             None => self.riders.insert(Rider {
                 at,
                 keep: 0,
+                unserved: false,
                 waker: None,
             }),
         }
     }
+}
+
+/// The wakers of those who wait and of whom `which` is true.
+fn wakes_of(riders: &mut Slab<Rider>, which: impl Fn(&Rider) -> bool) -> Wakes {
+    let waiting = riders.iter_mut().map(|(_, rider)| rider);
+    let waiting = waiting.filter(|rider| rider.waker.is_some() && which(rider));
+    Wakes(waiting.filter_map(|rider| rider.waker.take()).collect())
 }

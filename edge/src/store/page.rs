@@ -14,6 +14,9 @@ pub const PAGE: u64 = 64 << 10;
 /// A page's own structure, and that of the view that readers share.
 const BOOKKEEPING: u64 = 128;
 
+/// A page's place among those of its object, where it is not the only one: full pages pay for it.
+const PLACE: u64 = 112;
+
 /// Memory for the bytes of one page, not initialised, with its charge: as long as anyone holds the
 /// page, be it a reader in mid-write, the ledger counts it.
 pub struct Page {
@@ -36,7 +39,8 @@ impl Page {
     pub fn footprint(bytes: u64) -> u64 {
         let bytes = bytes.max(64);
         let step = (bytes.next_power_of_two() / 8).max(16);
-        bytes.next_multiple_of(step) + BOOKKEEPING
+        let place = if bytes < PAGE { 0 } else { PLACE };
+        bytes.next_multiple_of(step) + BOOKKEEPING + place
     }
 
     /// A page of `capacity` bytes, at least 1, under a charge of `footprint(capacity)`.
@@ -160,8 +164,8 @@ mod tests {
         for bytes in (1..200_000).step_by(7) {
             let footprint = Page::footprint(bytes);
             assert!(footprint >= bytes + BOOKKEEPING);
-            assert!(footprint <= bytes.max(64) * 5 / 4 + 16 + BOOKKEEPING);
+            assert!(footprint <= bytes.max(64) * 5 / 4 + 16 + BOOKKEEPING + PLACE);
         }
-        assert_eq!(Page::footprint(PAGE), PAGE + BOOKKEEPING);
+        assert_eq!(Page::footprint(PAGE), PAGE + BOOKKEEPING + PLACE);
     }
 }

@@ -9,11 +9,7 @@ use bytes::Bytes;
 use super::object::{Object, Phase, State};
 use super::page::{PAGE, Page};
 use super::parts::PART_OVERHEAD;
-
-pub(super) struct Slot {
-    pub(super) index: u64,
-    pub(super) state: PageState,
-}
+use super::slots::{Slot, Slots};
 
 /// Where a page's bytes are. (Write queue and disk join these with the volumes.)
 pub(super) enum PageState {
@@ -48,16 +44,16 @@ impl Object {
     #[inline]
     pub fn whole(&self) -> Option<Bytes> {
         let state = self.lock();
-        match (state.length?, &state.pages[..]) {
-            (
-                length @ 1..=PAGE,
-                [
-                    Slot {
-                        index: 0,
-                        state: PageState::Full(bytes),
-                    },
-                ],
-            ) if bytes.len() as u64 == length => Some(bytes.clone()),
+        let (length @ 1..=PAGE, Slots::Few(pages)) = (state.length?, &state.pages) else {
+            return None;
+        };
+        match &pages[..] {
+            [
+                Slot {
+                    index: 0,
+                    state: PageState::Full(bytes),
+                },
+            ] if bytes.len() as u64 == length => Some(bytes.clone()),
             _ => None,
         }
     }
@@ -70,7 +66,7 @@ impl Object {
             return None;
         }
         let state = self.lock();
-        match &state.pages[state.slot(index).ok()?].state {
+        match state.pages.get(index)? {
             PageState::Full(bytes) => {
                 let base = index * PAGE;
                 let (from, to) = ((start - base) as usize, (end - base) as usize);
@@ -89,12 +85,10 @@ impl Object {
     pub(super) fn to_fill(&self, id: u64, index: u64) -> (ToFill, u64) {
         let state = self.lock();
         let end = state.claim(id).map_or(0, |claim| claim.end);
-        let found = match state.slot(index) {
-            Ok(at) => match &state.pages[at].state {
-                PageState::Filling(page) => ToFill::There(page.clone()),
-                PageState::Full(_) => ToFill::Full,
-            },
-            Err(_) => ToFill::Lacking(state.lacking(index)),
+        let found = match state.pages.get(index) {
+            Some(PageState::Filling(page)) => ToFill::There(page.clone()),
+            Some(PageState::Full(_)) => ToFill::Full,
+            None => ToFill::Lacking(state.lacking(index)),
         };
         (found, end)
     }
@@ -103,18 +97,12 @@ impl Object {
     /// whether it is the new one.
     pub(super) fn add_page(&self, index: u64, page: Arc<Page>) -> Option<(Arc<Page>, bool)> {
         let mut state = self.lock();
-        match state.slot(index) {
-            Ok(found) => match &state.pages[found].state {
-                PageState::Filling(there) => Some((there.clone(), false)),
-                PageState::Full(_) => None,
-            },
-            Err(place) => {
-                let state_of = PageState::Filling(page.clone());
-                let slot = Slot {
-                    index,
-                    state: state_of,
-                };
-                state.pages.insert(place, slot);
+        match state.pages.get(index) {
+            Some(PageState::Filling(there)) => Some((there.clone(), false)),
+            Some(PageState::Full(_)) => None,
+            None => {
+                let filling = PageState::Filling(page.clone());
+                state.pages.insert(index, filling);
                 Some((page, true))
             }
         }
@@ -128,24 +116,14 @@ impl Object {
 }
 
 impl State {
-    pub(super) fn slot(&self, index: u64) -> Result<usize, usize> {
-        match self.pages.last() {
-            Some(last) if last.index < index => Err(self.pages.len()),
-            Some(last) if last.index == index => Ok(self.pages.len() - 1),
-            _ => self.pages.binary_search_by_key(&index, |slot| slot.index),
-        }
+    /// The indices of the pages there are that meet these bytes.
+    fn pages_at(&self, range: &Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        self.pages.within(span(range))
     }
 
-    /// The slots of the pages that meet these bytes.
-    pub(super) fn slots(&self, range: &Range<u64>) -> Range<usize> {
-        let end = range.end.div_ceil(PAGE);
-        let from = self
-            .pages
-            .partition_point(|slot| slot.index < range.start / PAGE);
-        from..self
-            .pages
-            .partition_point(|slot| slot.index < end)
-            .max(from)
+    /// Whether there is a page that meets these bytes.
+    pub(super) fn has_pages(&self, range: &Range<u64>) -> bool {
+        self.pages_at(range).next().is_some()
     }
 
     /// How many bytes a page of this index holds at most.
@@ -157,9 +135,7 @@ impl State {
     fn lacking(&self, index: u64) -> Lacking {
         let capacity = self.capacity(index);
         let block = self.block_of(index * PAGE);
-        let first = block
-            .as_ref()
-            .is_some_and(|block| self.slots(block).is_empty());
+        let first = block.as_ref().is_some_and(|block| !self.has_pages(block));
         let bookkeeping = if first { PART_OVERHEAD } else { 0 };
         Lacking {
             capacity,
@@ -175,9 +151,9 @@ impl State {
         // Before the head is known, the range is taken for all there is.
         let length = self.length.unwrap_or(range.end);
         let (first, last) = (range.start / PAGE, (range.end - 1) / PAGE);
-        let lacking = last - first + 1 - self.slots(&range).len() as u64;
+        let lacking = last - first + 1 - self.pages_at(&range).count() as u64;
         let mut bytes = lacking.saturating_mul(Page::footprint(PAGE));
-        if length.div_ceil(PAGE) == last + 1 && self.slot(last).is_err() {
+        if length.div_ceil(PAGE) == last + 1 && self.pages.get(last).is_none() {
             // The object's last page is as small as what it holds.
             bytes -= Page::footprint(PAGE) - Page::footprint(length - last * PAGE);
         }
@@ -196,8 +172,8 @@ impl State {
         let hull = first * block..(last + 1).saturating_mul(block);
         let mut there: u64 = 0;
         let mut before = None;
-        for slot in &self.pages[self.slots(&hull)] {
-            let of = Some(slot.index * PAGE / block);
+        for index in self.pages_at(&hull) {
+            let of = Some(index * PAGE / block);
             there += u64::from(of != before);
             before = of;
         }
@@ -214,13 +190,13 @@ impl State {
         if !self.present.covers(&(base..end)) {
             return;
         }
-        if let Ok(at) = self.slot(index)
-            && let PageState::Filling(page) = &self.pages[at].state
+        if let Some(state) = self.pages.get_mut(index)
+            && let PageState::Filling(page) = state
         {
             // SAFETY: all of `base..end` is published: written, never to be written again, and
             // this thread holds the lock under which it was published.
             let bytes = unsafe { page.slice(0, (end - base) as usize) };
-            self.pages[at].state = PageState::Full(bytes);
+            *state = PageState::Full(bytes);
         }
     }
 
@@ -229,8 +205,8 @@ impl State {
         let Some(last) = length.checked_sub(1).map(|last| last / PAGE) else {
             return;
         };
-        match (tail, self.slot(last)) {
-            (Some(bytes), Ok(at)) => self.pages[at].state = PageState::Full(bytes),
+        match (tail, self.pages.get_mut(last)) {
+            (Some(bytes), Some(state)) => *state = PageState::Full(bytes),
             _ => self.seal(last),
         }
     }
@@ -248,10 +224,15 @@ impl State {
             return None;
         }
         let (from, to) = ((at - base) as usize, (there - base) as usize);
-        Some(match &self.pages[self.slot(index).ok()?].state {
+        Some(match self.pages.get(index)? {
             PageState::Full(bytes) => bytes.slice(from..to),
             // SAFETY: `at..there` is published, and this thread holds the lock it was published under.
             PageState::Filling(page) => unsafe { page.slice(from, to) },
         })
     }
+}
+
+/// The indices of the pages that these bytes need.
+pub(super) fn span(range: &Range<u64>) -> Range<u64> {
+    range.start / PAGE..range.end.div_ceil(PAGE)
 }

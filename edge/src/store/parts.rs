@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 
 use super::object::{Object, Phase, Rider, State};
 use super::page::{PAGE, Page};
-use super::pages::Slot;
+use super::pages::span;
+use super::slots::{Dropped, Slot};
 use super::{Place, Store};
 use crate::ranges::Ranges;
 
@@ -47,9 +48,6 @@ impl Parts {
     }
 }
 
-/// Pages taken out of an object; to be dropped when no lock is held.
-pub(super) type Dropped = SmallVec<[Slot; 1]>;
-
 impl Object {
     /// Takes a block's bytes out; `None` if one of them is being read or brought, or if they can't
     /// be had again. Called with the shard locked.
@@ -58,8 +56,7 @@ impl Object {
         if state.is_busy(&block) {
             return None;
         }
-        let slots = state.slots(&block);
-        let pages = state.pages.drain(slots).collect();
+        let pages = state.pages.take(span(&block));
         state.present.remove(block);
         Some(pages)
     }
@@ -79,52 +76,89 @@ impl Object {
         riders.chain(claims).fold(0, u64::saturating_add)
     }
 
-    /// Takes out every page that no flight and no reader is at, or wants soon where `soon` says
-    /// that this counts. Gives them back, and what they weighed by block.
-    fn shed(&self, soon: bool) -> (Vec<Slot>, Vec<(Range<u64>, u64)>) {
+    /// Takes pages out until they weigh `enough`: first those that no flight and no reader is at or
+    /// wants soon, and then, unless `soon` is to stay, those that none is at. Gives them back, and
+    /// what they weighed by block.
+    fn shed(&self, enough: u64, soon: bool) -> Shed {
         let mut state = self.lock();
+        let mut shed = Shed::default();
         if !state.loses_parts() {
-            return (Vec::new(), Vec::new());
+            return shed;
         }
-        let next = state.riders.iter().map(|(_, rider)| match soon {
-            true => rider.wants(),
-            false => rider.at..rider.at.saturating_add(1),
-        });
         let claims = state.claims.iter().map(|claim| claim.at..claim.end);
-        let needed: Ranges = next.chain(claims).collect();
-        let (mut kept, mut shed) = (SmallVec::new(), Vec::new());
-        for slot in std::mem::take(&mut state.pages) {
-            let base = slot.index * PAGE;
-            match needed.intersects(&(base..base.saturating_add(PAGE))) {
-                true => kept.push(slot),
-                false => shed.push(slot),
+        let mut needed: Ranges = claims.collect();
+        let mut wanted = needed.clone();
+        for (_, rider) in &state.riders {
+            needed.insert(rider.at..rider.at.saturating_add(1));
+            wanted.insert(rider.wants());
+        }
+        state.shed(&wanted, enough, &mut shed);
+        if !soon {
+            state.shed(&needed, enough, &mut shed);
+        }
+        shed
+    }
+
+    /// Whether a block has any page.
+    pub(super) fn has_pages(&self, block: &Range<u64>) -> bool {
+        self.lock().has_pages(block)
+    }
+}
+
+/// Pages taken out of an object, to be dropped when no lock is held.
+#[derive(Default)]
+struct Shed {
+    pages: Vec<Slot>,
+    weight: u64,
+    /// What they weighed by block.
+    weights: Vec<(Range<u64>, u64)>,
+}
+
+impl State {
+    /// Takes out pages of which no byte is needed until there are enough: those that all have
+    /// passed first, then the ones furthest ahead.
+    fn shed(&mut self, needed: &Ranges, enough: u64, shed: &mut Shed) {
+        let gaps: SmallVec<[_; 4]> = needed.gaps(0..u64::MAX).collect();
+        let passed = usize::from(gaps.first().is_some_and(|gap| gap.start == 0));
+        let (passed, others) = gaps.split_at(passed);
+        for gap in passed.iter().chain(others.iter().rev()) {
+            let whole = gap.start.div_ceil(PAGE)..gap.end / PAGE;
+            while shed.weight < enough {
+                let Some(slot) = self.pages.take_last(whole.clone()) else {
+                    break;
+                };
+                self.count_shed(slot.index, shed);
+                shed.pages.push(slot);
             }
         }
-        state.pages = kept;
-        let mut weights: Vec<(Range<u64>, u64)> = Vec::new();
-        for slot in &shed {
-            let base = slot.index * PAGE;
-            state.present.remove(base..base.saturating_add(PAGE));
-            let Some(block) = state.block_of(base) else {
-                continue;
-            };
-            let bytes = Page::footprint(state.capacity(slot.index));
-            match weights.last_mut() {
-                Some((last, sum)) if *last == block => *sum += bytes,
-                _ if state.slots(&block).is_empty() => weights.push((block, bytes + PART_OVERHEAD)),
-                _ => weights.push((block, bytes)),
-            }
+    }
+
+    /// A page is gone.
+    fn count_shed(&mut self, index: u64, shed: &mut Shed) {
+        let base = index * PAGE;
+        self.present.remove(base..base.saturating_add(PAGE));
+        let Some(block) = self.block_of(base) else {
+            return;
+        };
+        let bytes = match self.has_pages(&block) {
+            true => Page::footprint(self.capacity(index)),
+            false => Page::footprint(self.capacity(index)) + PART_OVERHEAD,
+        };
+        shed.weight += bytes;
+        match shed.weights.last_mut() {
+            Some((last, sum)) if *last == block => *sum += bytes,
+            _ => shed.weights.push((block, bytes)),
         }
-        (shed, weights)
     }
 }
 
 impl Store {
-    /// Lets an object keep only what its flights and readers need now, or `soon`.
-    pub(super) fn shed(&self, place: Place, object: &Arc<Object>, soon: bool) {
-        let (pages, weights) = object.shed(soon);
-        drop(pages);
-        for (block, bytes) in weights {
+    /// Lets an object keep only what its flights and readers need now, or `soon`, as far as that
+    /// takes to have `enough` bytes less.
+    pub(super) fn shed(&self, place: Place, object: &Arc<Object>, enough: u64, soon: bool) {
+        let shed = object.shed(enough, soon);
+        drop(shed.pages);
+        for (block, bytes) in shed.weights {
             self.weigh(place, object, Some(block), -(bytes as i64));
         }
     }

@@ -116,12 +116,12 @@ impl Reader {
                 }
                 Some(_) => {}
                 None => {
-                    self.rider = Some(state.wait(self.rider, self.at, cx));
+                    self.rider = Some(state.wait(self.rider, self.at, true, cx));
                     return Poll::Ready(Opening::Missing(head));
                 }
             }
         }
-        self.rider = Some(state.wait(self.rider, self.at, cx));
+        self.rider = Some(state.wait(self.rider, self.at, false, cx));
         Poll::Pending
     }
 
@@ -140,10 +140,11 @@ impl Reader {
             }
             return Poll::Ready(Next::Bytes(bytes));
         }
-        self.rider = Some(state.wait(self.rider, self.at, cx));
-        match state.bringing(self.at) {
-            Some(_) => Poll::Pending,
-            None => Poll::Ready(Next::Missing),
+        let unserved = state.bringing(self.at).is_none();
+        self.rider = Some(state.wait(self.rider, self.at, unserved, cx));
+        match unserved {
+            false => Poll::Pending,
+            true => Poll::Ready(Next::Missing),
         }
     }
 

@@ -99,8 +99,8 @@ fn check_state(object: &Object) {
         claimed.insert(range);
     }
     assert!(state.claims.len() <= CLAIMS_MAX);
-    for slot in &state.pages {
-        let base = slot.index * PAGE;
+    for index in state.pages.within(0..u64::MAX) {
+        let base = index * PAGE;
         assert!(
             state.present.intersects(&(base..base + PAGE)),
             "a page without bytes"
@@ -108,7 +108,7 @@ fn check_state(object: &Object) {
     }
     for range in state.present.iter() {
         let (first, last) = (range.start / PAGE, (range.end - 1) / PAGE);
-        assert!((first..=last).all(|index| state.slot(index).is_ok()));
+        assert!((first..=last).all(|index| state.pages.get(index).is_some()));
     }
 }
 
@@ -480,6 +480,40 @@ fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
 }
 
 #[test]
+fn the_end_of_a_flight_is_told_to_whom_it_concerns() {
+    let store = store(8 << 20);
+    for fails in [false, true] {
+        let mut first = begin_sparse(&store, 1, 1 << 20, 0..1000).expect("room");
+        let object = first.object().clone();
+        let second = accepted(ask(&store, &object, 5000..6000).remove(0));
+        // Its bytes come; it waits for a byte on another flight; nobody brings its byte.
+        let waiting = [500, 999, 5500, 800_000].map(|at| {
+            let mut reader = object.reader(at);
+            let calls = Arc::new(Calls::default());
+            let waker = calls.clone().into();
+            let next = reader.poll_next(&mut Context::from_waker(&waker));
+            assert_eq!(next.is_pending(), at < 6000);
+            (reader, calls)
+        });
+        let calls = || {
+            let calls = waiting
+                .iter()
+                .map(|(_, calls)| calls.0.load(Ordering::SeqCst));
+            calls.collect::<Vec<_>>()
+        };
+        write(&mut first, if fails { 600 } else { 1000 });
+        assert_eq!(calls(), [0, 0, 0, 0], "not announced yet");
+        match fails {
+            true => drop(first),
+            false => first.land(),
+        }
+        assert_eq!(calls(), [1, 1, 0, 1]);
+        fill(second);
+        assert_eq!(calls(), [1, 1, 1, 1]);
+    }
+}
+
+#[test]
 fn a_failure_costs_the_claim_and_not_the_object() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 300_000, 0..300_000).expect("room");
@@ -728,6 +762,105 @@ fn a_retired_object_keeps_what_its_readers_have_before_them() {
     assert!(object.xray(0).stored.is_empty(), "nobody reads it");
 }
 
+/// A whole object of this size comes, and nobody holds it; whether there was room.
+fn crowd(store: &Arc<Store>, key: u128, size: u64) -> bool {
+    begin(store, key, Some(size)).map(fill).is_some()
+}
+
+#[test]
+fn one_eviction_drops_one_block_and_the_object_goes_with_its_last() {
+    for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
+        for hot in [false, true] {
+            let store = Store::new(&Options {
+                memory: 8 << 20,
+                object: 8 << 20,
+                evict,
+                shards: 1,
+                block: BLOCK,
+            });
+            let length = 7 << 20;
+            let first = begin_sparse(&store, 1, length, 0..length).expect("room");
+            let object = first.object().clone();
+            fill(first);
+            let (mut there, mut key) = (length, 100);
+            let weak = Arc::downgrade(&object);
+            drop(object);
+            while let Some(object) = weak.upgrade() {
+                if hot && key < 200 {
+                    for at in (0..length).step_by(BLOCK as usize) {
+                        store.touch_part(place(1), &object, at);
+                    }
+                    store.enter(1, |locked| locked.find(0));
+                }
+                let stored = object.xray(0).stored.total();
+                assert!(there - stored <= BLOCK, "{evict:?}: {there} to {stored}");
+                there = stored;
+                drop(object);
+                key += 1;
+                assert!(key < 1000, "{evict:?}, hot {hot}: {there} bytes never go");
+                assert!(crowd(&store, key, 60_000));
+                // Those that come are of as much use as what is there.
+                for _ in 0..3 {
+                    store.enter(key, |locked| locked.find(0));
+                }
+            }
+            assert!(there <= BLOCK, "{evict:?}: gone with {there} bytes");
+            check_weights(&store);
+        }
+    }
+}
+
+#[test]
+fn a_retired_object_that_nobody_reads_makes_room_at_once() {
+    for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
+        let store = Store::new(&Options {
+            memory: 8 << 20,
+            object: 8 << 20,
+            evict,
+            shards: 1,
+            block: PAGE,
+        });
+        let length = 7 << 20;
+        let first = begin_sparse(&store, 1, length, 0..length).expect("room");
+        let object = first.object().clone();
+        fill(first);
+        store.supersede(place(1), &object, None);
+        drop(object);
+        for key in 100..400 {
+            assert!(crowd(&store, key, 60_000), "{evict:?}: {key}");
+        }
+        assert!(store.enter(1, |locked| locked.find(0)).is_none());
+        check_weights(&store);
+    }
+}
+
+#[test]
+fn those_in_use_do_not_hide_those_that_may_go() {
+    let store = store(4 << 20);
+    // The eviction policy has seen these used, and keeps them for longest.
+    for key in 1000..1500 {
+        assert!(crowd(&store, key, 2000));
+        for _ in 0..3 {
+            store.enter(key, |locked| locked.find(0));
+        }
+    }
+    let mut held = Vec::new();
+    for key in 2000..2800 {
+        let landing = begin(&store, key, Some(2000)).expect("idle ones are there");
+        held.push(landing.object().clone());
+        fill(landing);
+    }
+    // While all is in use, that is found out quickly.
+    while let Some(landing) = begin(&store, held.len() as u128 + 5000, Some(2000)) {
+        held.push(landing.object().clone());
+        fill(landing);
+    }
+    assert!(store.status().pinned > 4_000_000);
+    assert!(store.make_room(100_000).is_none() && store.make_room(100_000).is_none());
+    held.clear();
+    assert!(store.make_room(100_000).is_some());
+}
+
 #[test]
 fn a_full_ledger_leaves_each_flight_a_page() {
     let store = store(2 << 20);
@@ -747,6 +880,11 @@ fn a_full_ledger_leaves_each_flight_a_page() {
         }
         fill(landing);
         peak = peak.max(store.ledger.used());
+        let tracked = store.shards[0].lock().policy.len();
+        assert!(
+            tracked <= 6,
+            "{tracked}: blocks without bytes are forgotten"
+        );
     }
     assert!(got == content(0, 10 << 20));
     assert!(peak <= (2 << 20) + 2 * PAGE, "{peak}");
@@ -755,6 +893,48 @@ fn a_full_ledger_leaves_each_flight_a_page() {
     assert!(store.enter(1, |locked| locked.find(0)).is_some());
     drop(object);
     check_weights(&store);
+}
+
+#[test]
+fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
+    let store = Store::new(&Options {
+        memory: 18 * PAGE,
+        object: 1 << 30,
+        evict: evict::Kind::S3Fifo,
+        shards: 1,
+        block: 16 * PAGE,
+    });
+    let length = 100 * 16 * PAGE;
+    let first = begin_sparse(&store, 1, length, 0..16 * PAGE).expect("room");
+    let object = first.object().clone();
+    let mut reader = object.reader(4 * PAGE);
+    reader.keep_until(8 * PAGE);
+    fill(first);
+    let mut readers = Vec::new();
+    let mut before = 16;
+    for block in 1..24 {
+        let start = block * 16 * PAGE;
+        let mut landing = ask(&store, &object, start..length).remove(0);
+        assert!(block == 1 || landing.reserve().is_err(), "all is in use");
+        landing.reserve_least();
+        landing.shorten(start + PAGE);
+        readers.push(object.reader(start));
+        fill(landing);
+        let stored = object.xray(0).stored;
+        let pages = |range: Range<u64>| stored.within(range.start * PAGE..range.end * PAGE);
+        let total = |range| pages(range).map(|r| (r.end - r.start) / PAGE).sum::<u64>();
+        let now = total(0..16);
+        assert!(before <= now + 2, "{before} to {now} pages for one");
+        before = now;
+        // What the reader has passed goes first, and what it wants soon last, the next page never.
+        assert!(total(0..4) == 0 || total(4..16) == 12, "{stored:?}");
+        assert!(total(8..16) == 0 || total(4..8) == 4, "{stored:?}");
+        assert_eq!(total(4..5), 1);
+        assert!(now == 1 || store.ledger.used() <= store.limit());
+        assert_eq!(readers.len() as u64, total(16..100 * 16));
+    }
+    assert_eq!(before, 1);
+    check_state(&object);
 }
 
 #[test]
@@ -789,6 +969,83 @@ fn tiny_wants_break_an_object_into_a_bounded_number_of_pieces() {
         assert!(object.lock().present.contains(at));
     }
     assert!(object.xray(0).stored.len() < 100);
+}
+
+#[test]
+fn thousands_of_one_byte_ranges_leave_an_object_usable() {
+    const FEW: u64 = 8;
+    let store = store(64 << 20);
+    let pages = claims::FRAGMENTS_MAX as u64 / FEW + 10;
+    let length = pages * 2 * PAGE;
+    let first = begin_sparse(&store, 1, length, 0..1).expect("room");
+    let object = first.object().clone();
+    fill(first);
+    // A few bytes in each page, less than would crowd any of them.
+    for at in (1..pages * FEW).map(|i| i * PAGE / FEW) {
+        let mut landings = ask(&store, &object, at..at + 1);
+        if let Some(landing) = landings.pop() {
+            fill(accepted(landing));
+        }
+        assert!(object.lock().present.contains(at));
+    }
+    let in_pieces = object.xray(0).stored.len();
+    assert!(in_pieces >= claims::FRAGMENTS_MAX);
+    assert!(in_pieces < claims::FRAGMENTS_MAX + 10);
+    let full = |seen: &Seen<'_>| (smallvec![], seen.is_full());
+    assert!(!store.arrange(&object, place(1), 0, full).0);
+    // From now on all that is free around a claim in its pages comes along: up to their ends …
+    let far = pages * PAGE + 10_000;
+    let wide = ask(&store, &object, far..far + 1).remove(0);
+    assert_eq!(wide.range(), pages * PAGE..(pages + 1) * PAGE);
+    let wide = ask(&store, &object, far + 2 * PAGE..far + 5 * PAGE).remove(0);
+    assert_eq!(wide.range(), (pages + 2) * PAGE..(pages + 6) * PAGE);
+    drop(wide);
+    // … or to what is there.
+    let gap = ask(&store, &object, 100..101).remove(0);
+    assert_eq!(gap.range(), 1..PAGE / FEW);
+    fill(accepted(gap));
+    assert_eq!(object.xray(0).stored.len(), in_pieces - 1);
+    // What others bring stays theirs.
+    let taken = ask(&store, &object, far..far + PAGE).remove(0);
+    assert_eq!(taken.range(), (pages + 1) * PAGE..(pages + 2) * PAGE);
+}
+
+#[test]
+fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
+    let store = store(1 << 20);
+    let pinned = begin(&store, 2, Some(900_000)).expect("room");
+    let length = 10 * PAGE + 5000;
+    for (start, bytes) in [(7 * PAGE + 10, 3 * PAGE + 4990), (20 * PAGE, 0)] {
+        let mut landing = begin(&store, 1, None).expect("room");
+        let object = landing.object().clone();
+        let mut reader = object.reader(start);
+        let mut behind = Some(object.reader(0));
+        let (mut at, mut got, mut all) = (0, Vec::new(), Vec::new());
+        while at < length {
+            // In the middle of a page some reader moves, at last ahead of the flight.
+            let next = (at + 40_000).min(length);
+            let Poll::Ready(written) = now(landing.write(&content(at, next), 0)) else {
+                panic!("stalled at {at}");
+            };
+            written.expect("somebody reads");
+            at = next;
+            check_state(&object);
+            match &mut behind {
+                Some(first) if at < 3 * PAGE => drop(read_on(first, &mut all)),
+                _ => drop(behind.take()),
+            }
+            check_state(&object);
+            drop(read_on(&mut reader, &mut got));
+            check_state(&object);
+            assert!(store.ledger.used() < (1 << 20) + 4 * PAGE);
+        }
+        landing.land();
+        assert!(read_on(&mut reader, &mut got).expect("the end is known"));
+        assert_eq!(got.len() as u64, bytes);
+        assert!(got == content(start, start + bytes));
+        assert!(all == content(0, all.len() as u64) && !all.is_empty());
+    }
+    drop(pinned);
 }
 
 #[test]
@@ -880,7 +1137,7 @@ fn lore_lasts_as_long_as_the_key_has_an_object() {
 fn an_object_has_only_so_many_flights() {
     let store = store(64 << 20);
     let first = begin_sparse(&store, 1, 32 << 20, 0..1).expect("room");
-    let ranges = (1..200).map(|i| i * BLOCK..i * BLOCK + 1);
+    let ranges = (1..400).map(|i| i * PAGE..i * PAGE + 1);
     let landings = arrange(&store, first.object(), ranges);
     assert_eq!(landings.len(), CLAIMS_MAX - 1);
 }

@@ -15,7 +15,8 @@ use super::head::VaryNames;
 use super::locked::Lore;
 use super::object::Object;
 use super::page::PAGE;
-use super::parts::{Dropped, Part, Parts};
+use super::parts::{Part, Parts};
+use super::slots::Dropped;
 use crate::evict::Policy;
 
 /// Variants kept of one primary key: more would let a hostile client fill a cache with one page.
@@ -94,8 +95,9 @@ pub(super) enum Evicted {
     Object(#[expect(dead_code, reason = "to be dropped after the lock")] Arc<Object>),
     /// It was a block, whose pages these are.
     Block(#[expect(dead_code, reason = "to be dropped after the lock")] Dropped),
-    /// It is read or filled right now: dropping it would free nothing. It is tracked anew.
-    InUse,
+    /// It is read or filled right now, so that dropping it would free nothing, or blocks of it are
+    /// there. It is tracked anew. With how many ids there are in the shard.
+    InUse(usize),
 }
 
 impl Shard {
@@ -163,7 +165,15 @@ impl Shard {
         let parts = variant
             .parts
             .get_or_insert_with(|| Box::new(Parts::of(block.end - block.start)));
-        if let Some(part) = parts.list.get_mut(&block.start) {
+        if by < 0 && !variant.object.has_pages(&block) {
+            // The object's lock inside the shard's: this is the order everywhere.
+            if let Some(part) = parts.list.remove(&block.start) {
+                parts.weight -= part.weight;
+                policy.forget(part.id);
+                ids.remove(part.id as usize);
+                *blocks -= 1;
+            }
+        } else if let Some(part) = parts.list.get_mut(&block.start) {
             let weight = part.weight.saturating_add_signed(by);
             parts.weight = parts.weight - part.weight + weight;
             part.weight = weight;
@@ -200,9 +210,13 @@ impl Shard {
 
     fn evict_object(&mut self, id: u32, place: Place) -> Option<Evicted> {
         let variant = variant_in(&mut self.entries, place)?;
-        if Arc::strong_count(&variant.object) > 1 {
+        let held = Arc::strong_count(&variant.object) > 1;
+        // Its blocks go one by one, each when its time has come, and the last before the row. What
+        // is of no use to anyone goes at once.
+        let in_blocks = variant.parts.as_ref().is_some_and(|p| !p.list.is_empty());
+        if held || in_blocks && !variant.object.is_retired() {
             self.policy.track(id, place.hash(), variant.weight);
-            return Some(Evicted::InUse);
+            return Some(Evicted::InUse(self.ids.len()));
         }
         let object = self.remove(place)?;
         self.prune(place.primary);
@@ -217,7 +231,7 @@ impl Shard {
         let block = part..part.saturating_add(parts.block);
         let Some(pages) = variant.object.drop_block(block) else {
             self.policy.track(id, place.hash_of(part), weight);
-            return Some(Evicted::InUse);
+            return Some(Evicted::InUse(self.ids.len()));
         };
         parts.list.remove(&part);
         parts.weight -= weight;

@@ -49,7 +49,7 @@ impl Object {
             return;
         }
         let kept = end.saturating_sub(PAGE) / PAGE;
-        state.pages.retain(|slot| slot.index >= kept);
+        drop(state.pages.take(0..kept));
         state.present.remove(0..kept * PAGE);
         state.left_behind = kept * PAGE;
         let stalled = state.stalled.take();
@@ -81,13 +81,16 @@ impl State {
         riders.filter(|&at| at >= self.left_behind).min()
     }
 
-    /// Drops the pages that every rider has passed, where there is no room to keep them.
+    /// Drops the pages that every rider and every flight has passed, where there is no room to keep
+    /// them. The page that a flight is in stays, also where the riders are ahead of it: bytes that
+    /// are there have a page.
     fn trim(&mut self) {
         let Some(slowest) = self.slowest().filter(|_| self.windowed) else {
             return;
         };
-        let passed = slowest / PAGE;
-        self.pages.retain(|slot| slot.index >= passed);
+        let flights = self.claims.iter().map(|claim| claim.at);
+        let passed = flights.fold(slowest, u64::min) / PAGE;
+        drop(self.pages.take(0..passed));
         self.present.remove(0..passed * PAGE);
     }
 }

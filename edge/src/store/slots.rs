@@ -1,0 +1,229 @@
+//! The pages that an object has, by index: in a short list, or in a tree where there are many.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::pages::PageState;
+
+/// One page, with its place among the object's.
+pub(super) struct Slot {
+    pub(super) index: u64,
+    pub(super) state: PageState,
+}
+
+/// Pages taken out of an object; to be dropped when no lock is held.
+pub(super) type Dropped = SmallVec<[Slot; 1]>;
+
+/// Pages that are kept in a list.
+const FEW: usize = 16;
+
+/// All of an object's pages. Whatever is done with one takes time that grows with the logarithm of
+/// their number at most: it is done with the object locked.
+pub(super) enum Slots {
+    /// Sorted.
+    Few(SmallVec<[Slot; 1]>),
+    Many(BTreeMap<u64, PageState>),
+}
+
+impl Slots {
+    pub(super) fn new() -> Slots {
+        Slots::Few(SmallVec::new())
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: u64) -> Option<&PageState> {
+        match self {
+            Slots::Few(list) => Some(&list[find(list, index).ok()?].state),
+            Slots::Many(tree) => tree.get(&index),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, index: u64) -> Option<&mut PageState> {
+        match self {
+            Slots::Few(list) => {
+                let at = find(list, index).ok()?;
+                Some(&mut list[at].state)
+            }
+            Slots::Many(tree) => tree.get_mut(&index),
+        }
+    }
+
+    /// Puts a page in, in place of the one that was there.
+    pub(super) fn insert(&mut self, index: u64, state: PageState) {
+        match self {
+            Slots::Few(list) => match find(list, index) {
+                Ok(at) => list[at].state = state,
+                Err(at) if list.len() < FEW => list.insert(at, Slot { index, state }),
+                Err(_) => {
+                    let few = std::mem::take(list).into_iter();
+                    let mut tree: BTreeMap<_, _> =
+                        few.map(|slot| (slot.index, slot.state)).collect();
+                    tree.insert(index, state);
+                    *self = Slots::Many(tree);
+                }
+            },
+            Slots::Many(tree) => {
+                tree.insert(index, state);
+            }
+        }
+    }
+
+    /// The indices in a range of which there are pages.
+    pub(super) fn within(&self, range: Range<u64>) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        let range = range.start..range.end.max(range.start);
+        let (few, many) = match self {
+            Slots::Few(list) => (Some(&list[span(list, &range)]), None),
+            Slots::Many(tree) => (None, Some(tree.range(range))),
+        };
+        let few = few.into_iter().flatten().map(|slot| slot.index);
+        let many = many.into_iter().flatten().map(|(&index, _)| index);
+        few.chain(many)
+    }
+
+    /// Takes out all pages of a range.
+    pub(super) fn take(&mut self, range: Range<u64>) -> Dropped {
+        if let Slots::Few(list) = self {
+            let there = span(list, &range);
+            let taken = list.drain(there).collect();
+            if list.spilled() && list.len() <= list.capacity() / 4 {
+                list.shrink_to_fit();
+            }
+            return taken;
+        }
+        let mut taken = Dropped::new();
+        loop {
+            let first = self.within(range.clone()).next();
+            match first.and_then(|index| self.take_one(index)) {
+                Some(slot) => taken.push(slot),
+                None => return taken,
+            }
+        }
+    }
+
+    /// Takes out the last page of a range.
+    pub(super) fn take_last(&mut self, range: Range<u64>) -> Option<Slot> {
+        let index = self.within(range).next_back()?;
+        self.take_one(index)
+    }
+
+    fn take_one(&mut self, index: u64) -> Option<Slot> {
+        match self {
+            Slots::Few(_) => self.take(index..index + 1).pop(),
+            Slots::Many(tree) => {
+                let state = tree.remove(&index)?;
+                if tree.len() <= FEW / 2 {
+                    let few = std::mem::take(tree).into_iter();
+                    *self = Slots::Few(few.map(|(index, state)| Slot { index, state }).collect());
+                }
+                Some(Slot { index, state })
+            }
+        }
+    }
+}
+
+/// Where a page is in the list, or belongs.
+#[inline]
+fn find(list: &[Slot], index: u64) -> Result<usize, usize> {
+    match list.last() {
+        Some(last) if last.index < index => Err(list.len()),
+        Some(last) if last.index == index => Ok(list.len() - 1),
+        _ => list.binary_search_by_key(&index, |slot| slot.index),
+    }
+}
+
+fn span(list: &[Slot], range: &Range<u64>) -> Range<usize> {
+    let at = |index| list.partition_point(|slot| slot.index < index);
+    let from = at(range.start);
+    from..at(range.end).max(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::super::page::{PAGE, Page};
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u64),
+        Take(Range<u64>),
+        TakeLast(Range<u64>),
+    }
+
+    fn a_step() -> impl Strategy<Value = Step> {
+        let range = || (0..60u64, 0..20u64).prop_map(|(from, len)| from..from + len);
+        prop_oneof![
+            6 => (0..60u64).prop_map(Step::Insert),
+            1 => range().prop_map(Step::Take),
+            2 => range().prop_map(Step::TakeLast),
+        ]
+    }
+
+    fn page(index: u64) -> PageState {
+        PageState::Full(Bytes::copy_from_slice(&index.to_le_bytes()))
+    }
+
+    fn is_page(state: Option<&PageState>, index: u64) -> bool {
+        matches!(state, Some(PageState::Full(bytes)) if bytes[..] == index.to_le_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_a_map_few_or_many(steps in prop::collection::vec(a_step(), 1..120)) {
+            let (mut slots, mut model) = (Slots::new(), BTreeSet::new());
+            for step in steps {
+                let taken = match step {
+                    Step::Insert(index) => {
+                        slots.insert(index, page(index));
+                        model.insert(index);
+                        Dropped::new()
+                    }
+                    Step::Take(range) => {
+                        let taken = slots.take(range.clone());
+                        let expected: Vec<_> = model.range(range).copied().collect();
+                        prop_assert_eq!(taken.iter().map(|s| s.index).collect::<Vec<_>>(), expected);
+                        taken
+                    }
+                    Step::TakeLast(range) => {
+                        let taken = slots.take_last(range.clone());
+                        let expected = model.range(range).next_back().copied();
+                        prop_assert_eq!(taken.as_ref().map(|slot| slot.index), expected);
+                        taken.into_iter().collect()
+                    }
+                };
+                for slot in taken {
+                    prop_assert!(is_page(Some(&slot.state), slot.index));
+                    model.remove(&slot.index);
+                }
+                for index in 0..60 {
+                    let there = model.contains(&index);
+                    prop_assert_eq!(is_page(slots.get(index), index), there);
+                    prop_assert_eq!(slots.get_mut(index).is_some(), there);
+                }
+                prop_assert!(slots.within(7..33).eq(model.range(7..33).copied()));
+                if let Slots::Few(list) = &slots {
+                    prop_assert!(list.capacity() <= 4 * list.len().max(1));
+                }
+                prop_assert!(matches!(slots, Slots::Few(_)) || model.len() > FEW / 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_s_place_is_charged_with_it() {
+        // A node of the tree has 11 places of which 5 are used at least; above each 6 nodes there is
+        // one of the same and with twelve pointers.
+        let leaf = size_of::<(u64, PageState)>() * 11 + 16;
+        let place = (leaf + (leaf + 12 * 8) / 6) / 5;
+        // The page with its count, and the view of it with its own.
+        let page = (size_of::<Page>() + 16).next_multiple_of(16) + 48;
+        let charged = Page::footprint(PAGE) - PAGE;
+        assert!((page + place) as u64 <= charged, "{page} + {place}");
+    }
+}
