@@ -44,7 +44,7 @@ pub struct Options {
     pub evict: evict::Kind,
     /// How missing bytes are fetched.
     pub fill: fill::Options,
-    /// Bytes fetched on behalf of one client and not sent to it, at most.
+    /// Bytes fetched on behalf of one client and not sent to it, at most; `u64::MAX`: no limit.
     pub client_budget: u64,
     /// Freshness lifetime by status where the response gives none.
     pub valid: Vec<(Status, Duration)>,
