@@ -203,6 +203,10 @@ impl Filler {
             Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
                 Plan::Wait(None)
             }
+            // It would be brought more than it asks for.
+            Plan::Fetch { .. } if spare == 0 && seen.is_shattered() && !self.begun => {
+                Plan::Forward("budget")
+            }
             Plan::Fetch { .. } if seen.is_full() => {
                 self.crowded = true;
                 match self.begun {

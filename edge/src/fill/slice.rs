@@ -1,7 +1,7 @@
 //! Slice: only the blocks that are wanted, the first wanted byte first, several at once.
 //!
 //! The rest of a wanted block is fetched behind what is wanted of it, then what the read-ahead says.
-//! A flight of many blocks that would bring a wanted byte too late loses its far part to another.
+//! A flight that would bring a wanted byte too late loses its far part to another.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,6 +17,8 @@ const NEAR: u64 = 64 << 10;
 
 /// How long the byte that is wanted now may be on its way before another flight is begun for it.
 const PATIENCE_NOW: Duration = Duration::from_millis(100);
+/// The same within the block that a flight is bringing.
+const PATIENCE_WITHIN: Duration = Duration::from_millis(250);
 /// The same for the bytes behind it.
 const PATIENCE_AHEAD: Duration = Duration::from_secs(1);
 
@@ -276,11 +278,12 @@ impl<'a> Draft<'a> {
         };
         let flight = self.flights[index];
         let span = self.view.span(&flight);
-        // A flight of one block is soon done, and so is one that is almost there.
-        let can_be_cut = size(&span) >= self.block.saturating_mul(2) && byte - span.start >= NEAR;
-        if !can_be_cut {
+        // A flight of one block is soon done, if it is not very slow; one that is almost there is, too.
+        let short = size(&span) < self.block.saturating_mul(2);
+        if byte - span.start < NEAR || (short && patience > PATIENCE_NOW) {
             return Way::Flying(span.end);
         }
+        let patience = if short { PATIENCE_WITHIN } else { patience };
         match time_to(&flight, byte) {
             Some(time) if time > patience => return Way::Late(index),
             Some(_) => self.ask_again(patience.max(WIDER).min(LATER)),

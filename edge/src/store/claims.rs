@@ -80,6 +80,12 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
+    /// Whether it is in so many pieces that the next small one is fetched with what is free around
+    /// it.
+    pub fn is_shattered(&self) -> bool {
+        self.have.len() >= FRAGMENTS_MAX
+    }
+
     /// Whether no further flight may begin for now.
     pub fn is_full(&self) -> bool {
         self.claims.len() >= CLAIMS_MAX
