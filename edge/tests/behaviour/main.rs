@@ -36,6 +36,7 @@ mod ranges;
 mod refusals;
 mod reload;
 mod resume;
+mod retries;
 mod sharing;
 mod sites;
 mod slices;
