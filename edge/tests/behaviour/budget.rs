@@ -205,3 +205,31 @@ fn stalled_readers_of_a_large_object_pin_little() {
     assert_eq!(last.len() as u64, LARGE - 14_000_000);
     verify_offset(14_000_000, &last).expect("the right bytes");
 }
+
+// More readers at once than there is memory for what each has fetched ahead: all get theirs, and next
+// to nothing is fetched for nothing.
+#[test]
+fn more_readers_than_memory_cost_little_more_than_they_read() {
+    const READERS: u64 = 24;
+    const EACH: u64 = 1_300_000;
+    for mode in ["slice", "auto"] {
+        let origin = serving("/x", fresh(HUGE));
+        let edge = edge(&origin, mode, &[TIER, "client_budget = 0"]);
+        let read = |n: u64| {
+            let first = n * 5_000_000 + 12_345;
+            let range = format!("bytes={first}-{}", first + EACH - 1);
+            let reply = edge.get("/x", &[("Range", &range)]);
+            let right = reply.verify_range(first, first + EACH - 1, HUGE);
+            right.unwrap_or_else(|wrong| panic!("{mode} {n}: {wrong}"));
+        };
+        std::thread::scope(|scope| {
+            for n in 0..READERS {
+                scope.spawn(move || read(n));
+            }
+        });
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 2 * READERS * EACH, "{mode}: {sent}");
+        assert_bounded(&edge);
+    }
+}

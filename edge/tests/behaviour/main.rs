@@ -40,6 +40,7 @@ mod retries;
 mod sharing;
 mod sites;
 mod slices;
+mod spending;
 mod statuses;
 mod storm;
 mod storms;

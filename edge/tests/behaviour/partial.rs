@@ -1,10 +1,12 @@
 //! Parts that an origin sends (206) are stored, combined and completed (RFC 9111 3.3 and 3.4).
 
-use sluice_lab::origin::{Resource, Seen};
+use sluice_lab::offset::verify_offset;
+use sluice_lab::origin::{Fault, Gate, Origin, Resource, Seen};
 
-use crate::harness::{assert_hit, cache_status, fresh, serving};
+use crate::harness::{SOON, Setup, assert_hit, cache_status, fresh, serving, wait_asked};
 use crate::pieces::{
-    BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, check_range, filling, good,
+    BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, check_range, filling, good, landed,
+    one_version, send_range, send_whole,
 };
 
 // "a 206 that an origin sends is stored, …, and answers smaller ranges"
@@ -119,5 +121,126 @@ fn a_part_that_may_not_be_stored_is_not() {
         }
         let own = origin.requests().len();
         assert!(own >= 2, "{mode}: {:?}", asked(&origin));
+    }
+}
+
+// Parts that are shorter than was asked for: the rest is asked for, as long as it takes.
+#[test]
+fn short_parts_are_completed() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE).fault(Fault::ShortRange(10_000)));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 1_000_000, 1_300_000);
+        assert_hit(&check_range(&edge, 1_000_000, 1_300_000));
+        edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
+    }
+}
+
+// … but not byte by byte: what comes is right, and the origin is not asked thousands of times.
+#[test]
+fn parts_of_a_byte_each_are_not_asked_for_without_end() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE).fault(Fault::ShortRange(1)));
+        let edge = filling(&origin, mode).start();
+        let reply = ask_range(&edge, 1_000_000, 1_100_000);
+        match reply.status {
+            206 => verify_offset(1_000_000, &reply.body).expect("the right bytes"),
+            status => assert!((500..=504).contains(&status), "{mode}: {status}"),
+        }
+        landed(&edge);
+        let asked = asked(&origin).len();
+        assert!(asked <= 100, "{mode}: {asked} times");
+    }
+}
+
+/// An origin whose first response may be stored and is held, and whose further ones, of the same
+/// version, say this.
+fn later_says(later: &'static str, gate: &Gate) -> Origin {
+    let held = gate.clone();
+    let choose = move |seen: &Seen| match seen.id {
+        0 => good(seen).gate(&held),
+        _ => Resource::offset(FILE).cache_control(later),
+    };
+    serving("/x", Resource::dynamic(choose))
+}
+
+/// Blocks one after another, so that more is fetched only when somebody has read so far.
+fn one_by_one(origin: &Origin) -> Setup {
+    filling(origin, "slice").cache("parallel = 1")
+}
+
+// More of the same version, by a response that may not be stored any more: who reads gets it, and
+// nobody else.
+#[test]
+fn who_reads_gets_the_rest_though_it_may_not_be_kept() {
+    for later in ["max-age=0", "max-age=60, no-cache"] {
+        let gate = Gate::at(100_000);
+        let origin = later_says(later, &gate);
+        let edge = one_by_one(&origin).start();
+        let mut clients: Vec<_> = (0..3).map(|_| send_whole(&edge)).collect();
+        for client in &mut clients {
+            assert_eq!(client.read_head().expect("a head").status, 200);
+        }
+        assert!(gate.wait_held(1, SOON));
+        gate.release();
+        for client in &mut clients {
+            let body = client.read_some(FILE as usize).expect("a body");
+            assert_eq!(body.len() as u64, FILE, "{later}: all of it");
+            verify_offset(0, &body).expect("the right bytes");
+        }
+        landed(&edge);
+        for _ in 0..2 {
+            let before = asked(&origin).len();
+            let reply = check_range(&edge, 2_000_000, 2_000_009);
+            let status = cache_status(&reply);
+            assert!(!status.contains("hit"), "{later}: {status}");
+            assert!(asked(&origin).len() > before, "{later}: asked anew");
+        }
+    }
+}
+
+// A further part that must not be stored is given to nobody but who it was asked for.
+#[test]
+fn a_further_part_that_is_not_to_be_stored_is_not_shared() {
+    for mode in MODES {
+        let gate = Gate::closed();
+        let held = gate.clone();
+        // The same strong tag, and other bytes for each request: what one got, another must not get.
+        let choose = move |seen: &Seen| match seen.id {
+            0 => good(seen),
+            _ => {
+                let own = seen
+                    .header("cookie")
+                    .map_or(0, |cookie| cookie.len() as u32);
+                let tag = sluice_lab::origin::Tag::Fixed(format!("\"v0-{FILE}\""));
+                let file = Resource::offset(FILE).version(own).tag(tag);
+                file.cache_control("no-store").gate_head(&held)
+            }
+        };
+        let origin = serving("/x", Resource::dynamic(choose));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 0, 9);
+        landed(&edge);
+        let mut clients: Vec<_> = (1..=3)
+            .map(|own: usize| {
+                let mut client = edge.client();
+                let cookie = "c".repeat(own);
+                let fields = [("Range", "bytes=2000000-2000009"), ("Cookie", &*cookie)];
+                client.send("GET", "/x", &fields, b"").expect("sent");
+                (own, client)
+            })
+            .collect();
+        wait_asked(&origin, "/x", 2);
+        gate.release();
+        for (own, client) in &mut clients {
+            let reply = client.read_response().expect("a reply");
+            let got = one_version(&reply, 2_000_000, 2_000_009);
+            assert_eq!(got as usize, *own, "{mode}: {}", cache_status(&reply));
+        }
+        let before = asked(&origin).len();
+        let later = send_range(&edge, 2_000_000, 2_000_009).read_response();
+        let later = later.expect("a reply");
+        assert_eq!(one_version(&later, 2_000_000, 2_000_009), 0, "{mode}");
+        assert!(asked(&origin).len() > before, "{mode}");
     }
 }

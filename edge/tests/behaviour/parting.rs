@@ -2,13 +2,14 @@
 //! what is not for him, and each variant is its own object.
 
 use sluice_lab::client::Client;
-use sluice_lab::origin::{Gate, Resource, Seen};
+use sluice_lab::origin::{Gate, Resource, Seen, Tag};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_asked,
 };
 use crate::pieces::{
     BLOCK, FILE, MODES, asked, assert_sent_once, check_range, filling, good, one_version,
+    version_of,
 };
 
 /// Sends a request for bytes of `/x` with these fields.
@@ -255,6 +256,87 @@ fn riders_of_another_variant_part() {
                 assert_hit(&edge.get("/x", &[(name, kind)]));
             }
         }
+    }
+}
+
+/// The same file, which first does not tell that it varies, and later does. With one tag for all, as
+/// some origins have it, or with one for each.
+fn tells_late(one_tag: bool) -> Resource {
+    let flavoured = by_field("X-Flavour");
+    Resource::dynamic(move |seen| {
+        let file = match seen.id {
+            0 => fresh(FILE),
+            _ => flavoured(seen),
+        };
+        match one_tag {
+            true => file.tag(Tag::Fixed("\"one\"".to_owned())),
+            false => file,
+        }
+    })
+}
+
+// A further part tells that the resource varies: it goes to no request that it does not belong to, and
+// nobody gets a mixture.
+#[test]
+fn a_further_part_that_varies_is_only_for_whom_it_belongs_to() {
+    let kinds = ["none", "one", "two"];
+    for mode in MODES {
+        for one_tag in [true, false] {
+            let origin = serving("/x", tells_late(one_tag));
+            let edge = filling(&origin, mode).start();
+            check_range(&edge, 0, 9);
+            assert_sent_once(&edge, &origin, BLOCK);
+            for kind in ["one", "two", "none", "one"] {
+                for first in [1_000_000, 2_000_000] {
+                    let reply = send(&edge, first, &[("X-Flavour", kind)]).read_response();
+                    let reply = reply.expect("a reply");
+                    let version = one_version(&reply, first, first + 9);
+                    let status = cache_status(&reply);
+                    assert_eq!(kinds[version as usize], kind, "{mode}: {status}");
+                }
+            }
+            for kind in kinds {
+                // One version, whichever: what was stored before it told may still count for all.
+                let whole = edge.get("/x", &[("X-Flavour", kind)]);
+                one_version(&whole, 0, FILE - 1);
+            }
+            let asked = asked(&origin);
+            assert!(asked.len() <= 60, "{mode}: {} times", asked.len());
+        }
+    }
+}
+
+// The same while somebody reads what was stored before it told.
+#[test]
+fn who_reads_is_not_given_a_part_that_varies() {
+    for mode in MODES {
+        for one_tag in [true, false] {
+            let origin = serving("/x", tells_late(one_tag));
+            let edge = filling(&origin, mode).start();
+            check_range(&edge, 0, 9);
+            assert_sent_once(&edge, &origin, BLOCK);
+            // Begun or not, cut or not: no byte of this is from another version.
+            let fields = [("X-Flavour", "two"), ("Range", "bytes=0-")];
+            let whole = edge.get("/x", &fields);
+            let version = version_of(0, &whole.body);
+            assert!(version.is_some(), "{mode}: {}", cache_status(&whole));
+        }
+    }
+}
+
+// `Vary: Range` says nothing here: a shared fetch has a Range of its own.
+#[test]
+fn what_varies_by_range_is_kept_at_a_bounded_price() {
+    for mode in ["slice", "auto", "whole"] {
+        let origin = serving("/x", fresh(FILE).vary("Range"));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 1_200_000, 1_200_009);
+        eventually("it has landed", || edge.counter("flights_now") == 0);
+        let again = check_range(&edge, 1_200_000, 1_200_009);
+        assert_hit(&again);
+        edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
+        let asked = asked(&origin);
+        assert!(asked.len() <= 12, "{mode}: {asked:?}");
     }
 }
 

@@ -316,6 +316,47 @@ fn several_ranges_of_what_is_there_and_what_is_not() {
     }
 }
 
+// The same in an order in which no file is read: each part is fetched and sent in its turn.
+#[test]
+fn several_ranges_from_the_last_to_the_first() {
+    let places: Vec<u64> = (0..9).rev().map(|n| 10_000 + n * 270_000).collect();
+    let ranges: Vec<(u64, u64)> = places.iter().map(|at| (*at, at + 9)).collect();
+    let list: Vec<String> = ranges
+        .iter()
+        .map(|(first, last)| format!("{first}-{last}"))
+        .collect();
+    let field = format!("bytes={}", list.join(","));
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        for _ in 0..2 {
+            let reply = edge.get("/x", &[("Range", &field)]);
+            let right = reply.verify_parts(&ranges, FILE);
+            right.unwrap_or_else(|wrong| panic!("{mode}: {wrong}"));
+        }
+    }
+}
+
+// The end of what is known costs its last block, and nothing between.
+#[test]
+fn a_suffix_of_what_is_partly_there_costs_its_last_block() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 4 * BLOCK, 4 * BLOCK + 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        let reply = edge.get("/x", &[("Range", "bytes=-10")]);
+        let right = reply.verify_range(FILE - 10, FILE - 1, FILE);
+        right.expect("the last ten bytes");
+        let last = FILE - FILE / BLOCK * BLOCK;
+        assert_sent_once(&edge, &origin, BLOCK + last);
+        let asked = asked(&origin);
+        assert!(asked.len() <= 3, "{mode}: {asked:?}");
+        let again = edge.get("/x", &[("Range", "bytes=-10")]);
+        assert_hit(&again);
+    }
+}
+
 // "If-Range", and the other conditions: judged by what is known, whatever is missing.
 #[test]
 fn conditions_on_an_object_in_pieces() {

@@ -1,0 +1,266 @@
+//! What the origin is made to send for clients that leave, or that ask for little of much: never more than a
+//! budget and what was on its way, and never at the cost of others.
+
+use std::net::IpAddr;
+
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Gate, Origin, OriginOptions, Record, Resource, Seen};
+
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_asked,
+};
+use crate::pieces::{BLOCK, FILE, MODES, asked, assert_sent_once, bytes, filling, landed};
+
+const MIB: u64 = 1 << 20;
+
+/// A file that no disk here could hold.
+const HUGE: u64 = 100_000_000_000;
+
+/// One that is more than each budget here.
+const LARGE: u64 = 8_000_000;
+
+/// Beyond what one connection has on its way when it is cut.
+const ON_ITS_WAY: u64 = 512 << 10;
+
+/// An origin that sees soon when its bytes are not taken.
+fn wary() -> Origin {
+    let options = OriginOptions {
+        send_buffer: Some(64 << 10),
+        ..OriginOptions::default()
+    };
+    Origin::start(options).expect("a free port on loopback")
+}
+
+/// Blocks of a mebibyte, and a budget of two.
+fn thrifty(origin: &Origin, mode: &str) -> Setup {
+    Setup::cached(origin)
+        .cache(&format!("fill = \"{mode}\""))
+        .cache("slice = \"1MiB\"")
+        .cache("client_budget = \"2MiB\"")
+}
+
+fn sent(origin: &Origin) -> u64 {
+    origin.read_record(|record| record.sent_total)
+}
+
+// "One client can't make the edge fetch without bound": by asking for many files and leaving.
+#[test]
+fn who_asks_for_many_files_and_leaves_costs_little() {
+    const MANY: u64 = 30;
+    for mode in ["auto", "whole", "slice"] {
+        let gate = Gate::closed();
+        let origin = wary();
+        origin.serve_rest(fresh(LARGE).gate_head(&gate));
+        let edge = thrifty(&origin, mode).start();
+        let clients: Vec<Client> = (0..MANY)
+            .map(|n| {
+                let mut client = edge.client();
+                let sent = client.send("GET", &format!("/file-{n}"), &[], b"");
+                sent.expect("sent");
+                client
+            })
+            .collect();
+        eventually("all fly", || edge.counter("flights_now") == MANY);
+        drop(clients);
+        gate.release();
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 2 * MIB + MANY * ON_ITS_WAY, "{mode}: {sent}");
+    }
+}
+
+// … or by asking how large they are.
+#[test]
+fn heads_of_many_files_cost_little() {
+    const MANY: u64 = 40;
+    for mode in MODES {
+        let origin = wary();
+        origin.serve_rest(fresh(HUGE));
+        let edge = thrifty(&origin, mode).start();
+        for n in 0..MANY {
+            let reply = edge.ask("HEAD", &format!("/file-{n}"), &[], b"");
+            assert_eq!(reply.status, 200);
+            assert_eq!(reply.header("content-length"), Some("100000000000"));
+        }
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 3 * MIB + MANY * ON_ITS_WAY, "{mode}: {sent}");
+    }
+}
+
+// An origin forgets ranges, and sends 50 GB before the byte that was asked for: not to nobody.
+#[test]
+fn nobody_is_sent_the_way_to_a_byte_far_out() {
+    for mode in MODES {
+        let origin = wary();
+        let choose = |seen: &Seen| fresh(HUGE).ranges(seen.id == 0);
+        origin.serve("/x", Resource::dynamic(choose));
+        let edge = thrifty(&origin, mode).start();
+        let first = edge.get("/x", &[("Range", "bytes=0-0")]);
+        first.verify_range(0, 0, HUGE).expect("the first byte");
+        landed(&edge);
+        let mut client = edge.client();
+        let far = [("Range", "bytes=50000000000-50000000000")];
+        client.send("GET", "/x", &far, b"").expect("sent");
+        wait_asked(&origin, "/x", 2);
+        drop(client);
+        let over = |record: &Record| record.quiet();
+        assert!(origin.wait_for(over, SOON), "{mode}: it is sent on and on");
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 8 * MIB, "{mode}: {sent}");
+    }
+}
+
+// The same not so far out, where what lies before it may be passed over: as long as somebody waits.
+#[test]
+fn nobody_is_sent_the_way_to_a_byte_further_on() {
+    const LONG: u64 = 60_000_000;
+    for mode in MODES {
+        let gate = Gate::at(2 * MIB);
+        let held = gate.clone();
+        let origin = wary();
+        let choose = move |seen: &Seen| match seen.id {
+            0 => fresh(LONG),
+            _ => fresh(LONG).ranges(false).gate(&held),
+        };
+        origin.serve("/x", Resource::dynamic(choose));
+        let edge = thrifty(&origin, mode).start();
+        let first = edge.get("/x", &[("Range", "bytes=0-0")]);
+        first.verify_range(0, 0, LONG).expect("the first byte");
+        landed(&edge);
+        let mut client = edge.client();
+        let far = [("Range", "bytes=50000000-50000000")];
+        client.send("GET", "/x", &far, b"").expect("sent");
+        assert!(gate.wait_held(1, SOON));
+        drop(client);
+        eventually("it is gone", || edge.counter("requests_now") == 0);
+        gate.release();
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 8 * MIB, "{mode}: {sent}");
+    }
+}
+
+// Who reads everything that is fetched for it owes nothing, in pieces however small.
+#[test]
+fn small_pieces_in_order_cost_a_request_for_each_block() {
+    const STEP: u64 = 16 << 10;
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode)
+            .cache("client_budget = \"1MiB\"")
+            .start();
+        let mut client = edge.client();
+        for first in (0..FILE).step_by(STEP as usize) {
+            let last = (first + STEP).min(FILE) - 1;
+            let range = bytes(first, last);
+            let reply = client.get("/x", &[("Range", &range)]).expect("a reply");
+            let right = reply.verify_range(first, last, FILE);
+            right.unwrap_or_else(|wrong| panic!("{mode}: {wrong}"));
+        }
+        assert_sent_once(&edge, &origin, FILE);
+        let asked = asked(&origin);
+        let blocks = FILE.div_ceil(BLOCK) as usize;
+        assert!(asked.len() <= blocks + 2, "{mode}: {asked:?}");
+    }
+}
+
+// A download that is larger than a budget is wanted, byte by byte: nothing else suffers for it.
+#[test]
+fn a_download_larger_than_the_budget_does_not_keep_other_things_from_the_cache() {
+    for mode in ["whole", "lock", "slice", "auto"] {
+        let gate = Gate::at(100_000);
+        let origin = serving("/x", fresh(LARGE).gate(&gate));
+        origin.serve("/small", fresh(100));
+        origin.serve("/middling", fresh(FILE));
+        let edge = thrifty(&origin, mode).start();
+        let mut client = edge.client();
+        client.send("GET", "/x", &[], b"").expect("sent");
+        client.read_head().expect("a head");
+        for (path, length) in [("/small", 100), ("/middling", FILE)] {
+            let whole = edge.get(path, &[]);
+            whole.verify_whole(length).expect("all of it");
+            let again = edge.get(path, &[]);
+            again.verify_whole(length).expect("all of it");
+            let status = cache_status(&again);
+            assert!(status.starts_with("sluice; hit"), "{mode} {path}: {status}");
+            assert_eq!(origin.read_record(|record| record.sent_for(path)), length);
+        }
+        gate.release();
+        let body = client.read_some(LARGE as usize).expect("all of it");
+        sluice_lab::offset::verify_offset(0, &body).expect("the right bytes");
+    }
+}
+
+// "0: no limit": every block that is touched is completed.
+#[test]
+fn a_budget_of_nothing_is_no_limit() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(40 * BLOCK));
+        let edge = filling(&origin, mode).cache("client_budget = 0").start();
+        let mut client = edge.client();
+        for block in 0..40 {
+            let range = bytes(block * BLOCK, block * BLOCK);
+            let reply = client.get("/x", &[("Range", &range)]).expect("a reply");
+            reply
+                .verify_range(block * BLOCK, block * BLOCK, 40 * BLOCK)
+                .expect("a byte");
+        }
+        assert_sent_once(&edge, &origin, 40 * BLOCK);
+        assert_eq!(asked(&origin).len(), 40, "{mode}");
+    }
+}
+
+/// Asks for single bytes that lie so far apart, on one connection.
+fn pick(edge: &Edge, length: u64, from: u64, apart: u64, many: u64) {
+    let mut client = edge.client();
+    for at in (from..).step_by(apart as usize).take(many as usize) {
+        let reply = client.get("/x", &[("Range", &bytes(at, at))]);
+        let reply = reply.expect("a reply");
+        let right = reply.verify_range(at, at, length);
+        right.unwrap_or_else(|wrong| panic!("{at}: {wrong} ({:?})", cache_status(&reply)));
+    }
+}
+
+// An object in thousands of pieces is of use to everyone else, as before.
+#[test]
+fn thousands_of_single_bytes_do_no_harm_to_others() {
+    const LENGTH: u64 = 50_000_000;
+    const FROM: u64 = 20_000_000;
+    for (mode, apart, many) in [("slice", 1000, 1500), ("auto", 9000, 300)] {
+        let origin = serving("/x", fresh(LENGTH));
+        let edge = filling(&origin, mode)
+            .cache("client_budget = \"1MiB\"")
+            .start();
+        // First the budget is used up, then come pieces.
+        pick(&edge, LENGTH, 70_000, 270_000, 10);
+        pick(&edge, LENGTH, FROM, apart, many);
+        landed(&edge);
+        let cost = sent(&origin);
+        assert!(cost <= 4 * MIB, "{mode}: {cost} bytes for {many}");
+        let from: IpAddr = "127.0.0.2".parse().expect("an address");
+        let mut other = Client::connect_from(from, edge.http).expect("connected");
+        let (first, last) = (FROM - 500_000, FROM + 2_500_000);
+        for round in 0..2 {
+            let range = bytes(first, last);
+            let reply = other.get("/x", &[("Range", &range)]).expect("a reply");
+            let right = reply.verify_range(first, last, LENGTH);
+            right.unwrap_or_else(|wrong| panic!("{mode}: {wrong} ({:?})", cache_status(&reply)));
+            if round == 1 {
+                assert_hit(&reply);
+            }
+        }
+        // What lies elsewhere is kept, too.
+        let range = bytes(LENGTH - 10, LENGTH - 1);
+        for round in 0..2 {
+            let reply = other.get("/x", &[("Range", &range)]).expect("a reply");
+            reply
+                .verify_range(LENGTH - 10, LENGTH - 1, LENGTH)
+                .expect("its end");
+            if round == 1 {
+                assert_hit(&reply);
+            }
+        }
+    }
+}
