@@ -69,7 +69,7 @@ fn who_asks_for_many_files_and_leaves_costs_little() {
     }
 }
 
-// … or by asking how large they are.
+// … by asking how large they are, …
 #[test]
 fn heads_of_many_files_cost_little() {
     const MANY: u64 = 40;
@@ -85,6 +85,27 @@ fn heads_of_many_files_cost_little() {
         landed(&edge);
         let sent = sent(&origin);
         assert!(sent <= 3 * MIB + MANY * ON_ITS_WAY, "{mode}: {sent}");
+    }
+}
+
+// … or for a byte of each, where all of what is touched is read ahead.
+#[test]
+fn reading_ahead_is_on_the_budget() {
+    const MANY: u64 = 12;
+    for mode in MODES {
+        let origin = wary();
+        origin.serve_rest(fresh(LARGE));
+        let edge = thrifty(&origin, mode)
+            .cache("read_ahead = \"whole\"")
+            .start();
+        for n in 0..MANY {
+            let reply = edge.get(&format!("/file-{n}"), &[("Range", "bytes=0-0")]);
+            reply.verify_range(0, 0, LARGE).expect("a byte");
+        }
+        let idle = || edge.counter("flights_now") == 0 && edge.counter("requests_now") == 0;
+        eventually("nobody reads", idle);
+        let sent = sent(&origin);
+        assert!(sent <= 4 * 2 * MIB, "{mode}: {sent} for {MANY} bytes");
     }
 }
 
