@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 
 use super::account::{Account, Reading};
 use super::handover::Handover;
-use super::{Cache, Place, decide, flight, lore};
+use super::{Cache, Place, decide, launch, lore};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::http::vary::Codings;
@@ -142,7 +142,7 @@ impl Filler {
         reader.keep_until(want.start.saturating_add(ahead).min(want.end));
         for landing in landings {
             self.launched = true;
-            flight::launch(self, landing);
+            launch::launch(self, landing);
         }
         let again = match plan {
             Plan::Fetch { again, .. } | Plan::Wait(again) => again,
