@@ -6,8 +6,8 @@ use sluice_lab::client::{Client, Reply};
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Origin, Record};
 
-use crate::harness::{Edge, SOON, Setup, eventually, fresh, serving};
-use crate::pieces::asked;
+use crate::harness::{Edge, SOON, Setup, fresh, serving};
+use crate::pieces::{asked, landed};
 
 /// A file that no disk here could hold; its origin makes it up as it is asked.
 const HUGE: u64 = 100_000_000_000;
@@ -49,10 +49,6 @@ fn sent(origin: &Origin) -> u64 {
     origin.read_record(|record| record.sent_total)
 }
 
-fn settled(edge: &Edge) {
-    eventually("no fetch is under way", || edge.counter("flights_now") == 0);
-}
-
 // "a budget per client of bytes fetched but not sent, so that one-byte ranges can't make the edge pull a file of 100 GB"
 #[test]
 fn one_byte_ranges_cost_no_more_than_the_budget() {
@@ -63,7 +59,7 @@ fn one_byte_ranges_cost_no_more_than_the_budget() {
         for at in places(1, HUGE).take(60) {
             one_byte(&mut client, at);
         }
-        settled(&edge);
+        landed(&edge);
         let sent = sent(&origin);
         assert!(sent <= 6 * MIB, "{mode}: {sent} bytes for 60");
         // A new connection from there is the same client.
@@ -71,7 +67,7 @@ fn one_byte_ranges_cost_no_more_than_the_budget() {
         for at in places(2, HUGE).take(20) {
             one_byte(&mut client, at);
         }
-        settled(&edge);
+        landed(&edge);
         let sent = self::sent(&origin);
         assert!(sent <= 6 * MIB, "{mode}: {sent} bytes for 80");
     }
@@ -86,7 +82,7 @@ fn another_client_has_a_budget_of_its_own() {
     for at in places(3, HUGE).take(30) {
         one_byte(&mut greedy, at);
     }
-    settled(&edge);
+    landed(&edge);
     let before = sent(&origin);
     let from: IpAddr = "127.0.0.2".parse().expect("an address");
     let mut other = Client::connect_from(from, edge.http).expect("connected");
@@ -94,7 +90,7 @@ fn another_client_has_a_budget_of_its_own() {
     one_byte(&mut other, block + 500_000);
     let all = |record: &Record| record.sent_total >= before + MIB;
     assert!(origin.wait_for(all, SOON), "{:?}", asked(&origin).last());
-    settled(&edge);
+    landed(&edge);
     assert_eq!(sent(&origin), before + MIB, "the byte's block");
 }
 
@@ -124,7 +120,7 @@ fn the_end_of_something_huge() {
         let reply = edge.get("/x", &[("Range", &range)]);
         let right = reply.verify_range(HUGE - 100, HUGE - 1, HUGE);
         right.expect("the end");
-        settled(&edge);
+        landed(&edge);
         let sent = sent(&origin);
         assert!(sent <= 2 * MIB, "{mode}: {sent}");
     }
@@ -170,7 +166,7 @@ fn blocks_are_dropped_and_fetched_again() {
         let right = reply.verify_range(at, at + 9, LARGE);
         right.unwrap_or_else(|wrong| panic!("{wrong}"));
     }
-    settled(&edge);
+    landed(&edge);
     assert_bounded(&edge);
     let sent = sent(&origin);
     assert!(sent > LARGE, "some were fetched again: {sent}");

@@ -126,6 +126,11 @@ pub fn sent_again(origin: &Origin) -> u64 {
     again
 }
 
+/// Waits until no fetch is under way.
+pub fn landed(edge: &Edge) {
+    eventually("no fetch is under way", || edge.counter("flights_now") == 0);
+}
+
 /// Waits until the origin has sent so many bytes, no fetch is under way, and the origin knows it.
 pub fn settle(edge: &Edge, origin: &Origin, sent: u64) {
     let all = origin.wait_for(|record| record.sent_total >= sent, SOON);
@@ -134,7 +139,7 @@ pub fn settle(edge: &Edge, origin: &Origin, sent: u64) {
         asked(origin),
     );
     assert!(all, "{total} bytes of {sent} were sent: {asked:?}");
-    eventually("no fetch is under way", || edge.counter("flights_now") == 0);
+    landed(edge);
     let over = |record: &Record| {
         let mut requests = record.requests.iter();
         requests.all(|seen| seen.outcome != Outcome::Pending)

@@ -1,0 +1,140 @@
+//! Many viewers of one file at different places: each has what it asked for, however slow the origin is and
+//! however many fetches one object may have at once.
+
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+
+use crate::harness::{Edge, Setup, cache_status, eventually, fresh, serving};
+use crate::pieces::{BLOCK, MODES, asked, bytes, filling, landed};
+
+/// The smallest block there may be.
+const SMALL: u64 = 64 << 10;
+
+/// A file of which the first bytes come at once and all else as `slow` says.
+fn slow_behind_the_first(
+    length: u64,
+    slow: impl Fn(Resource) -> Resource + Send + Sync + 'static,
+) -> Origin {
+    let choose = move |seen: &Seen| match seen.id {
+        0 => fresh(length),
+        _ => slow(fresh(length)),
+    };
+    serving("/x", Resource::dynamic(choose))
+}
+
+/// Its first bytes are asked for, so that it is known that it can be put together from parts.
+fn check_first(edge: &Edge, length: u64) {
+    let reply = edge.get("/x", &[("Range", "bytes=0-9")]);
+    reply.verify_range(0, 9, length).expect("the first bytes");
+    landed(edge);
+}
+
+/// One who asks for a range of a file.
+struct Viewer {
+    client: Client,
+    first: u64,
+    last: u64,
+}
+
+impl Viewer {
+    fn new(edge: &Edge, first: u64, count: u64) -> Viewer {
+        let mut client = edge.client();
+        let last = first + count - 1;
+        let sent = client.send("GET", "/x", &[("Range", &bytes(first, last))], b"");
+        sent.expect("sent");
+        Viewer {
+            client,
+            first,
+            last,
+        }
+    }
+
+    fn check(&mut self, length: u64) {
+        let reply = self.client.read_response().expect("a reply");
+        let right = reply.verify_range(self.first, self.last, length);
+        right.unwrap_or_else(|wrong| panic!("{wrong} ({:?})", cache_status(&reply)));
+    }
+}
+
+/// Viewers at places that are so far apart, each of so many bytes.
+fn viewers(edge: &Edge, many: u64, apart: u64, count: u64) -> Vec<Viewer> {
+    let viewer = |n| Viewer::new(edge, 1 + SMALL + n * apart, count);
+    (0..many).map(viewer).collect()
+}
+
+fn check_all(viewers: &mut [Viewer], length: u64) {
+    for viewer in viewers {
+        viewer.check(length);
+    }
+}
+
+// The origin sends each response slowly: fetches are cut up, taken over and queued, viewers are not cut.
+#[test]
+fn viewers_of_a_slow_file_are_not_cut() {
+    const LENGTH: u64 = 60_000_000;
+    for mode in MODES {
+        let origin = slow_behind_the_first(LENGTH, |file| file.rate(2_000_000));
+        let edge = filling(&origin, mode).start();
+        check_first(&edge, LENGTH);
+        let mut viewers = viewers(&edge, 24, 9 * BLOCK + 5000, 2 * BLOCK);
+        check_all(&mut viewers, LENGTH);
+    }
+}
+
+// The same where all of them wait for bytes at the same time.
+#[test]
+fn viewers_of_a_file_that_stands_still_are_not_cut() {
+    const LENGTH: u64 = 60_000_000;
+    for mode in MODES {
+        let gate = Gate::at(50_000);
+        let held = gate.clone();
+        let origin = slow_behind_the_first(LENGTH, move |file| file.gate(&held));
+        let edge = filling(&origin, mode).start();
+        check_first(&edge, LENGTH);
+        let mut viewers = viewers(&edge, 24, 9 * BLOCK + 5000, 2 * BLOCK);
+        eventually("all read", || edge.counter("requests_now") == 24);
+        gate.release();
+        check_all(&mut viewers, LENGTH);
+    }
+}
+
+/// More viewers than one object may have fetches, before an origin that holds each answer.
+fn more_than_there_are_fetches(
+    count: u64,
+    hold: impl Fn(Resource, &Gate) -> Resource + Copy + Send + Sync + 'static,
+) {
+    const LENGTH: u64 = 100_000_000;
+    const MANY: u64 = 300;
+    for mode in MODES {
+        let gate = Gate::closed();
+        let held = gate.clone();
+        let origin = slow_behind_the_first(LENGTH, move |file| hold(file, &held));
+        let edge = Setup::cached(&origin)
+            .cache(&format!("fill = \"{mode}\""))
+            .cache("slice = \"64KiB\"")
+            .start();
+        check_first(&edge, LENGTH);
+        let mut viewers = viewers(&edge, MANY, 3 * SMALL, count);
+        eventually("all wait", || edge.counter("requests_now") == MANY);
+        gate.release();
+        check_all(&mut viewers, LENGTH);
+        // Nor is the object of less use from then on.
+        landed(&edge);
+        let mut again = Viewer::new(&edge, 1 + SMALL, count);
+        let before = asked(&origin).len();
+        again.check(LENGTH);
+        assert!(asked(&origin).len() <= before + 2, "{mode}");
+    }
+}
+
+// Who finds all fetches taken before its response has begun gets it all the same, …
+#[test]
+fn more_viewers_than_fetches_before_they_have_begun() {
+    more_than_there_are_fetches(10, |file, gate| file.gate_head(gate));
+}
+
+// … and so does who has begun and needs more of them.
+#[test]
+fn more_viewers_than_fetches_after_they_have_begun() {
+    more_than_there_are_fetches(SMALL + 10, |file, gate| file.gate(gate));
+}

@@ -1,0 +1,166 @@
+//! A fetch of what is missing fails, and many wait for it: the origin is not asked once for each of them.
+
+use sluice_lab::client::{Client, Reply};
+use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+
+use crate::harness::{Edge, SOON, Setup, cache_status, eventually, serving};
+use crate::pieces::{
+    BLOCK, FILE, asked, check_range, filling, good, landed, send_range, send_whole,
+};
+
+/// Requests that a failing fetch may cost, however many wait for it.
+const ATTEMPTS_MAX: u64 = 10;
+
+/// Statuses that say: not now.
+const REFUSALS: [u16; 2] = [503, 429];
+
+/// An origin that answers the first request and no other: those only with this status, once the
+/// gate is open.
+fn failing(status: u16, gate: &Gate) -> Origin {
+    let held = gate.clone();
+    let choose = move |seen: &Seen| match seen.id {
+        0 => good(seen),
+        _ => Resource::status(status).gate_head(&held),
+    };
+    serving("/x", Resource::dynamic(choose))
+}
+
+/// Blocks one after another, so that those who wait for a block wait for one fetch.
+fn one_by_one(origin: &Origin) -> Setup {
+    filling(origin, "slice").cache("parallel = 1")
+}
+
+/// Clients that wait for the same missing bytes, far from what is stored.
+fn waiting(edge: &Edge, crowd: u64) -> Vec<Client> {
+    let clients = (0..crowd)
+        .map(|_| send_range(edge, 1_000_000, 1_000_009))
+        .collect();
+    eventually("all wait", || edge.counter("requests_now") == crowd);
+    clients
+}
+
+/// Asserts that a reply tells of the failure.
+fn assert_failed(reply: &Reply) {
+    let status = reply.status;
+    let told = status == 429 || (500..=504).contains(&status);
+    assert!(told, "{status}: {:?}", cache_status(reply));
+}
+
+// Who has nothing yet is told soon: a fetch and a retry stand for all who wait.
+#[test]
+fn a_failing_fetch_costs_the_same_for_one_and_for_many_who_wait() {
+    for status in REFUSALS {
+        for crowd in [1, 20] {
+            let gate = Gate::closed();
+            let origin = failing(status, &gate);
+            let edge = filling(&origin, "slice").start();
+            check_range(&edge, 0, 9);
+            landed(&edge);
+            let mut clients = waiting(&edge, crowd);
+            gate.release();
+            for client in &mut clients {
+                assert_failed(&client.read_response().expect("a reply"));
+            }
+            let attempts = asked(&origin).len() as u64 - 1;
+            assert!(attempts <= ATTEMPTS_MAX, "{status}: {attempts} for {crowd}");
+            // What is stored is served still.
+            check_range(&edge, 100_000, 100_009);
+        }
+    }
+}
+
+/// Runs all of these at once: what they do is mostly to wait.
+fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            let run = &run;
+            scope.spawn(move || run(case));
+        }
+    });
+}
+
+// Who has begun waits a little longer and is cut: in the end for all of them, after a few attempts.
+#[test]
+fn a_failing_fetch_costs_the_same_for_one_and_for_many_who_have_begun() {
+    at_once([(503, 1), (503, 20), (429, 20)], |(status, crowd)| {
+        let gate = Gate::closed();
+        let origin = failing(status, &gate);
+        let edge = one_by_one(&origin).start();
+        check_range(&edge, 0, 9);
+        landed(&edge);
+        let mut clients: Vec<Client> = (0..crowd).map(|_| send_whole(&edge)).collect();
+        for client in &mut clients {
+            let head = client.read_head().expect("a head, since its byte is there");
+            assert_eq!(head.status, 200);
+        }
+        gate.release();
+        for client in &mut clients {
+            let body = client.read_to_end().expect("an end");
+            assert_eq!(body.len() as u64, BLOCK, "what there was");
+        }
+        let attempts = asked(&origin).len() as u64 - 1;
+        assert!(attempts <= ATTEMPTS_MAX, "{status}: {attempts} for {crowd}");
+        check_range(&edge, 100_000, 100_009);
+    });
+}
+
+// An origin that is gone refuses connections: nobody keeps knocking, either.
+#[test]
+fn a_refusing_origin_is_not_knocked_at_for_each_who_waits() {
+    let cases = [(1, false), (20, false), (20, true)];
+    at_once(cases, |(crowd, begun)| {
+        let origin = serving("/x", Resource::dynamic(good));
+        let edge = one_by_one(&origin).start();
+        check_range(&edge, 0, 9);
+        landed(&edge);
+        origin.refuse().expect("the port can be closed");
+        origin.drop_connections();
+        eventually("its connections are gone", || {
+            edge.counter("upstream_idle_now") == 0
+        });
+        let flights = edge.counter("flights");
+        let mut clients: Vec<Client> = (0..crowd)
+            .map(|_| match begun {
+                true => send_whole(&edge),
+                false => send_range(&edge, 1_000_000, 1_000_009),
+            })
+            .collect();
+        for client in &mut clients {
+            let reply = client.read_response().expect("a reply");
+            match begun {
+                true => assert!(reply.truncated() && reply.body.len() as u64 == BLOCK),
+                false => assert_failed(&reply),
+            }
+        }
+        let attempts = edge.counter("flights") - flights;
+        assert!(attempts <= ATTEMPTS_MAX, "{attempts} for {crowd}");
+        check_range(&edge, 100_000, 100_009);
+    });
+}
+
+// Once the origin is well again, so is what waited for it.
+#[test]
+fn a_fetch_that_failed_is_tried_again_once_for_all() {
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let choose = move |seen: &Seen| match seen.id {
+        1 => Resource::status(503).gate_head(&held),
+        _ => good(seen),
+    };
+    let origin = serving("/x", Resource::dynamic(choose));
+    let edge = one_by_one(&origin).start();
+    check_range(&edge, 0, 9);
+    landed(&edge);
+    let mut clients: Vec<Client> = (0..20).map(|_| send_whole(&edge)).collect();
+    for client in &mut clients {
+        client.read_head().expect("a head");
+    }
+    assert!(gate.wait_held(1, SOON));
+    gate.release();
+    for client in &mut clients {
+        let body = client.read_some(FILE as usize).expect("all of it");
+        sluice_lab::offset::verify_offset(0, &body).expect("the right bytes");
+    }
+    let attempts = asked(&origin).len() as u64;
+    assert!(attempts <= FILE / BLOCK + 1 + ATTEMPTS_MAX, "{attempts}");
+}

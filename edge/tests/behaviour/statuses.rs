@@ -1,0 +1,66 @@
+//! What Cache-Status says of a response that is partly stored or comes by another's fetch (RFC 9211).
+
+use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+
+use crate::harness::{Edge, SOON, assert_hit, assert_says, cache_status, eventually, serving};
+use crate::pieces::{BLOCK, MODES, asked, check_range, filling, good, landed, send_range};
+
+/// The first block of `/x` is stored; all further answers wait for the gate.
+fn begun(mode: &str, gate: &Gate) -> (Origin, Edge) {
+    let held = gate.clone();
+    let choose = move |seen: &Seen| match seen.id {
+        0 => good(seen),
+        _ => good(seen).gate_head(&held),
+    };
+    let origin = serving("/x", Resource::dynamic(choose));
+    let edge = filling(&origin, mode).start();
+    check_range(&edge, 0, 9);
+    landed(&edge);
+    (origin, edge)
+}
+
+// Who waited for another's fetch had no hit, and the fetch was one request for all.
+#[test]
+fn who_waited_for_anothers_fetch_had_no_hit() {
+    const CROWD: usize = 20;
+    for mode in MODES {
+        let gate = Gate::closed();
+        let (origin, edge) = begun(mode, &gate);
+        let mut clients: Vec<_> = (0..CROWD)
+            .map(|_| send_range(&edge, 1_048_576, 1_048_585))
+            .collect();
+        let all = || edge.counter("requests_now") == CROWD as u64;
+        eventually("all wait", all);
+        assert!(gate.wait_held(1, SOON));
+        gate.release();
+        let mut collapsed = 0;
+        for client in &mut clients {
+            let reply = client.read_response().expect("a reply");
+            let status = cache_status(&reply);
+            assert!(!status.contains("hit"), "{mode}: {status}");
+            assert!(status.contains("fwd="), "{mode}: {status}");
+            collapsed += usize::from(status.contains("collapsed"));
+        }
+        assert_eq!(collapsed, CROWD - 1, "{mode}: all but who asked");
+        assert_eq!(asked(&origin).len(), 2, "{mode}: {:?}", asked(&origin));
+        // From then on it is one.
+        landed(&edge);
+        assert_hit(&check_range(&edge, 1_048_576, 1_048_585));
+    }
+}
+
+// What this request had fetched itself was not collapsed with another's, though its beginning was there.
+#[test]
+fn a_range_whose_rest_this_request_fetched_was_not_collapsed() {
+    for mode in MODES {
+        let gate = Gate::closed();
+        gate.release();
+        let (origin, edge) = begun(mode, &gate);
+        let reply = check_range(&edge, 100_000, BLOCK + 100_000);
+        let status = cache_status(&reply);
+        assert!(!status.contains("hit"), "{mode}: {status}");
+        assert!(!status.contains("collapsed"), "{mode}: {status}");
+        assert_says(&reply, "fwd=partial");
+        assert_eq!(asked(&origin).len(), 2, "{mode}: {:?}", asked(&origin));
+    }
+}

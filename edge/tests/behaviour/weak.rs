@@ -1,0 +1,144 @@
+//! An object without a strong validator has one fetch at a time: whatever is asked of it, in whichever order,
+//! is complete, and in the end comes out of the cache.
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Modified, Resource, Tag};
+
+use crate::harness::{Edge, assert_hit, cache_status, fresh, serving};
+use crate::pieces::{
+    BLOCK, FILE, MODES, ask_range, asked, check_range, filling, landed, send_range, send_whole,
+};
+
+/// Requests to the origin that are enough for anything here.
+const REQUESTS_MAX: usize = 5;
+
+/// Files of which no two responses may be put together: with a weak tag, and with nothing.
+fn kinds() -> [(&'static str, Resource); 2] {
+    let bare = fresh(FILE).tag(Tag::None).modified(Modified::None);
+    [("weak", fresh(FILE).tag(Tag::Weak)), ("none", bare)]
+}
+
+fn check_whole(reply: &Reply, what: &str) {
+    let right = reply.verify_whole(FILE);
+    right.unwrap_or_else(|wrong| panic!("{what}: {wrong} ({:?})", cache_status(reply)));
+}
+
+/// Asserts that all of it is stored, at the cost of few requests.
+fn assert_kept(edge: &Edge, origin: &sluice_lab::origin::Origin, what: &str) {
+    landed(edge);
+    let asked = asked(origin);
+    assert!(asked.len() <= REQUESTS_MAX, "{what}: {asked:?}");
+    let whole = edge.get("/x", &[]);
+    check_whole(&whole, what);
+    assert_hit(&whole);
+    assert_hit(&check_range(edge, 1_000_000, 2_000_000));
+    assert_eq!(self::asked(origin), asked, "{what}: hits ask nobody");
+}
+
+// Several blocks of it, before anything is known: none of its responses is cut after the first block.
+#[test]
+fn a_cold_range_of_several_blocks_is_complete() {
+    let ranges = [(200_000, 300_000), (10, 2_400_000), (10, FILE - 1)];
+    for mode in MODES {
+        for (kind, file) in kinds() {
+            for (first, last) in ranges {
+                let origin = serving("/x", file.clone());
+                let edge = filling(&origin, mode).start();
+                let reply = ask_range(&edge, first, last);
+                let right = reply.verify_range(first, last, FILE);
+                right.unwrap_or_else(|wrong| panic!("{mode} {kind} {first}-{last}: {wrong}"));
+                let asked = asked(&origin);
+                assert!(asked.len() <= REQUESTS_MAX, "{mode} {kind}: {asked:?}");
+            }
+        }
+    }
+}
+
+// The same for an open range and for all of it.
+#[test]
+fn a_cold_whole_is_complete_and_kept() {
+    for mode in MODES {
+        for (kind, file) in kinds() {
+            let what = format!("{mode} {kind}");
+            let origin = serving("/x", file);
+            let edge = filling(&origin, mode).start();
+            check_whole(&edge.get("/x", &[]), &what);
+            assert_kept(&edge, &origin, &what);
+        }
+    }
+}
+
+// A small range is there, of a response that nothing can be added to: more of it is fetched anew.
+#[test]
+fn more_after_a_small_range_is_complete_and_kept() {
+    for mode in MODES {
+        for (kind, file) in kinds() {
+            for wide in [None, Some((50, 700_000))] {
+                let what = format!("{mode} {kind} {wide:?}");
+                let origin = serving("/x", file.clone());
+                let edge = filling(&origin, mode).start();
+                check_range(&edge, 100, 109);
+                landed(&edge);
+                for _ in 0..2 {
+                    match wide {
+                        None => check_whole(&edge.get("/x", &[]), &what),
+                        Some((first, last)) => drop(check_range(&edge, first, last)),
+                    }
+                }
+                check_whole(&edge.get("/x", &[]), &what);
+                assert_kept(&edge, &origin, &what);
+            }
+        }
+    }
+}
+
+// Several ranges, of which the first is stored and the last is not: one version, all of it.
+#[test]
+fn several_ranges_of_which_the_first_is_stored_are_complete() {
+    let ranges = [(0, 9), (2_000_000, 2_000_009)];
+    for mode in MODES {
+        for (kind, file) in kinds() {
+            let what = format!("{mode} {kind}");
+            let origin = serving("/x", file);
+            let edge = filling(&origin, mode).start();
+            check_range(&edge, 0, 9);
+            landed(&edge);
+            let fields = [("Range", "bytes=0-9,2000000-2000009")];
+            for _ in 0..2 {
+                let reply = edge.get("/x", &fields);
+                let right = reply.verify_parts(&ranges, FILE);
+                right.unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+            }
+            check_whole(&edge.get("/x", &[]), &what);
+            assert_kept(&edge, &origin, &what);
+        }
+    }
+}
+
+// Many at once, all over it: one fetch serves them.
+#[test]
+fn a_crowd_of_all_kinds_of_requests_is_served_by_few_fetches() {
+    for mode in MODES {
+        for (kind, file) in kinds() {
+            let what = format!("{mode} {kind}");
+            let origin = serving("/x", file);
+            let edge = filling(&origin, mode).start();
+            check_range(&edge, 0, 9);
+            landed(&edge);
+            let ranges: Vec<_> = (0..4)
+                .map(|n| (2 * n * BLOCK, (2 * n + 1) * BLOCK + 9))
+                .collect();
+            let mut clients: Vec<_> = ranges
+                .iter()
+                .map(|&(first, last)| (send_range(&edge, first, last), send_whole(&edge)))
+                .collect();
+            for ((part, whole), (first, last)) in clients.iter_mut().zip(&ranges) {
+                let part = part.read_response().expect("a reply");
+                let right = part.verify_range(*first, *last, FILE);
+                right.unwrap_or_else(|wrong| panic!("{what} {first}-{last}: {wrong}"));
+                check_whole(&whole.read_response().expect("a reply"), &what);
+            }
+            assert_kept(&edge, &origin, &what);
+        }
+    }
+}
