@@ -45,6 +45,9 @@ pub(super) fn read(cache: &Cache, ride: &mut Ride) {
     let mut ride = Ride::filling(&object, 0..OPEN, cache.filler(request, place));
     if let Some(filler) = ride.filler() {
         filler.settles = false;
+        if !filler.has_budget() {
+            return;
+        }
     }
     tokio::task::spawn_local(async move {
         let _reading = reading;
@@ -53,10 +56,10 @@ pub(super) fn read(cache: &Cache, ride: &mut Ride) {
         let mut pieces = 0;
         while let Some(Ok(_)) = poll_fn(|cx| ride.poll_next(cx)).await {
             pieces += 1;
+            if ride.filler().is_some_and(|filler| !filler.has_budget()) {
+                break;
+            }
             if pieces % TURN_PIECES == 0 {
-                if ride.filler().is_some_and(|filler| !filler.has_budget()) {
-                    break;
-                }
                 tokio::task::yield_now().await;
             }
         }

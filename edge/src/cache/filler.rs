@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 
 use super::account::{Account, Reading};
 use super::handover::Handover;
-use super::{Cache, Place, decide, flight, lore};
+use super::{Cache, Place, decide, launch, lore};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::http::vary::Codings;
@@ -142,7 +142,7 @@ impl Filler {
         reader.keep_until(want.start.saturating_add(ahead).min(want.end));
         for landing in landings {
             self.launched = true;
-            flight::launch(self, landing);
+            launch::launch(self, landing);
         }
         let again = match plan {
             Plan::Fetch { again, .. } | Plan::Wait(again) => again,
@@ -306,23 +306,19 @@ impl Filler {
         reader: &mut Reader,
         cx: &mut Context<'_>,
     ) -> Poll<Asked> {
-        match &mut self.patience {
-            Some(patience) => {
-                ready!(patience.as_mut().poll(cx));
-                self.patience = None;
-            }
-            None => {
-                let at = reader.wanted().start;
-                if self.is_stuck(at) {
-                    return Poll::Ready(Asked::Cut);
-                }
-                if let Some(wait) = self.retry_in() {
-                    if self.gives_up(at) {
-                        return Poll::Ready(Asked::Cut);
-                    }
-                    return self.poll_patience(wait, cx);
-                }
-            }
+        let at = reader.wanted().start;
+        if let Some(patience) = &mut self.patience {
+            ready!(patience.as_mut().poll(cx));
+            self.patience = None;
+        } else if self.is_stuck(at) {
+            return Poll::Ready(Asked::Cut);
+        }
+        // Of all who waited one was the first to try again, and may have failed by now.
+        if let Some(wait) = self.retry_in() {
+            return match self.gives_up(at) {
+                true => Poll::Ready(Asked::Cut),
+                false => self.poll_patience(wait, cx),
+            };
         }
         match self.ask(reader) {
             // Others have all the flights that one object may have: one of them ends before long.

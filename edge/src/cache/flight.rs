@@ -8,17 +8,14 @@ use std::time::Duration;
 
 use super::account::Bill;
 use super::decide::fence::{self, Further, Meaning};
-use super::filler::Filler;
 use super::handover::Handover;
 use super::{Cache, decide, lore};
 use crate::fill::{Kind, OPEN};
-use crate::handler::{Body, Cause, Fault, Frame, Head, Request, Response, Whose};
+use crate::handler::{Body, Cause, Fault, Frame, Request, Response, Whose};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{
-    Abandoned, Head as StoredHead, Landing, Lore, Object, PAGE, Phase, Place, Progress,
-};
+use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress};
 use crate::telemetry::Counters;
 
 /// How long a response that could not be shared keeps its key from being tried again, so that
@@ -42,107 +39,24 @@ const ENDING: Duration = Duration::from_secs(1);
 /// One fetch in progress. A task of the worker whose request launched it; it goes on when that
 /// client leaves.
 pub(super) struct Flight {
-    cache: Cache,
-    landing: Landing,
+    pub(super) cache: Cache,
+    pub(super) landing: Landing,
     /// The range asked for; `None` for a plain GET.
-    asked: Option<Range<u64>>,
+    pub(super) asked: Option<Range<u64>>,
     /// What was sent: a variant is chosen by these fields, whatever the riders sent.
-    sent: Fields,
-    handover: Handover,
-    bill: Bill,
+    pub(super) sent: Fields,
+    pub(super) handover: Handover,
+    pub(super) bill: Bill,
     /// Bytes of the response still to be passed over.
-    skips: u64,
-    brought: u64,
+    pub(super) skips: u64,
+    pub(super) brought: u64,
     /// Whether fetches before this one failed.
-    retries: bool,
-}
-
-/// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
-/// what the key holds and what the allow-list names is sent.
-pub(super) fn launch(filler: &Filler, mut landing: Landing) {
-    let cache = filler.cache.clone();
-    let (names, lore) = cache.0.store.enter(landing.place().primary, |locked| {
-        (locked.vary().cloned(), locked.lore())
-    });
-    let names = names.as_deref().unwrap_or_default();
-    if !make_room(&mut landing) {
-        return landing.give_back();
-    }
-    let range = landing.range();
-    let plain = range == (0..OPEN) || lore.is_plain(cache.0.clock.unix_ms());
-    let ahead = match range.end {
-        OPEN => cache.0.options.fill.block,
-        end => end - range.start,
-    };
-    let asked = (!plain).then_some(range);
-    let request = &filler.request;
-    let mut head = Head::new();
-    head.target.push_str(&request.head.target);
-    head.authority.push_str(&request.head.authority);
-    decide::flight_fields(
-        &request.head.fields,
-        names,
-        filler.codings,
-        &mut head.fields,
-    );
-    let sent = head.fields.clone();
-    if let Some(range) = &asked {
-        head.fields.append("range", range_value(range));
-    }
-    let flight = Flight {
-        bill: Bill::new(filler.account.clone(), ahead),
-        cache,
-        landing,
-        asked,
-        sent,
-        handover: filler.handover.clone(),
-        skips: 0,
-        brought: 0,
-        retries: lore.failures > 0,
-    };
-    let request = Request {
-        head,
-        body: Body::Empty,
-        // Of the launching client only its address is told, as for a request of its own.
-        peer: request.peer,
-        interim: None,
-    };
-    tokio::task::spawn_local(flight.fly(request));
-}
-
-/// Makes room for a range, for less of it where the store has too little: in the end a page, which
-/// who waits for it gets in any case. What nobody waits for yet is not fetched without room.
-fn make_room(landing: &mut Landing) -> bool {
-    let Range { start, end } = landing.range();
-    if end == OPEN {
-        return true; // made when the length is known, or as it comes
-    }
-    let mut size = end - start;
-    while landing.reserve().is_err() {
-        size /= 2;
-        if size <= PAGE {
-            let awaited = landing.is_awaited();
-            if awaited {
-                landing.reserve_least();
-            }
-            return awaited;
-        }
-        landing.shorten((start + size) / PAGE * PAGE);
-    }
-    true
-}
-
-/// `bytes=first-last`, or to the end (RFC 9110 14.1.2).
-fn range_value(range: &Range<u64>) -> String {
-    match range.end {
-        OPEN => format!("bytes={}-", range.start),
-        end => format!("bytes={}-{}", range.start, end - 1),
-    }
+    pub(super) retries: bool,
 }
 
 impl Flight {
     /// Fetches, to the end.
-    async fn fly(self, request: Request) {
+    pub(super) async fn fly(self, request: Request) {
         let _counted = Counted::new(&self.cache);
         let asked_ms = self.cache.0.clock.unix_ms();
         match self.cache.0.origin.handle(request).wait().await {

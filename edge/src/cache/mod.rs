@@ -9,6 +9,7 @@ mod decide;
 mod filler;
 mod flight;
 mod handover;
+mod launch;
 mod look;
 mod lore;
 mod memo;
