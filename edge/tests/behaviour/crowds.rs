@@ -10,6 +10,12 @@ use crate::pieces::{BLOCK, MODES, asked, bytes, filling, landed};
 /// The smallest block there may be.
 const SMALL: u64 = 64 << 10;
 
+/// An edge with blocks of that size.
+fn in_small_blocks(origin: &Origin, mode: &str) -> Edge {
+    let setup = Setup::cached(origin).cache(&format!("fill = \"{mode}\""));
+    setup.cache("slice = \"64KiB\"").start()
+}
+
 /// A file of which the first bytes come at once and all else as `slow` says.
 fn slow_behind_the_first(
     length: u64,
@@ -68,15 +74,16 @@ fn check_all(viewers: &mut [Viewer], length: u64) {
     }
 }
 
-// The origin sends each response slowly: fetches are cut up, taken over and queued, viewers are not cut.
+// The origin sends each response slowly, so that more fetches at once are faster, until there are too many:
+// they are cut up, taken over and queued, viewers are not cut.
 #[test]
 fn viewers_of_a_slow_file_are_not_cut() {
     const LENGTH: u64 = 60_000_000;
     for mode in MODES {
-        let origin = slow_behind_the_first(LENGTH, |file| file.rate(2_000_000));
-        let edge = filling(&origin, mode).start();
+        let origin = slow_behind_the_first(LENGTH, |file| file.rate(400_000));
+        let edge = in_small_blocks(&origin, mode);
         check_first(&edge, LENGTH);
-        let mut viewers = viewers(&edge, 24, 9 * BLOCK + 5000, 2 * BLOCK);
+        let mut viewers = viewers(&edge, 30, 20 * SMALL + 5000, 10 * SMALL);
         check_all(&mut viewers, LENGTH);
     }
 }
@@ -109,10 +116,7 @@ fn more_than_there_are_fetches(
         let gate = Gate::closed();
         let held = gate.clone();
         let origin = slow_behind_the_first(LENGTH, move |file| hold(file, &held));
-        let edge = Setup::cached(&origin)
-            .cache(&format!("fill = \"{mode}\""))
-            .cache("slice = \"64KiB\"")
-            .start();
+        let edge = in_small_blocks(&origin, mode);
         check_first(&edge, LENGTH);
         let mut viewers = viewers(&edge, MANY, 3 * SMALL, count);
         eventually("all wait", || edge.counter("requests_now") == MANY);

@@ -149,7 +149,7 @@ fn parts_of_a_byte_each_are_not_asked_for_without_end() {
         }
         landed(&edge);
         let asked = asked(&origin).len();
-        assert!(asked <= 100, "{mode}: {asked} times");
+        assert!(asked <= 300, "{mode}: {asked} times for 100,001 bytes");
     }
 }
 
