@@ -404,12 +404,15 @@ impl Filler {
     }
 }
 
-/// A claim as the policy sees it. Its rate is told once it has been at it for a moment.
+/// A claim as the policy sees it. Its rate is told once it can be: what came in the first moment, or
+/// did not come, says little.
 fn flight_of(claim: &Claim, now_us: u64) -> fill::Flight {
     const TELLING_US: u64 = 30_000;
+    const TELLING_BYTES: u128 = 64 << 10;
+    const LONG_US: u64 = 500_000;
     let since_us = now_us.saturating_sub(claim.head_us.unwrap_or(now_us));
     let brought = u128::from(claim.at - claim.start);
-    let rate = (since_us >= TELLING_US)
+    let rate = (since_us >= LONG_US || (since_us >= TELLING_US && brought >= TELLING_BYTES))
         .then(|| u64::try_from(brought * 1_000_000 / u128::from(since_us)).unwrap_or(u64::MAX));
     fill::Flight {
         at: claim.at,

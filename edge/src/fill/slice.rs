@@ -18,7 +18,7 @@ const NEAR: u64 = 64 << 10;
 /// How long the byte that is wanted now may be on its way before another flight is begun for it.
 const PATIENCE_NOW: Duration = Duration::from_millis(100);
 /// The same within the block that a flight is bringing.
-const PATIENCE_WITHIN: Duration = Duration::from_millis(250);
+const PATIENCE_WITHIN: Duration = Duration::from_millis(500);
 /// The same for the bytes behind it.
 const PATIENCE_AHEAD: Duration = Duration::from_secs(1);
 
