@@ -23,9 +23,9 @@ use crate::store::{CLAIMS_MAX, Claim, Decision, Lore, Object, Phase, Reader, See
 const MISSES_MAX: u32 = 5;
 /// Who got this much further has not missed in a row.
 const PROGRESS: u64 = 64 << 10;
-/// Steps smaller than this, so many of them in a row, lead nowhere.
+/// Who gets no further than this by a fetch is at the same place, and tries again so often.
 const STEP: u64 = 4 << 10;
-const STEPS_MAX: u32 = 32;
+const TRIES_MAX: u32 = 8;
 /// How long to wait for a place for one more flight.
 const CROWDED: Duration = Duration::from_millis(50);
 /// Flights of one worker and cache beyond which nobody gets more than one at a time.
@@ -55,6 +55,8 @@ pub(super) struct Filler {
     pub(super) launched: bool,
     pub(super) begun: bool,
     pace: Pace,
+    /// Flights at once that it was allowed when it asked last.
+    width: usize,
     _reading: Reading,
     /// All that is wanted, what was handed out of it included.
     whole_want: Range<u64>,
@@ -69,9 +71,9 @@ pub(super) struct Filler {
     /// Fetches that failed in a row, and where that was.
     misses: u32,
     missed_at: u64,
-    /// How often it stood still at almost the same place, and where.
-    steps: u32,
-    stood_at: u64,
+    /// How often it asked again at almost the same place, and where.
+    tries: u32,
+    stood_at: Option<u64>,
     /// Until then it does not ask for a byte that nobody brings.
     patience: Option<Pin<Box<Sleep>>>,
 }
@@ -96,6 +98,7 @@ impl Filler {
             pace: Pace::new(parts.options.fill.parallel),
             account,
             handover: Handover::new(may_take),
+            width: 1,
             _reading: parts.accounts.reading(),
             cache,
             request,
@@ -111,8 +114,8 @@ impl Filler {
             crowded: false,
             misses: 0,
             missed_at: 0,
-            steps: 0,
-            stood_at: 0,
+            tries: 0,
+            stood_at: None,
             patience: None,
             settles: true,
         }
@@ -138,7 +141,7 @@ impl Filler {
         };
         let (plan, landings) = parts.store.arrange(&object, place, now_us, decide);
         self.note(&object, &want, &plan);
-        let ahead = (self.pace.width() as u64).saturating_mul(block);
+        let ahead = (self.width as u64).saturating_mul(block);
         reader.keep_until(want.start.saturating_add(ahead).min(want.end));
         for landing in landings {
             self.launched = true;
@@ -161,6 +164,9 @@ impl Filler {
             Phase::Open(_) => Joinable::No,
             // A range of it has proved to be of no use.
             Phase::Awaiting if self.is_plain() && seen.claims.is_empty() => {
+                if !self.has_budget() && want != (0..OPEN) && !self.begun {
+                    return Plan::Forward("budget");
+                }
                 return Plan::Fetch {
                     ranges: smallvec![0..OPEN],
                     again: None,
@@ -184,6 +190,7 @@ impl Filler {
         if seen.claims.len() >= CLAIMS_MAX / 2 {
             width = 1;
         }
+        self.width = width;
         let situation = Situation {
             want,
             length: seen.length.or(self.lore.length),
@@ -247,7 +254,7 @@ impl Filler {
         self.asked_block = None;
         self.whole_want = range;
         self.misses = 0;
-        self.steps = 0;
+        self.stood_at = None;
         self.patience = None;
     }
 
@@ -307,22 +314,31 @@ impl Filler {
         cx: &mut Context<'_>,
     ) -> Poll<Asked> {
         let at = reader.wanted().start;
+        let mut tries = None;
         if let Some(patience) = &mut self.patience {
             ready!(patience.as_mut().poll(cx));
             self.patience = None;
-        } else if self.is_stuck(at) {
-            return Poll::Ready(Asked::Cut);
+        } else {
+            tries = self.tries(at);
         }
         // Of all who waited one was the first to try again, and may have failed by now.
-        if let Some(wait) = self.retry_in() {
-            return match self.gives_up(at) {
-                true => Poll::Ready(Asked::Cut),
-                false => self.poll_patience(wait, cx),
-            };
+        let wait = self.retry_in();
+        if wait.is_some() || (tries.is_some() && self.lore.failures > 0) {
+            if self.gives_up(at) {
+                return Poll::Ready(Asked::Cut);
+            }
+        } else if tries.is_some_and(|tries| tries > TRIES_MAX) {
+            return Poll::Ready(Asked::Cut);
+        }
+        if let Some(wait) = wait.or(tries.map(lore::backoff)) {
+            return self.poll_patience(wait, cx);
         }
         match self.ask(reader) {
             // Others have all the flights that one object may have: one of them ends before long.
-            Asked::Coming if self.crowded => self.poll_patience(CROWDED, cx),
+            Asked::Coming if self.crowded => {
+                self.stood_at = None;
+                self.poll_patience(CROWDED, cx)
+            }
             asked => Poll::Ready(asked),
         }
     }
@@ -336,14 +352,17 @@ impl Filler {
         Poll::Pending
     }
 
-    /// Whether responses keep bringing next to nothing, however often it is asked.
-    fn is_stuck(&mut self, at: u64) -> bool {
-        match at < self.stood_at.saturating_add(STEP) {
-            true => self.steps += 1,
-            false => self.steps = 0,
+    /// How often it has asked for a byte at almost the same place before, if it did.
+    fn tries(&mut self, at: u64) -> Option<u32> {
+        match self
+            .stood_at
+            .is_some_and(|stood| at < stood.saturating_add(STEP))
+        {
+            true => self.tries += 1,
+            false => self.tries = 0,
         }
-        self.stood_at = at;
-        self.steps > STEPS_MAX
+        self.stood_at = Some(at);
+        (self.tries > 0).then_some(self.tries)
     }
 
     /// How long nobody is to try again, since fetches failed.
@@ -352,8 +371,7 @@ impl Filler {
         self.lore = parts
             .store
             .enter(self.place.primary, |locked| locked.lore());
-        let wait_ms = self.lore.retry_ms.saturating_sub(parts.clock.unix_ms());
-        (self.lore.failures > 0 && wait_ms > 0).then(|| Duration::from_millis(wait_ms))
+        lore::retry_in(&self.lore, parts.clock.unix_ms())
     }
 
     /// A fetch of what is wanted failed: whether that was once too often.
@@ -388,6 +406,7 @@ impl Filler {
     /// Bytes have been handed out: in the next block the policy may want more ahead.
     pub(super) fn delivered(&mut self, reader: &mut Reader, bytes: u64) {
         self.waiting_since_us = None;
+        self.patience = None;
         if self.settles {
             self.account.settle(bytes);
         }

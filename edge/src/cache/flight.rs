@@ -116,6 +116,7 @@ impl Flight {
                 let further = Further {
                     wanted: self.landing.range().start,
                     status: response.status,
+                    ranged: self.asked.is_some(),
                     generation: decide::generation(self.primary(), response, &content),
                 };
                 fence::further(&further, content, stored, &is)
@@ -336,7 +337,7 @@ impl Flight {
                 Some(Ok(Frame::Trailers(_))) => {}
                 Some(Err(fault)) => return self.fail(fault),
                 None if self.landing.range().end == OPEN || self.landing.range().is_empty() => {
-                    return self.landing.land();
+                    return self.landed();
                 }
                 None => return self.fail(Cause::BodyCut.into()),
             }
@@ -355,13 +356,17 @@ impl Flight {
     /// All that was claimed is there. A body with more to come is cut; of one that only has to end
     /// the end is read, so that its connection can serve another request.
     async fn land(self, mut body: Body) {
+        self.landed();
+        if body.length().is_none() {
+            let _ = tokio::time::timeout(ENDING, body.frame()).await;
+        }
+    }
+
+    fn landed(self) {
         if self.retries {
             self.lore(|lore| lore.failures = 0);
         }
         self.landing.land();
-        if body.length().is_none() {
-            let _ = tokio::time::timeout(ENDING, body.frame()).await;
-        }
     }
 
     /// Writes to the store. Where it has no room, readers are waited for, but not for ever.

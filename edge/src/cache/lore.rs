@@ -1,6 +1,8 @@
 //! What is learned of a resource from its responses, beyond one object: whether its versions keep
 //! changing under their readers, whether fetches of it keep failing.
 
+use std::time::Duration;
+
 use crate::fill::Unsettled;
 use crate::store::Lore;
 
@@ -45,18 +47,30 @@ pub(super) fn unsettled(lore: &Lore, now_ms: u64) -> Unsettled {
     }
 }
 
+/// How long nobody is to try again, since fetches failed. A clock that was set back counts as no time.
+pub(super) fn retry_in(lore: &Lore, now_ms: u64) -> Option<Duration> {
+    let wait_ms = lore.retry_ms.saturating_sub(now_ms);
+    let waits = lore.failures > 0 && (1..=RETRY_MAX_MS).contains(&wait_ms);
+    waits.then(|| Duration::from_millis(wait_ms))
+}
+
+/// How long to wait before the try that follows so many in vain.
+pub(super) fn backoff(tries: u32) -> Duration {
+    let steps = tries.clamp(1, 5) - 1;
+    Duration::from_millis((RETRY_MS << (2 * steps)).min(RETRY_MAX_MS))
+}
+
 /// A fetch failed. Others try again after a while that grows with each failure in a row: one for
 /// all who wait. `fruitful`: it brought something worth while before.
 pub(super) fn failed(lore: &mut Lore, fruitful: bool, now_ms: u64) {
-    if lore.failures > 0 && now_ms < lore.retry_ms {
+    if retry_in(lore, now_ms).is_some() {
         return; // together with another: that is one failure
     }
     lore.failures = match fruitful {
         true => 1,
         false => lore.failures.saturating_add(1),
     };
-    let steps = u32::from(lore.failures.min(5)) - 1;
-    lore.retry_ms = now_ms + (RETRY_MS << (2 * steps)).min(RETRY_MAX_MS);
+    lore.retry_ms = now_ms + backoff(u32::from(lore.failures)).as_millis() as u64;
 }
 
 #[cfg(test)]

@@ -189,7 +189,13 @@ impl Cache {
             return None;
         }
         let ride = match object.is_sparse() {
-            false => Ride::complete(object),
+            false => {
+                self.settle(
+                    request,
+                    wanted.bytes(head.length.or_else(|| object.length())),
+                );
+                Ride::complete(object)
+            }
             true => {
                 // Its blocks may be evicted one by one, also while they are read.
                 let first = wanted.first().unwrap_or(0..fill::OPEN);
@@ -212,11 +218,19 @@ impl Cache {
 
     /// A part of a block that may have been fetched for this very client was of use, and is sent.
     fn note_piece(&self, request: &Request, object: &Arc<Object>, place: Place, wanted: &Wanted) {
-        if let Some(range) = wanted.first().filter(|_| object.is_sparse()) {
+        let Some(range) = wanted.first() else {
+            return;
+        };
+        self.settle(request, range.end - range.start);
+        if object.is_sparse() {
             self.0.store.touch_part(place, object, range.start);
-            let client = request.peer.address.ip();
-            self.0.accounts.settle(client, range.end - range.start);
         }
+    }
+
+    /// So much of what is stored is sent to this client.
+    fn settle(&self, request: &Request, bytes: u64) {
+        let client = request.peer.address.ip();
+        self.0.accounts.settle(client, bytes);
     }
 
     /// Everything but a hit: launch or ride or pass, later.

@@ -267,14 +267,15 @@ impl Object {
         state.claim(id).map_or(0..0, |claim| claim.at..claim.end)
     }
 
-    /// Whether some rider's next byte lies in the first page of what flight `id` has still to bring.
+    /// Whether some rider's next byte lies in the first page of what flight `id` has still to bring,
+    /// or in the one behind: fetches begin a little before what is wanted.
     pub(super) fn awaits(&self, id: u64) -> bool {
         let state = self.lock();
         let Some(claim) = state.claim(id) else {
             return false;
         };
-        let page_end = (claim.at / PAGE * PAGE).saturating_add(PAGE);
-        let next = claim.at..claim.end.min(page_end);
+        let two_pages = (claim.at / PAGE * PAGE).saturating_add(2 * PAGE);
+        let next = claim.at..claim.end.min(two_pages);
         state
             .riders
             .iter()

@@ -279,6 +279,7 @@ impl Store {
                 }
                 Some(Evicted::InUse(ids)) => {
                     busy += 1;
+                    empty = 0;
                     there = ids.max(there);
                 }
                 None => empty += 1,

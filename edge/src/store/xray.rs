@@ -62,9 +62,13 @@ pub(super) struct Notes {
 }
 
 impl Object {
-    /// Bytes that neither are there nor on their way; none where the length is not known.
+    /// Bytes that neither are there nor on their way; to `u64::MAX` where the length is not known.
     pub fn missing(&self) -> Ranges {
-        self.xray(0).missing
+        let state = self.lock();
+        let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
+        let gaps = state.present.gaps(0..state.length.unwrap_or(u64::MAX));
+        gaps.flat_map(|gap| flying.gaps(gap).collect::<SmallVec<[_; 2]>>())
+            .collect()
     }
 
     /// What it is made of at `now_us`, by the clock that `Store::arrange` was given.

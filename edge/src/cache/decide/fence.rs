@@ -112,6 +112,8 @@ pub(in crate::cache) struct Further {
     /// The byte that was wanted, and what follows it.
     pub(in crate::cache) wanted: u64,
     pub(in crate::cache) status: Status,
+    /// Whether a range was asked for, and not all of it.
+    pub(in crate::cache) ranged: bool,
     /// Of which version it is.
     pub(in crate::cache) generation: u64,
 }
@@ -127,14 +129,20 @@ pub(in crate::cache) fn further(
     let &Further {
         wanted,
         status,
+        ranged,
         generation,
     } = further;
+    // Where all of it was asked for, there is nothing plainer to ask.
+    let plainly = |word| match ranged {
+        true => Meaning::Plain(word),
+        false => Meaning::Retire(word),
+    };
     match (content, stored) {
-        (Content::Whole(_), _) if refuses_ranges(status) => Meaning::Plain("no-ranges"),
+        (Content::Whole(_), _) if ranged && refuses_ranges(status) => plainly("no-ranges"),
         (Content::Whole(_), _) if status >= 500 || matches!(status, 408 | 429) => {
             Meaning::Fail(Cause::UnexpectedStatus)
         }
-        (Content::Unusable, _) => Meaning::Plain("unusable-part"),
+        (Content::Unusable, _) => plainly("unusable-part"),
         (Content::NotSatisfiable(_), _) => Meaning::Retire("not-satisfiable"),
         // Not to be stored for long, but of the same version and not for one client alone.
         (Content::Part(range, _), Err("expired" | "no-cache" | "no-lifetime"))
@@ -147,9 +155,9 @@ pub(in crate::cache) fn further(
             let here = range.contains(&wanted);
             match same_version(is, &head) {
                 true if here => Meaning::Join(head, range),
-                true => Meaning::Plain("another-range"),
+                true => plainly("another-range"),
                 // One of the two lengths is wrong: all of it will tell.
-                false if same_tag(is, &head) => Meaning::Plain("another-length"),
+                false if same_tag(is, &head) => plainly("another-length"),
                 false if here => Meaning::Supersede(head, range),
                 false => Meaning::Retire("changed"),
             }
@@ -310,6 +318,7 @@ mod tests {
         let by = |status, generation| Further {
             wanted: 5,
             status,
+            ranged: true,
             generation,
         };
         let judged =
@@ -355,6 +364,42 @@ mod tests {
     }
 
     #[test]
+    fn what_is_refused_without_a_range_is_not_asked_again_and_again() {
+        let is = head(7, 100);
+        let by = |ranged, status| Further {
+            wanted: 5,
+            status,
+            ranged,
+            generation: 7,
+        };
+        let forbidden = |ranged| {
+            let whole = Content::Whole(Some(9));
+            further(&by(ranged, 403), whole, Err("no-lifetime"), &is)
+        };
+        assert!(matches!(forbidden(true), Meaning::Plain(_)));
+        assert!(matches!(forbidden(false), Meaning::Retire(_)));
+        let unusable = further(&by(false, 206), Content::Unusable, Err("partial"), &is);
+        assert!(matches!(unusable, Meaning::Retire(_)));
+    }
+
+    #[test]
+    fn what_has_expired_is_still_for_those_who_read() {
+        let is = head(7, 100);
+        let expired = |generation| {
+            let by = Further {
+                wanted: 5,
+                status: 206,
+                ranged: true,
+                generation,
+            };
+            further(&by, Content::Part(5..15, 100), Err("expired"), &is)
+        };
+        assert_eq!(expired(7), Meaning::Finish(5..15));
+        assert!(matches!(expired(8), Meaning::Retire(_)));
+        assert!(matches!(expired(0), Meaning::Retire(_)));
+    }
+
+    #[test]
     fn weak_validators_have_no_generation() {
         const EARLY: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
         const LATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -396,6 +441,7 @@ mod tests {
             let by = Further {
                 wanted: 5,
                 status,
+                ranged: true,
                 generation: b,
             };
             let meaning = further(&by, content, Ok(head(b, lengths.1)), &is);

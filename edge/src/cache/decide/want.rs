@@ -50,6 +50,15 @@ impl Wanted {
         }
     }
 
+    /// Bytes of content to be sent, of an object of this length.
+    pub(in crate::cache) fn bytes(&self, length: Option<u64>) -> u64 {
+        match self {
+            Wanted::Parts(parts, _) => parts.iter().map(|part| part.end - part.start).sum(),
+            Wanted::All => length.unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// The first bytes to be sent; `None` where no content is.
     pub(in crate::cache) fn first(&self) -> Option<Range<u64>> {
         match self {
