@@ -32,9 +32,6 @@ const CROWDED: usize = 16;
 /// ledger pays for, adds one at most.
 pub(super) const FRAGMENTS_MAX: usize = 4096;
 
-/// A flight that brings less than this before it fails was fruitless, bytes.
-const FRUITFUL: u64 = 64 << 10;
-
 /// The bytes that one flight alone may write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -75,8 +72,6 @@ pub struct Seen<'a> {
     pub have: &'a Ranges,
     /// The flights under way.
     pub claims: &'a [Claim],
-    /// Fetches in a row that failed and brought less than 64 KiB.
-    pub fruitless: u32,
 }
 
 impl Seen<'_> {
@@ -120,7 +115,6 @@ impl Store {
             length: state.length,
             have: &state.present,
             claims: &state.claims,
-            fruitless: state.fruitless,
         });
         if ranges.is_empty() {
             return (result, SmallVec::new());
@@ -365,7 +359,6 @@ impl Object {
     /// is the last page's content where it was copied to memory of its size.
     pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
         let mut state = self.lock();
-        state.fruitless = 0;
         let claim = state.end_claim(id);
         if let Some(claim) = &claim
             && claim.end == OPEN
@@ -401,16 +394,12 @@ impl Object {
         }
     }
 
-    /// Ends flight `id`, which failed after it had brought so many bytes. Riders that waited for
+    /// Ends flight `id`, which failed. Riders that waited for
     /// the rest find that nobody brings it.
-    pub(super) fn fail(&self, id: u64, failure: Failure, brought: u64) {
+    pub(super) fn fail(&self, id: u64, failure: Failure) {
         let mut state = self.lock();
         let claim = state.end_claim(id);
         if claim.is_some() {
-            state.fruitless = match brought {
-                FRUITFUL.. => 0,
-                _ => state.fruitless.saturating_add(1),
-            };
             state.failure = Some(failure.clone());
         }
         let wakes = match state.phase {

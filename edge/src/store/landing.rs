@@ -28,8 +28,6 @@ pub struct Landing {
     end: u64,
     /// Bytes of the response that come before the claim.
     skip: u64,
-    /// Bytes it has written.
-    brought: u64,
     page: Option<(u64, Arc<Page>)>,
     reserve: Option<Reserve>,
     unannounced: u64,
@@ -68,7 +66,6 @@ impl Landing {
             at: claim.at,
             end: claim.end,
             skip: 0,
-            brought: 0,
             page: None,
             reserve: None,
             unannounced: 0,
@@ -252,7 +249,6 @@ impl Landing {
             unsafe { page.write(offset, now) };
             let published = self.object.publish(self.id, self.at, take, now_us);
             self.at += take;
-            self.brought += take;
             self.ends_at(published.ok_or(Abandoned)?);
             self.unannounced += take;
             if self.unannounced >= ANNOUNCE {
@@ -305,7 +301,7 @@ impl Landing {
         if !self.object.outlives_flights() {
             self.store.withdraw(self.place, &self.object);
         }
-        self.object.fail(self.id, failure, self.brought);
+        self.object.fail(self.id, failure);
     }
 
     /// Its claim is given up, which counts as no failure: those who wait for it ask anew. What it

@@ -88,8 +88,6 @@ pub(super) struct State {
     pub(super) stalled: Option<Waker>,
     /// Riders before this place are not waited for any more.
     pub(super) left_behind: u64,
-    /// Fetches in a row that failed and brought next to nothing.
-    pub(super) fruitless: u32,
     /// Bytes that are accounted and evicted together; `None`: the whole object is.
     pub(super) block: Option<NonZeroU32>,
     /// Whether bytes of other responses may be put beside those of the first.
@@ -143,7 +141,6 @@ impl Object {
                 notes: None,
                 stalled: None,
                 left_behind: 0,
-                fruitless: 0,
                 block: None,
                 joinable: false,
                 windowed: false,
