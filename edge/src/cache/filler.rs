@@ -285,7 +285,7 @@ impl Filler {
                 return;
             }
             Plan::Fetch { ranges, .. } => {
-                let why = match (self.misses > 1, self.begun, self.launched) {
+                let why = match (self.misses > 0, self.begun, self.launched) {
                     (true, ..) => "resume",
                     (_, true, _) => "ahead",
                     (.., false) => "miss",

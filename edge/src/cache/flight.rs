@@ -50,8 +50,8 @@ pub(super) struct Flight {
     /// Bytes of the response still to be passed over.
     pub(super) skips: u64,
     pub(super) brought: u64,
-    /// Whether fetches before this one failed.
-    pub(super) retries: bool,
+    /// What was known of the resource when it was launched.
+    pub(super) known: Lore,
 }
 
 impl Flight {
@@ -117,7 +117,10 @@ impl Flight {
                     wanted: self.landing.range().start,
                     status: response.status,
                     ranged: self.asked.is_some(),
-                    generation: decide::generation(self.primary(), response, &content),
+                    generation: match &stored {
+                        Ok(head) => head.generation,
+                        Err(_) => decide::generation(self.primary(), response, &content),
+                    },
                 };
                 fence::further(&further, content, stored, &is)
             }
@@ -134,7 +137,8 @@ impl Flight {
     /// opens it to readers. `Err`: it can't be kept, for this reason.
     fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), &'static str> {
         // Whatever it says, ranges of it were of no use.
-        head.joinable &= self.asked.is_some() || !self.is_plain();
+        let plain = self.known.is_plain(self.cache.0.clock.unix_ms());
+        head.joinable &= self.asked.is_some() || !plain;
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
             return Err("no-room");
         };
@@ -144,7 +148,9 @@ impl Flight {
         }
         let sparse = self.room(&head, &content)?;
         self.file(&head);
-        self.note(&head);
+        if self.asked.is_some() && !head.joinable {
+            self.learn_plain();
+        }
         self.landing.open(Arc::new(head), charge, sparse);
         Ok(())
     }
@@ -258,12 +264,18 @@ impl Flight {
     }
 
     /// Under the Vary that the response names, the object belongs to the variant that the
-    /// flight's own request selects.
+    /// flight's own request selects. Its length is remembered where the next fetch may go by it.
     fn file(&mut self, head: &StoredHead) {
         let place = self.landing.place();
         let object = self.landing.object().clone();
         let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
+        let large = head.length > Some(self.cache.0.store.object_max());
         let filed = self.cache.0.store.enter(place.primary, |locked| {
+            let mut lore = locked.lore();
+            if large || lore != Lore::default() {
+                lore.length = head.length;
+                locked.set_lore(lore);
+            }
             locked.refile(
                 place.variant,
                 to,
@@ -278,15 +290,6 @@ impl Flight {
                 variant: to,
                 ..place
             });
-        }
-    }
-
-    /// What is learned of the resource beyond this object.
-    fn note(&self, head: &StoredHead) {
-        let ignored = self.asked.is_some() && !head.joinable;
-        self.lore(|lore| lore.length = head.length);
-        if ignored {
-            self.learn_plain();
         }
     }
 
@@ -363,7 +366,7 @@ impl Flight {
     }
 
     fn landed(self) {
-        if self.retries {
+        if self.known.failures > 0 {
             self.lore(|lore| lore.failures = 0);
         }
         self.landing.land();
@@ -390,12 +393,6 @@ impl Flight {
             Phase::Open(_) => self.landing.give_back(),
             _ => self.retire(),
         }
-    }
-
-    fn is_plain(&self) -> bool {
-        let store = &self.cache.0.store;
-        let lore = store.enter(self.landing.place().primary, |locked| locked.lore());
-        lore.is_plain(self.cache.0.clock.unix_ms())
     }
 
     fn learn_plain(&self) {

@@ -51,7 +51,7 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         handover: filler.handover.clone(),
         skips: 0,
         brought: 0,
-        retries: lore.failures > 0,
+        known: lore,
     };
     let request = Request {
         head,
