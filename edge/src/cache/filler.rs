@@ -330,7 +330,10 @@ impl Filler {
         } else if tries.is_some_and(|tries| tries > TRIES_MAX) {
             return Poll::Ready(Asked::Cut);
         }
-        if let Some(wait) = wait.or(tries.map(lore::backoff)) {
+        // Where failures are known all who wait keep in step by them, and this one waits by itself
+        // only where they are not.
+        let by_itself = tries.filter(|_| self.lore.failures == 0);
+        if let Some(wait) = wait.or(by_itself.map(lore::backoff)) {
             return self.poll_patience(wait, cx);
         }
         match self.ask(reader) {
