@@ -14,6 +14,7 @@ mod look;
 mod lore;
 mod memo;
 mod ride;
+pub mod rules;
 mod serve;
 
 use std::rc::Rc;
@@ -34,6 +35,7 @@ use filler::Filler;
 use look::Looked;
 use memo::Memo;
 use ride::{Met, Ride};
+pub use rules::Rules;
 use serve::Answering;
 
 /// `[cache.NAME]`.

@@ -26,6 +26,33 @@ pub enum Source {
     Configured,
 }
 
+/// Response fields that the configuration has not heeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the field of its name")]
+pub struct Ignored {
+    pub age: bool,
+    /// Pragma included.
+    pub cache_control: bool,
+    pub expires: bool,
+    pub set_cookie: bool,
+    /// All targeted fields (RFC 9213).
+    pub targeted: bool,
+    pub vary: bool,
+    pub x_accel_expires: bool,
+}
+
+/// What becomes of a response that sets a cookie (RFC 9111 7.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetCookie {
+    /// It is not stored.
+    #[default]
+    Pass,
+    /// It is stored, cookie and all.
+    Store,
+    /// It is stored without the cookie.
+    Remove,
+}
+
 /// When the exchange with the origin took place, Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {

@@ -63,6 +63,10 @@ impl fmt::Debug for KeyHash {
     }
 }
 
+/// What primary keys are made of, where the configuration has them made otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyRules {}
+
 /// A primary key that is kept: its parts in one text, and their hash.
 ///
 /// Text: scheme (one byte), length of the authority (four bytes, little-endian), authority, length

@@ -10,6 +10,7 @@ pub mod freshness;
 pub mod hop;
 pub mod key;
 pub mod method;
+pub mod pattern;
 pub mod range;
 pub mod target;
 pub mod vary;

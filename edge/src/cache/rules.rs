@@ -1,0 +1,147 @@
+//! What the configuration says about caching: for one route, from its own keys and its cache's.
+
+use std::time::Duration;
+
+use crate::http::Status;
+use crate::http::freshness::{Ignored, SetCookie};
+use crate::http::key::KeyRules;
+use crate::http::pattern::Pattern;
+
+/// The caching rules of one route. `docs/configuration.md` describes each key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    /// Freshness lifetime by status where the response gives none.
+    pub valid: Vec<(Status, Duration)>,
+    /// The same for every other status that may be stored.
+    pub valid_any: Option<Duration>,
+    /// Longest heuristic lifetime (RFC 9111 4.2.2); zero: none.
+    pub heuristic_max: Duration,
+    /// No positive lifetime is shorter.
+    pub lifetime_min: Duration,
+    /// No lifetime is longer.
+    pub lifetime_max: Duration,
+    /// How long a stale response may be given while it is revalidated behind, where it does not say
+    /// (RFC 5861 3).
+    pub stale_while_revalidate: Duration,
+    /// How long a stale response may be given where the origin fails, where it does not say (RFC
+    /// 5861 4).
+    pub stale_if_error: Duration,
+    /// How long a stale response may be given to others while one request waits for revalidation.
+    pub stale_while_updating: Duration,
+    /// Response fields that are not heeded.
+    pub ignore: Ignored,
+    /// What becomes of a response that sets a cookie.
+    pub set_cookie: SetCookie,
+    /// Targeted fields, lower case, in order of preference (RFC 9213).
+    pub targets: Vec<Box<str>>,
+    /// Response fields that carry tags, lower case.
+    pub tags: Vec<Box<str>>,
+    /// Whether requests may ask for more than the cache would do.
+    pub client_directives: bool,
+    /// What the primary key is made of.
+    pub key: KeyRules,
+    /// Which requests go past the cache.
+    pub bypass: Bypass,
+    /// Whether GET may use the cache.
+    pub get: bool,
+    /// Whether HEAD may use the cache; else it is sent on as it is.
+    pub head: bool,
+    /// Request fields that shared fetches carry beside those of the allow-list.
+    pub forward: Vec<Pattern>,
+    /// How long a response that can't be shared makes its key be passed.
+    pub pass_for: Duration,
+    /// Addresses that may send PURGE.
+    pub purge: Vec<Network>,
+}
+
+/// Requests that go past the cache: those that have any of these.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bypass {
+    /// Names of cookies.
+    pub cookies: Vec<Pattern>,
+    /// Names of request fields.
+    pub headers: Vec<Pattern>,
+    /// Names of query parameters.
+    pub query: Vec<Pattern>,
+}
+
+/// Addresses with the same beginning: `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Any address in it.
+    pub address: std::net::IpAddr,
+    /// Bits that count, from the left.
+    pub bits: u8,
+}
+
+impl Network {
+    /// Whether the address lies in it. An IPv4 address mapped into IPv6 counts as IPv4.
+    pub fn contains(&self, address: std::net::IpAddr) -> bool {
+        use std::net::IpAddr;
+        let bits = u32::from(self.bits);
+        match (self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let shift = 32_u32.saturating_sub(bits);
+                let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
+                u32::from(own) & mask == u32::from(other) & mask
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let shift = 128_u32.saturating_sub(bits);
+                let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
+                u128::from(own) & mask == u128::from(other) & mask
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            valid: Vec::new(),
+            valid_any: None,
+            heuristic_max: Duration::from_secs(24 * 3600),
+            lifetime_min: Duration::ZERO,
+            lifetime_max: Duration::from_secs(365 * 24 * 3600),
+            stale_while_revalidate: Duration::ZERO,
+            stale_if_error: Duration::ZERO,
+            stale_while_updating: Duration::ZERO,
+            ignore: Ignored::default(),
+            set_cookie: SetCookie::default(),
+            targets: vec!["sluice-cache-control".into(), "cdn-cache-control".into()],
+            tags: vec!["surrogate-key".into(), "cache-tag".into()],
+            client_directives: false,
+            key: KeyRules::default(),
+            bypass: Bypass::default(),
+            get: true,
+            head: true,
+            forward: Vec::new(),
+            pass_for: Duration::from_secs(10),
+            purge: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_hold_their_addresses_and_no_others() {
+        let network = |text: &str, bits| Network {
+            address: text.parse().expect("an address"),
+            bits,
+        };
+        let holds = |net: Network, text: &str| net.contains(text.parse().expect("an address"));
+        assert!(holds(network("10.0.0.0", 8), "10.255.0.1"));
+        assert!(holds(network("10.0.0.0", 8), "::ffff:10.1.2.3"));
+        assert!(!holds(network("10.0.0.0", 8), "11.0.0.1"));
+        assert!(!holds(network("10.0.0.0", 8), "::1"));
+        assert!(holds(network("10.1.2.3", 32), "10.1.2.3"));
+        assert!(!holds(network("10.1.2.3", 32), "10.1.2.2"));
+        assert!(holds(network("0.0.0.0", 0), "8.8.8.8"));
+        assert!(holds(network("fe80::", 10), "fe80::1"));
+        assert!(!holds(network("fe80::", 10), "fc80::1"));
+        assert!(holds(network("::", 0), "2001::1"));
+    }
+}

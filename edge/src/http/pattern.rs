@@ -1,0 +1,56 @@
+//! Names in configuration lists: one name, or with a `*` at its end all that begin so.
+
+/// A name, or the beginning of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: Box<str>,
+    prefix: bool,
+}
+
+impl Pattern {
+    /// From `name` or `prefix*`.
+    pub fn new(text: &str) -> Pattern {
+        let (text, prefix) = match text.strip_suffix('*') {
+            Some(start) => (start, true),
+            None => (text, false),
+        };
+        Pattern {
+            text: text.into(),
+            prefix,
+        }
+    }
+
+    /// Whether this name is meant, letter by letter.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let text = self.text.as_bytes();
+        match self.prefix {
+            true => name.starts_with(text),
+            false => name == text,
+        }
+    }
+
+    /// Whether this name is meant, in whatever case (field names: RFC 9110 5.1).
+    pub fn matches_field(&self, name: &[u8]) -> bool {
+        let text = self.text.as_bytes();
+        match self.prefix {
+            true => name
+                .get(..text.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(text)),
+            false => name.eq_ignore_ascii_case(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_at_the_end_means_a_prefix() {
+        let (one, all) = (Pattern::new("utm_id"), Pattern::new("utm_*"));
+        assert!(one.matches(b"utm_id") && !one.matches(b"utm_id2") && !one.matches(b"UTM_id"));
+        assert!(all.matches(b"utm_") && all.matches(b"utm_id") && !all.matches(b"utm"));
+        assert!(all.matches_field(b"UTM_x") && one.matches_field(b"UTM_ID"));
+        assert!(Pattern::new("*").matches(b""));
+    }
+}
