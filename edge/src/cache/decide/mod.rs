@@ -12,8 +12,7 @@ use bytes::Bytes;
 use super::Options;
 use crate::fill::{self, OPEN};
 use crate::handler::{Head as RequestHead, Response};
-use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
-use crate::http::freshness::{self, Candidate, Exchanged};
+use crate::http::freshness::{self, Exchanged, Terms};
 use crate::http::key::KeyHash;
 use crate::http::vary::{self, Codings, Vary};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop};
@@ -153,28 +152,17 @@ pub(super) fn store_as(
     }
     let (status, fields, length) = represented(response, content);
     let fields = &*fields;
-    let directives = ResponseDirectives::of(fields);
-    let valid_s = valid_s(&options.valid, status);
-    let lifetime = freshness::lifetime(fields, &directives, valid_s, exchanged);
-    let vary = freshness::storable(&Candidate {
-        method: &Method::Get,
-        request: sent,
-        request_directives: &RequestDirectives::default(),
-        status,
-        response: fields,
-        directives: &directives,
-        lifetime,
-    })
-    .map_err(freshness::Reason::word)?;
+    let terms = Terms {
+        valid_s: valid_s(&options.valid, status),
+        ..Terms::default()
+    };
+    let verdict = freshness::judge(sent, status, fields, &terms, exchanged)
+        .map_err(freshness::Reason::word)?;
     // Stored responses are not revalidated yet: one that must be before each use is of no use.
-    if directives.no_cache != Scope::Absent {
+    if verdict.no_cache || !verdict.stripped.is_empty() {
         return Err("no-cache");
     }
-    let initial_age_ms = freshness::initial_age_ms(fields, exchanged);
-    let lifetime_s = lifetime.map_or(0, |lifetime| lifetime.seconds);
-    let fresh_ms = freshness::remaining_ms(lifetime_s, initial_age_ms);
-    let fresh_ms = u64::try_from(fresh_ms).map_err(|_| "expired")?;
-    if fresh_ms == 0 {
+    if verdict.fresh_ms == 0 {
         return Err("expired");
     }
     let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
@@ -187,11 +175,11 @@ pub(super) fn store_as(
         last_modified_s: fields.get("last-modified").and_then(date::parse),
         date_s,
         received_ms: exchanged.response_ms,
-        initial_age_ms,
-        fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
+        initial_age_ms: verdict.initial_age_ms,
+        fresh_until_ms: exchanged.response_ms.saturating_add(verdict.fresh_ms),
         generation,
         joinable: generation != 0 && status == 200 && honours_ranges(response, asked, content),
-        vary: selecting(&vary).map(|names| Selected {
+        vary: selecting(&verdict.vary).map(|names| Selected {
             variant: variant(primary, &names, sent, None),
             names,
         }),
