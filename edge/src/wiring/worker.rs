@@ -194,8 +194,14 @@ fn handler(
     };
     let (_, store) = snapshot.stores.get(name)?;
     let accounts = snapshot.accounts.get(name)?;
+    let options = snapshot.plan.caches.get(name)?.clone();
+    let rules = Rules {
+        valid: options.valid.clone(),
+        ..Rules::default()
+    };
     let cache = Cache::new(
-        snapshot.plan.caches.get(name)?.clone(),
+        options,
+        rules,
         store.clone(),
         accounts.clone(),
         origin,
