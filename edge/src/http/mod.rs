@@ -12,7 +12,9 @@ pub mod key;
 pub mod method;
 pub mod pattern;
 pub mod range;
+pub mod surrogate;
 pub mod target;
+pub mod targeted;
 pub mod vary;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
