@@ -108,7 +108,7 @@ impl Flight {
             response,
             (self.asked.as_ref(), &content),
             exchanged,
-            &self.cache.0.options,
+            &self.cache.0.rules,
         );
         match self.landing.object().phase() {
             Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),

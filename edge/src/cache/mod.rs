@@ -19,13 +19,12 @@ mod serve;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::evict;
 use crate::fill::{self, ReadAhead};
 use crate::handler::{Answer, Body, Cause, Fault, Handler, Pending, Request, Response};
 use crate::http::key::KeyHash;
-use crate::http::{CacheStatus, Fwd, Status, hop};
+use crate::http::{CacheStatus, Fwd, hop};
 use crate::store::{Failure, Head, Object, Phase, Place, Store};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
@@ -49,8 +48,6 @@ pub struct Options {
     pub fill: fill::Options,
     /// Bytes fetched on behalf of one client and not sent to it, at most; `u64::MAX`: no limit.
     pub client_budget: u64,
-    /// Freshness lifetime by status where the response gives none.
-    pub valid: Vec<(Status, Duration)>,
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
     pub object: u64,
 }
@@ -62,7 +59,6 @@ impl Default for Options {
             evict: evict::Kind::default(),
             fill: fill::Options::default(),
             client_budget: 64 << 20,
-            valid: Vec::new(),
             object: 0,
         }
     }
@@ -77,6 +73,7 @@ pub struct Cache(Rc<Parts>);
 
 struct Parts {
     options: Options,
+    rules: Rules,
     store: Arc<Store>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
@@ -140,9 +137,11 @@ impl Handler for Cache {
 }
 
 impl Cache {
-    /// A worker's end of `store`, in front of `origin`. Store and accounts are those of all workers.
+    /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store and
+    /// accounts are those of all workers.
     pub fn new(
         options: Options,
+        rules: Rules,
         store: Arc<Store>,
         accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,
@@ -156,6 +155,7 @@ impl Cache {
             accounts,
             ahead: ahead::Readers::default(),
             options,
+            rules,
             store,
             origin,
             clock,

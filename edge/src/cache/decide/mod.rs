@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::Options;
+use super::Rules;
 use crate::fill::{self, OPEN};
 use crate::handler::{Head as RequestHead, Response};
 use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
@@ -145,7 +145,7 @@ pub(super) fn store_as(
     response: &Response,
     (asked, content): (Option<&Range<u64>>, &Content),
     exchanged: Exchanged,
-    options: &Options,
+    rules: &Rules,
 ) -> Result<Head, &'static str> {
     if response.until_close {
         // If the origin had died half-way, it would look just the same.
@@ -154,7 +154,7 @@ pub(super) fn store_as(
     let (status, fields, length) = represented(response, content);
     let fields = &*fields;
     let directives = ResponseDirectives::of(fields);
-    let valid_s = valid_s(&options.valid, status);
+    let valid_s = valid_s(rules, status);
     let lifetime = freshness::lifetime(fields, &directives, valid_s, exchanged);
     let vary = freshness::storable(&Candidate {
         method: &Method::Get,
@@ -242,8 +242,9 @@ fn honours_ranges(response: &Response, asked: Option<&Range<u64>>, content: &Con
         || asked.is_none() && units.any(|unit| unit.eq_ignore_ascii_case(b"bytes"))
 }
 
-fn valid_s(valid: &[(Status, std::time::Duration)], status: Status) -> Option<u64> {
-    let (_, lifetime) = valid.iter().find(|(of, _)| *of == status)?;
+fn valid_s(rules: &Rules, status: Status) -> Option<u64> {
+    let named = rules.valid.iter().find(|(of, _)| *of == status);
+    let lifetime = named.map(|(_, lifetime)| *lifetime).or(rules.valid_any)?;
     Some(lifetime.as_secs())
 }
 
