@@ -46,7 +46,10 @@ pub(super) enum How {
         behind: bool,
     },
     /// The origin confirmed it just now, to this request or to another.
-    Confirmed { fwd: Fwd, collapsed: bool },
+    Confirmed {
+        fwd: Fwd,
+        collapsed: bool,
+    },
 }
 
 impl How {

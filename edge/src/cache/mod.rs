@@ -21,7 +21,6 @@ mod validate;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -29,7 +28,7 @@ use crate::evict;
 use crate::fill::{self, ReadAhead};
 use crate::handler::{Answer, Body, Cause, Exchange, Fault, Handler, Pending, Request, Response};
 use crate::http::key::{Key, KeyHash};
-use crate::http::{CacheStatus, Fwd, Method, Status};
+use crate::http::{CacheStatus, Fwd, Method};
 use crate::store::{Failure, Head, Object, Phase, Place, Standing, Store};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
@@ -56,8 +55,6 @@ pub struct Options {
     pub fill: fill::Options,
     /// Bytes fetched on behalf of one client and not sent to it, at most; `u64::MAX`: no limit.
     pub client_budget: u64,
-    /// Freshness lifetime by status where the response gives none.
-    pub valid: Vec<(Status, Duration)>,
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
     pub object: u64,
 }
@@ -69,7 +66,6 @@ impl Default for Options {
             evict: evict::Kind::default(),
             fill: fill::Options::default(),
             client_budget: 64 << 20,
-            valid: Vec::new(),
             object: 0,
         }
     }
@@ -155,8 +151,8 @@ impl Handler for Cache {
 }
 
 impl Cache {
-    /// A worker's end of `store`, in front of `origin`. Store and accounts are those of all workers.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a cache, each once")]
+    /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store and
+    /// accounts are those of all workers.
     pub fn new(
         options: Options,
         rules: Rules,
@@ -401,7 +397,10 @@ impl Cache {
             self.read_ahead(&mut ride, head);
         }
         let handover = ride.filler().map(|filler| filler.handover.clone());
-        let withheld = handover.as_ref().map(Handover::withheld).unwrap_or_default();
+        let withheld = handover
+            .as_ref()
+            .map(Handover::withheld)
+            .unwrap_or_default();
         let exchange = handover.and_then(|handover| handover.exchange());
         let status = match why {
             Why::Stored(how @ How::Confirmed { .. }) => how.status(head, now_ms),

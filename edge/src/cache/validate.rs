@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::decide::asks::Asks;
 use super::decide::reuse;
+use super::decide::storing;
 use super::decide::validation::{self, Outcome};
 use super::flight::Flight;
 use super::look::{Found, How};
@@ -27,8 +28,7 @@ impl Cache {
         };
         let begun = store.enter(found.place.primary, |locked| {
             let object = &found.object;
-            let first =
-                locked.holds(found.place.variant, object) && object.validation().is_none();
+            let first = locked.holds(found.place.variant, object) && object.validation().is_none();
             if first {
                 object.validate_by(found.head.clone(), &spare);
             }
@@ -106,9 +106,7 @@ impl Flight {
     pub(super) fn fall(self, fault: Fault) {
         let now_ms = self.cache.0.clock.unix_ms();
         let standing = self.landing.object().standing();
-        let may = |standing: &Standing| {
-            reuse::stands_in(&standing.head, &Asks::default(), now_ms)
-        };
+        let may = |standing: &Standing| reuse::stands_in(&standing.head, &Asks::default(), now_ms);
         match standing.filter(may) {
             Some(standing) => {
                 self.cache.0.counters.flights_failed.add(1);
@@ -133,16 +131,21 @@ impl Flight {
         let rules = &cache.0.rules;
         let born_seq = self.landing.object().born_seq;
         let old = &standing.head;
-        let mut head =
-            match validation::freshened(self.primary(), &self.sent, old, &response, exchanged, rules)
-            {
-                Ok(head) => head,
-                // From now on it is not to be shared.
-                Err(word) => {
-                    self.refuse(response, word);
-                    return None;
-                }
-            };
+        let mut head = match storing::freshened(
+            self.primary(),
+            &self.sent,
+            old,
+            &response,
+            exchanged,
+            rules,
+        ) {
+            Ok(head) => head,
+            // From now on it is not to be shared.
+            Err(word) => {
+                self.refuse(response, word);
+                return None;
+            }
+        };
         head.born_seq = born_seq;
         let head = Arc::new(head);
         if let Some(charge) = store.charge_head(head.memory()) {

@@ -46,6 +46,14 @@ impl Pattern {
     }
 }
 
+/// As it is written.
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)?;
+        f.write_str(if self.prefix { "*" } else { "" })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -194,14 +194,9 @@ fn handler(
     };
     let (_, store) = snapshot.stores.get(name)?;
     let accounts = snapshot.accounts.get(name)?;
-    let options = snapshot.plan.caches.get(name)?.clone();
-    let rules = Rules {
-        valid: options.valid.clone(),
-        ..Rules::default()
-    };
     let cache = Cache::new(
-        options,
-        rules,
+        snapshot.plan.caches.get(name)?.clone(),
+        route.rules.clone(),
         store.clone(),
         accounts.clone(),
         origin,

@@ -149,7 +149,10 @@ mod tests {
         let rules = Rules::default();
         assert_eq!(asks(&[("accept", "*/*")], &rules), Ok(Asks::default()));
         for line in ["Range", "if-none-match", "IF-RANGE", "If-Modified-Since"] {
-            assert!(asks(&[(line, "x")], &rules).is_ok_and(|asks| asks.less), "{line}");
+            assert!(
+                asks(&[(line, "x")], &rules).is_ok_and(|asks| asks.less),
+                "{line}"
+            );
         }
         assert!(asks(&[("AUTHORIZATION", "x")], &rules).is_ok_and(|asks| asks.authorized));
         assert!(asks(&[("iff", "x"), ("ranges", "x")], &rules).is_ok_and(|asks| !asks.less));
@@ -158,7 +161,10 @@ mod tests {
     #[test]
     fn clients_ask_for_more_only_where_they_may() {
         let mut rules = Rules::default();
-        let lines = [("cache-control", "no-cache, max-age=0, max-stale=5, only-if-cached")];
+        let lines = [(
+            "cache-control",
+            "no-cache, max-age=0, max-stale=5, only-if-cached",
+        )];
         let asked = asks(&lines, &rules).expect("admitted").directives;
         let asked = asked.expect("directives");
         assert!(!asked.no_cache && asked.max_age.is_none());
@@ -174,7 +180,10 @@ mod tests {
             asked.is_some_and(|asked| asked.no_cache)
         };
         assert!(pragma(&[("Pragma", "x, no-cache")]));
-        assert!(!pragma(&[("Pragma", "no-cache"), ("Cache-Control", "max-stale")]));
+        assert!(!pragma(&[
+            ("Pragma", "no-cache"),
+            ("Cache-Control", "max-stale")
+        ]));
     }
 
     #[test]

@@ -76,13 +76,11 @@ fn stale(head: &Head, asks: &Asks, past_ms: u64, about: &Circumstances) -> Reuse
     match () {
         () if past_ms < head.stale_while_revalidate_ms => given("stale-while-revalidate", behind),
         // After a first failure nobody waits for the next.
-        () if about.failing && past_ms < head.stale_if_error_ms => {
-            given("stale-if-error", behind)
+        () if about.failing && past_ms < head.stale_if_error_ms => given("stale-if-error", behind),
+        () if about.updating && past_ms < about.updating_ms => given("stale-while-updating", false),
+        () if max_stale.is_some_and(|s| past_ms <= u64::from(s) * 1000) => {
+            given("max-stale", false)
         }
-        () if about.updating && past_ms < about.updating_ms => {
-            given("stale-while-updating", false)
-        }
-        () if max_stale.is_some_and(|s| past_ms <= u64::from(s) * 1000) => given("max-stale", false),
         () => Reuse::Validate(Fwd::Stale),
     }
 }
@@ -191,7 +189,11 @@ mod tests {
             ("max-stale", 100_000, quiet, given("max-stale", false)),
             ("no-cache", 105, quiet, Reuse::Validate(Fwd::Request)),
         ] {
-            assert_eq!(reuse(&head(), value, at_s, about), expected, "{value} at {at_s}");
+            assert_eq!(
+                reuse(&head(), value, at_s, about),
+                expected,
+                "{value} at {at_s}"
+            );
         }
         let strict = Head {
             strict: true,

@@ -82,7 +82,9 @@ pub(in crate::cache) fn freshened(
         generation: old.generation,
         ..old.clone()
     };
-    Ok(head(base, primary, sent, &fields, verdict, exchanged, rules))
+    Ok(head(
+        base, primary, sent, &fields, verdict, exchanged, rules,
+    ))
 }
 
 /// The rest of a head: what caching rules make of its fields.

@@ -1,11 +1,8 @@
 //! Validating a stored response (RFC 9111 4.3): what the origin is asked, and what its answer means.
 
-use crate::cache::rules::Rules;
 use crate::handler::Response;
 use crate::http::conditional::EntityTag;
 use crate::http::fields::lines_of;
-use crate::http::freshness::Exchanged;
-use crate::http::key::KeyHash;
 use crate::http::{Fields, date};
 use crate::store::Head;
 
