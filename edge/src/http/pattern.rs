@@ -20,6 +20,11 @@ impl Pattern {
         }
     }
 
+    /// Whether it means all names.
+    pub fn is_any(&self) -> bool {
+        self.prefix && self.text.is_empty()
+    }
+
     /// Whether this name is meant, letter by letter.
     pub fn matches(&self, name: &[u8]) -> bool {
         let text = self.text.as_bytes();
