@@ -154,8 +154,7 @@ impl Cache {
     /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store and
     /// accounts are those of all workers.
     pub fn new(
-        options: Options,
-        rules: Rules,
+        (options, rules): (Options, Rules),
         store: Arc<Store>,
         accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,

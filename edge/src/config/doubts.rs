@@ -226,7 +226,7 @@ fn bypass(file: &RulesFile, checks: &mut Checks) {
     let typed = file
         .bypass
         .as_ref()
-        .and_then(|b| b.get_ref().headers.as_ref());
+        .and_then(|b| b.get_ref().0.headers.as_ref());
     for entry in typed.iter().flat_map(|typed| typed.get_ref()) {
         let name = entry.get_ref();
         if name == "*" || name.eq_ignore_ascii_case("host") {

@@ -55,9 +55,7 @@ pub fn few(name: &str, entries: usize, at: Range<usize>, checks: &mut Checks) {
             Problem::error(format!("`{name}` has too many entries"))
                 .at(at)
                 .label(format!("{entries} of them"))
-                .help(format!(
-                    "keep at most {ENTRIES_MAX}; `prefix*` stands for many"
-                )),
+                .help(format!("keep at most {ENTRIES_MAX}")),
         );
     }
 }

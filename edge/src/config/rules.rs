@@ -9,7 +9,7 @@ use super::doubts;
 use super::file::{BypassFile, Key, RulesFile};
 use super::names::{self, Kind};
 use super::report::Problem;
-use super::value::{Cookies, Ignorable, Statuses, Time, Usable, Word, YEAR};
+use super::value::{Cookies, Ignorable, Statuses, Table, Time, Usable, Word, YEAR};
 use crate::cache::Rules;
 use crate::cache::rules::Bypass;
 use crate::http::Status;
@@ -164,11 +164,11 @@ fn uses(key: &Key<Vec<Spanned<Word<Usable>>>>, method: Usable, base: bool) -> bo
     }
 }
 
-fn bypass(key: &Key<BypassFile>, base: &Bypass, checks: &mut Checks) -> Bypass {
+fn bypass(key: &Key<Table<BypassFile>>, base: &Bypass, checks: &mut Checks) -> Bypass {
     let Some(typed) = key else {
         return base.clone();
     };
-    let typed = typed.get_ref();
+    let Table(typed) = typed.get_ref();
     let mut list = |name, key, kind| names::patterns(name, key, kind, &[], checks);
     Bypass {
         cookies: list("cookies", &typed.cookies, Kind::Cookie),

@@ -1,5 +1,7 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
+mod rules;
+
 use std::time::Duration;
 
 use super::*;
