@@ -133,16 +133,26 @@ pub fn check_kept(setup: &Setup, origin: &Origin, cases: Vec<Case<'_>>) {
 pub struct Crowd(Vec<Client>);
 
 impl Crowd {
-    /// So many clients that want this.
+    /// So many clients that want this, where nobody else wants anything.
     pub fn of(edge: &Edge, count: usize, target: &str, headers: &[(&str, &str)]) -> Crowd {
-        let before = edge.counter("requests_now");
+        Crowd::beside(0, edge, count, target, headers)
+    }
+
+    /// So many clients that want this beside so many others who wait already.
+    pub fn beside(
+        others: usize,
+        edge: &Edge,
+        count: usize,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> Crowd {
         let client = |_| {
             let mut client = edge.client();
             client.send("GET", target, headers, b"").expect("sent");
             client
         };
         let clients = (0..count).map(client).collect();
-        let all = before + count as u64;
+        let all = (others + count) as u64;
         eventually("all wait", || edge.counter("requests_now") == all);
         Crowd(clients)
     }

@@ -145,8 +145,11 @@ fn a_crowd_of_several_variants_is_one_fetch_for_each() {
     let origin = serving("/x", Resource::dynamic(speaking));
     let edge = Setup::cached(&origin).start();
     let languages = ["de", "en", "fr", "it"];
-    let crowd = |language| Crowd::of(&edge, 20, "/x", &[("Accept-Language", language)]);
-    let crowds = languages.map(crowd);
+    let crowd = |n: usize| {
+        let language = [("Accept-Language", languages[n])];
+        Crowd::beside(20 * n, &edge, 20, "/x", &language)
+    };
+    let crowds = [0, 1, 2, 3].map(crowd);
     assert!(gate.wait_held(1, SOON));
     gate.release();
     for (crowd, language) in crowds.into_iter().zip(languages) {
@@ -209,7 +212,7 @@ fn who_began_the_fetch_may_leave() {
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
     wait_asked(&origin, "/x", 1);
-    let others = Crowd::of(&edge, 10, "/x", &[]);
+    let others = Crowd::beside(1, &edge, 10, "/x", &[]);
     leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);
     gate.release();
@@ -228,8 +231,8 @@ fn who_began_an_unshared_fetch_may_leave() {
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
     wait_asked(&origin, "/x", 1);
-    let others = Crowd::of(&edge, 10, "/x", &[]);
-    drop(leader);
+    let others = Crowd::beside(1, &edge, 10, "/x", &[]);
+    leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);
     gate.release();
     for reply in others.replies() {

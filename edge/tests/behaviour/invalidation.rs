@@ -3,7 +3,7 @@
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Gate, Origin, Resource};
 
-use crate::aging::{LENGTH, assert_failed, current, kill, stale, times};
+use crate::aging::{LENGTH, assert_failed, bare, current, kill, stale, times};
 use crate::harness::{Edge, SOON, Setup, assert_hit, cache_status, fresh, origin, serving};
 
 fn is_hit(reply: &Reply) -> bool {
@@ -280,17 +280,47 @@ fn all_parts_are_invalidated() {
     }
 }
 
-// RFC 9110 9.3.3: the answer to POST is not what GET would get.
+// RFC 9110 9.3.3: the answer to POST is not what GET would get, …
 #[test]
 fn answers_to_unsafe_methods_are_not_stored() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    for (n, (method, resource)) in [
+        ("POST", current()),
+        ("POST", current().header("Content-Location", "/other")),
+        (
+            "POST",
+            bare(Resource::offset(LENGTH)).header("Content-Location", "/2"),
+        ),
+        ("PUT", current().header("Content-Location", "/3")),
+        ("DELETE", current().header("Content-Location", "/4")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = format!("/{n}");
+        origin.serve(&path, resource);
+        for asked in 1..=2 {
+            edge.ask(method, &path, &[], b"x");
+            assert_eq!(times(&origin, &path), asked);
+        }
+        assert!(!is_hit(&edge.get(&path, &[])), "{n} {method}");
+    }
+}
+
+// … unless it says so by Content-Location and how long it is fresh.
+#[test]
+fn an_answer_to_post_may_be_what_get_would_get() {
     let origin = serving("/x", current().header("Content-Location", "/x"));
     let edge = Setup::cached(&origin).start();
     for asked in 1..=2 {
-        edge.ask("POST", "/x", &[], b"x");
-        assert_eq!(times(&origin, "/x"), asked);
+        let reply = edge.ask("POST", "/x", &[], b"x");
+        reply.verify_whole(LENGTH).expect("the body");
+        assert_eq!(times(&origin, "/x"), asked, "POST is always sent on");
     }
-    assert!(!is_hit(&edge.get("/x", &[])));
-    assert_hit(&edge.get("/x", &[]));
+    let hit = edge.get("/x", &[]);
+    hit.verify_whole(LENGTH).expect("the body");
+    assert_hit(&hit);
 }
 
 // A POST that goes past the cache by the configuration invalidates all the same.

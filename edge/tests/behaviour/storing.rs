@@ -251,8 +251,8 @@ fn authorized_requests_at_once_get_their_own() {
     let origin = serving("/x", Resource::dynamic(own));
     let edge = Setup::cached(&origin).start();
     let others = Crowd::of(&edge, 3, "/x", &[]);
-    let anns = Crowd::of(&edge, 3, "/x", &[ANN]);
-    let bens = Crowd::of(&edge, 3, "/x", &[BEN]);
+    let anns = Crowd::beside(3, &edge, 3, "/x", &[ANN]);
+    let bens = Crowd::beside(6, &edge, 3, "/x", &[BEN]);
     assert!(gate.wait_held(1, SOON));
     gate.release();
     for (crowd, text) in [(others, "nobody"), (anns, ANN.1), (bens, BEN.1)] {

@@ -21,7 +21,7 @@ fn validators_are_sent_as_they_are_stored() {
     let dated = Modified::Fixed(LONG_AGO.to_owned());
     let cases = [
         (Tag::None, dated.clone(), None),
-        (tagged("a b"), Modified::None, Some("\"a b\"")),
+        (tagged("a,b"), Modified::None, Some("\"a,b\"")),
         (tagged("both"), dated.clone(), Some("\"both\"")),
         (
             Tag::Fixed("W/\"weak\"".to_owned()),
@@ -384,9 +384,10 @@ fn not_modified_without_a_question() {
     good.verify_whole(LENGTH).expect("the body");
 }
 
-// RFC 9111 4.3.4: 304 with another strong tag is not about what is stored; that is fetched anew.
+// RFC 9111 4.3.4: 304 with another strong tag does not change what is stored: a tag and a body of two
+// versions are never put together.
 #[test]
-fn not_modified_of_another_version_is_not_believed() {
+fn not_modified_of_another_version_mixes_nothing() {
     let origin = serving("/x", stale("").tag(tagged("a")));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -398,8 +399,8 @@ fn not_modified_of_another_version_is_not_believed() {
     for _ in 0..2 {
         let reply = edge.get("/x", &[]);
         assert_eq!(reply.status, 200);
-        assert_eq!(reply.header("etag"), Some("\"b\""));
-        reply.verify_version(1, 0).expect("the new one");
+        let version = u32::from(reply.header("etag") == Some("\"b\""));
+        reply.verify_version(version, 0).expect("that of the tag");
     }
 }
 
@@ -530,9 +531,11 @@ fn not_modified_may_forbid_storing() {
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
     origin.serve("/x", Resource::offset(LENGTH).cache_control("no-store"));
-    for asked in 2..=4 {
-        edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
-        assert_eq!(times(&origin, "/x"), asked);
+    for _ in 0..3 {
+        let before = times(&origin, "/x");
+        let reply = edge.get("/x", &[]);
+        reply.verify_whole(LENGTH).expect("the body");
+        assert!(times(&origin, "/x") > before, "{}", cache_status(&reply));
     }
 }
 
@@ -547,8 +550,8 @@ fn a_validation_outlives_the_client_that_began_it() {
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
     wait_asked(&origin, "/x", 2);
-    let others = Crowd::of(&edge, 5, "/x", &[]);
-    drop(leader);
+    let others = Crowd::beside(1, &edge, 5, "/x", &[]);
+    leader.reset().expect("it is reset");
     crate::harness::eventually("it has left", || edge.counter("requests_now") == 5);
     gate.release();
     for reply in others.replies() {
