@@ -109,7 +109,11 @@ impl Flight {
             (self.asked.as_ref(), &content),
             exchanged,
             &self.cache.0.options,
-        );
+        )
+        .map(|head| StoredHead {
+            born_seq: self.landing.born_seq(),
+            ..head
+        });
         match self.landing.object().phase() {
             Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),
             Phase::Open(is) => {
@@ -237,7 +241,7 @@ impl Flight {
         let store = self.cache.0.store.clone();
         let (place, old) = (self.landing.place(), self.landing.object().clone());
         let generations = [generation_of(&old), head.generation];
-        let new = store.create(&old.key);
+        let new = self.landing.successor();
         let now_us = self.cache.0.clock.monotonic_us();
         let landing = new.and_then(|new| {
             store

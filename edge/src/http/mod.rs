@@ -12,6 +12,7 @@ pub mod key;
 pub mod method;
 pub mod pattern;
 pub mod range;
+pub mod tags;
 pub mod target;
 pub mod vary;
 

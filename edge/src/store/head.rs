@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub type VaryNames = Arc<[Box<str>]>;
 
 /// A stored response's head. Times are milliseconds since the Unix epoch unless they say otherwise.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
     /// The status.
     pub status: u16,
@@ -28,6 +28,10 @@ pub struct Head {
     pub initial_age_ms: u64,
     /// Until when it is fresh.
     pub fresh_until_ms: u64,
+    /// The sequence number at which the fetch began that brought this head.
+    pub born_seq: u64,
+    /// Hashes of its tags, sorted.
+    pub tags: Box<[u64]>,
     /// The fields by which this variant was chosen; `None` without Vary.
     pub vary: Option<Selected>,
     /// Whether bytes of other responses may be put beside those of this one: it has a strong
@@ -62,6 +66,7 @@ impl Head {
         let names = self.vary.as_ref().map_or(0, |selected| {
             selected.names.iter().map(|name| name.len() + 32).sum()
         });
-        (size_of::<Head>() + self.fields.len() + SHARED + etag + names) as u64
+        let tags = size_of_val(&*self.tags);
+        (size_of::<Head>() + self.fields.len() + SHARED + etag + names + tags) as u64
     }
 }

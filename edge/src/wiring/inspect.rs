@@ -322,11 +322,9 @@ mod tests {
     fn head() -> Head {
         Head {
             status: 200,
-            fields: Bytes::new(),
             length: Some(100),
             etag: Some(Bytes::from_static(b"\"a\xff\"")),
             last_modified_s: Some(784_111_777),
-            date_s: 0,
             received_ms: 10_000,
             initial_age_ms: 500,
             fresh_until_ms: 20_000,
@@ -336,6 +334,7 @@ mod tests {
             }),
             joinable: true,
             generation: 7,
+            ..Head::default()
         }
     }
 

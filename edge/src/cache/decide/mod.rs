@@ -9,14 +9,14 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::Options;
+use super::{Options, Rules};
 use crate::fill::{self, OPEN};
 use crate::handler::{Head as RequestHead, Response};
 use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
 use crate::http::freshness::{self, Candidate, Exchanged};
 use crate::http::key::KeyHash;
 use crate::http::vary::{self, Codings, Vary};
-use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop};
+use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop, tags};
 use crate::store::{Head, Selected, VaryNames};
 use fence::Content;
 
@@ -180,6 +180,9 @@ pub(super) fn store_as(
     let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
     let generation = fence::generation(primary, fields, length);
     Ok(Head {
+        // Who knows the flight says when it began.
+        born_seq: 0,
+        tags: tags::tags(fields, &Rules::default().tags),
         status,
         fields: stored_fields(fields, date_s),
         length,
