@@ -8,9 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::head::Head;
 use super::landing::Landing;
-use super::ledger::Charge;
 use super::object::{Object, Phase};
-use super::{Place, Store};
 
 /// A stored response, which may serve on.
 #[derive(Clone)]
@@ -43,6 +41,13 @@ impl Object {
         let object = self.clone();
         new.lock().ties.get_or_insert_default().standing = Some(Standing { object, head });
         self.lock().ties.get_or_insert_default().validation = Arc::downgrade(new);
+    }
+
+    /// A purge marked this object stale: nobody waits for what was asked before.
+    pub(super) fn part_from_validation(&self) {
+        if let Some(ties) = &mut self.lock().ties {
+            ties.validation = Weak::new();
+        }
     }
 
     /// What this object is fetched to confirm.
@@ -82,14 +87,5 @@ impl Landing {
     pub fn stand(mut self, standing: Standing, confirmed: bool) {
         let id = self.end();
         self.object().stand(id, standing, confirmed);
-    }
-}
-
-impl Store {
-    /// Gives a stored object another head: that of a response that confirmed it (RFC 9111 4.3.4).
-    pub fn freshen(&self, place: Place, object: &Arc<Object>, head: Arc<Head>, charge: Charge) {
-        if let Some(more) = object.renew(head, charge) {
-            self.weigh(place, object, None, more);
-        }
     }
 }
