@@ -436,13 +436,13 @@ impl Cache {
             Met::Head(_) | Met::Gone(Phase::Retired | Phase::Open(_) | Phase::Awaiting) => {
                 Rode::Parted(request)
             }
-            Met::Gone(Phase::Stands { standing, word }) => {
-                let how = match word {
-                    Some(word) => How::Stale {
-                        word,
-                        behind: false,
-                    },
-                    None => How::Confirmed {
+            Met::Gone(Phase::Stands {
+                standing,
+                confirmed,
+            }) => {
+                let how = match confirmed {
+                    false => validate::IN_PLACE,
+                    true => How::Confirmed {
                         fwd: why.fwd(),
                         collapsed: !launched,
                     },

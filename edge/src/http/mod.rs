@@ -4,6 +4,7 @@ pub mod cache_control;
 pub mod cache_status;
 pub mod chunked;
 pub mod conditional;
+pub mod cookies;
 pub mod date;
 pub mod fields;
 pub mod freshen;

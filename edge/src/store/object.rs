@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use super::claims::Claim;
 use super::head::Head;
 use super::ledger::Charge;
 use super::slots::Slots;
-use super::standing::Standing;
+use super::standing::{Standing, Ties};
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
@@ -67,12 +67,12 @@ pub enum Phase {
     },
     /// The flight failed before there was a head.
     Failed(Failure),
-    /// What it was fetched to confirm serves on. `word`: why, although it is stale.
+    /// What it was fetched to confirm serves on.
     Stands {
         /// The stored response.
         standing: Standing,
-        /// `None`: it was confirmed.
-        word: Option<&'static str>,
+        /// The origin confirmed it; else it failed to.
+        confirmed: bool,
     },
     /// Another version or another object took its place: look again.
     Retired,
@@ -102,10 +102,8 @@ pub(super) struct State {
     pub(super) joinable: bool,
     /// The store has no room: bytes that every rider has passed are dropped.
     pub(super) windowed: bool,
-    /// What it is fetched to confirm.
-    pub(super) standing: Option<Standing>,
-    /// The object that is fetched to confirm this one.
-    pub(super) validation: Weak<Object>,
+    /// What ties it to an object that it confirms, or that confirms it.
+    pub(super) ties: Option<Box<Ties>>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
@@ -156,8 +154,7 @@ impl Object {
                 block: None,
                 joinable: false,
                 windowed: false,
-                standing: None,
-                validation: Weak::new(),
+                ties: None,
             }),
             overhead,
             noted: AtomicU64::new(0),
