@@ -16,6 +16,7 @@ pub mod method;
 pub mod pattern;
 pub mod range;
 pub mod surrogate;
+pub mod tags;
 pub mod target;
 pub mod targeted;
 pub mod vary;

@@ -141,10 +141,14 @@ impl Store {
                 state.answerable(&cut)
             }
         };
+        let mut birth = state.birth.take();
         drop(state);
         let landings = claimed
             .into_iter()
-            .map(|claim| Landing::new(self.clone(), object.clone(), place, &claim))
+            .map(|claim| {
+                let birth = birth.take().unwrap_or_else(|| self.birth());
+                Landing::new(self.clone(), object.clone(), place, &claim, birth)
+            })
             .collect();
         wakes.wake();
         (result, landings)
@@ -170,7 +174,7 @@ impl State {
         let fit = match &self.phase {
             Phase::Awaiting => self.claims.is_empty(),
             Phase::Open(_) => self.joinable,
-            Phase::Refused { .. } | Phase::Failed(_) | Phase::Retired => false,
+            _ => false,
         };
         fit && self.claims.len() < CLAIMS_MAX
     }
@@ -243,7 +247,7 @@ impl State {
         wide.unwrap_or(free)
     }
 
-    fn end_claim(&mut self, id: u64) -> Option<Claim> {
+    pub(super) fn end_claim(&mut self, id: u64) -> Option<Claim> {
         let ended = self.claims.iter().position(|claim| claim.id == id)?;
         let claim = self.claims.swap_remove(ended);
         if self.claims.is_empty() {
