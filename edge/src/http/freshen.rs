@@ -28,8 +28,8 @@ pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
     let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !ending.covers(name);
     let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
     let is_new = |name: &[u8]| update.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
-    let kept = |name: &[u8]| !ends_with_message(name) && !(taken(name) && is_new(name));
-    let kept_lines = || lines_of(stored).filter(|(name, _)| kept(name));
+    let replaced = |name: &[u8]| ends_with_message(name) || taken(name) && is_new(name);
+    let kept_lines = || lines_of(stored).filter(|(name, _)| !replaced(name));
     let new_lines = || update.iter().filter(|(name, _)| taken(name));
     let bytes: usize = kept_lines().chain(new_lines()).map(size).sum();
     let mut fields = Fields::with_capacity(stored.len(), update.len());
