@@ -28,6 +28,16 @@ pub struct Head {
     pub initial_age_ms: u64,
     /// Until when it is fresh.
     pub fresh_until_ms: u64,
+    /// How long after that it may be given while it is revalidated behind (RFC 5861 3).
+    pub stale_while_revalidate_ms: u64,
+    /// How long after that it may be given where the origin fails (RFC 5861 4).
+    pub stale_if_error_ms: u64,
+    /// It may never be given stale: must-revalidate and the like (RFC 9111 4.2.4).
+    pub strict: bool,
+    /// Whether it may answer requests with Authorization (RFC 9111 3.5).
+    pub authorized: bool,
+    /// It does not change while it is fresh (RFC 8246).
+    pub immutable: bool,
     /// The sequence number at which the fetch began that brought this head.
     pub born_seq: u64,
     /// Hashes of its tags, sorted.

@@ -20,6 +20,7 @@ use super::head::Head;
 use super::ledger::Charge;
 use super::purges::Birth;
 use super::slots::Slots;
+use super::standing::{Standing, Ties};
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
@@ -69,6 +70,13 @@ pub enum Phase {
     },
     /// The flight failed before there was a head.
     Failed(Failure),
+    /// What it was fetched to confirm serves on.
+    Stands {
+        /// The stored response.
+        standing: Standing,
+        /// The origin confirmed it; else it failed to.
+        confirmed: bool,
+    },
     /// Another version or another object took its place: look again.
     Retired,
 }
@@ -99,6 +107,8 @@ pub(super) struct State {
     pub(super) windowed: bool,
     /// It goes on what a fetch for another object brought: that fetch's number.
     pub(super) birth: Option<Birth>,
+    /// What ties it to an object that it confirms, or that confirms it.
+    pub(super) ties: Option<Box<Ties>>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
@@ -151,6 +161,7 @@ impl Object {
                 joinable: false,
                 windowed: false,
                 birth: None,
+                ties: None,
             }),
             overhead,
             noted: AtomicU64::new(0),
