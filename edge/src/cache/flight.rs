@@ -111,10 +111,11 @@ impl Flight {
             exchanged,
             &self.cache.0.rules,
         );
+        let born_seq = self.landing.born_seq();
         let stored = stored.map(|storable| {
             self.handover.withhold(storable.withheld);
             StoredHead {
-                born_seq: self.landing.born_seq(),
+                born_seq,
                 ..storable.head
             }
         });

@@ -105,10 +105,10 @@ pub(super) struct State {
     pub(super) joinable: bool,
     /// The store has no room: bytes that every rider has passed are dropped.
     pub(super) windowed: bool,
-    /// It goes on what a fetch for another object brought: that fetch's number.
-    pub(super) birth: Option<Birth>,
     /// What ties it to an object that it confirms, or that confirms it.
     pub(super) ties: Option<Box<Ties>>,
+    /// It goes on what a fetch for another object brought: that fetch's number.
+    pub(super) birth: Option<Birth>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
@@ -160,8 +160,8 @@ impl Object {
                 block: None,
                 joinable: false,
                 windowed: false,
-                birth: None,
                 ties: None,
+                birth: None,
             }),
             overhead,
             noted: AtomicU64::new(0),

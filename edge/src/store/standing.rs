@@ -8,9 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::head::Head;
 use super::landing::Landing;
-use super::ledger::Charge;
 use super::object::{Object, Phase};
-use super::{Place, Store};
 
 /// A stored response, which may serve on.
 #[derive(Clone)]
@@ -74,9 +72,7 @@ impl Object {
         drop(before);
         wakes.wake();
     }
-}
 
-impl Object {
     /// Requests from here on are not told to wait for a fetch that began before this number.
     pub(super) fn forget_validation(&self, before: u64) {
         let Some(validation) = self.validation().filter(|v| v.born_seq < before) else {
@@ -95,12 +91,5 @@ impl Landing {
     pub fn stand(mut self, standing: Standing, confirmed: bool) {
         let id = self.end();
         self.object().stand(id, standing, confirmed);
-    }
-}
-
-impl Store {
-    /// Gives a stored object another head: that of a response that confirmed it (RFC 9111 4.3.4).
-    pub fn freshen(&self, place: Place, object: &Arc<Object>, head: Arc<Head>, charge: Charge) {
-        self.renew(place, object, head, charge);
     }
 }

@@ -232,13 +232,7 @@ impl Store {
     /// Gives an object of the table the head of a later response of the same version (RFC 9111
     /// 3.4, 4.3.4). Purges that came between that response's request and now hold for the object
     /// by the tags it had then, and by those it has from now on.
-    pub(super) fn renew(
-        &self,
-        place: Place,
-        object: &Arc<Object>,
-        head: Arc<Head>,
-        charge: Charge,
-    ) {
+    pub fn renew(&self, place: Place, object: &Arc<Object>, head: Arc<Head>, charge: Charge) {
         let more = self.enter(place.primary, |locked| {
             let Phase::Open(old) = object.phase() else {
                 return None;
