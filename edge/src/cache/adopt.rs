@@ -24,6 +24,8 @@ pub(super) struct Posted {
     pub(super) request: Request,
     key: KeyHash,
     asked_ms: u64,
+    /// When it was asked, in the order of purges.
+    asked_seq: u64,
 }
 
 impl Cache {
@@ -50,6 +52,7 @@ impl Cache {
             Posted {
                 key: self.key(&request),
                 asked_ms: self.0.clock.unix_ms(),
+                asked_seq: self.0.store.moment(),
                 request,
             }
         })
@@ -69,6 +72,7 @@ impl Cache {
             request,
             key,
             asked_ms,
+            ..
         } = posted;
         let (object, place) = (landing.object().clone(), landing.place());
         let handover = Handover::new(true);
@@ -112,7 +116,7 @@ impl Cache {
             return None;
         }
         let store = &self.0.store;
-        let object = store.create(self.key_text(&posted.request).text())?;
+        let object = store.create_since(self.key_text(&posted.request).text(), posted.asked_seq)?;
         let place = Place {
             primary: posted.key.0,
             variant: 0,
