@@ -56,7 +56,10 @@ fn start() -> Result<Suite> {
 
 fn one(id: &str) -> Result<()> {
     let sections = start()?.run(&[id])?;
-    ensure!(sections.tests().count() == 1, "the suite has no test `{id}`");
+    ensure!(
+        sections.tests().count() == 1,
+        "the suite has no test `{id}`"
+    );
     for test in sections.tests() {
         println!("{}", test.line());
     }

@@ -111,10 +111,7 @@ mod tests {
         let now = sections(&[("kept", None), ("lost", Some("too late")), ("new", None)]);
         let judgement = ratchet.judge(&now);
         let lost: Vec<_> = judgement.lost.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            lost,
-            ["lost: too late", "gone: the suite has no such test"]
-        );
+        assert_eq!(lost, ["lost: too late", "gone: the suite has no such test"]);
         assert_eq!(judgement.new, ["new"]);
         assert_eq!(judgement.odd().collect::<Vec<_>>(), ["lost", "gone", "new"]);
         ratchet.add(&judgement.new).expect("written");

@@ -35,7 +35,10 @@ impl Test {
     /// Its result in a line.
     pub fn line(&self) -> String {
         let result = self.failure.as_deref().unwrap_or("passed");
-        format!("{:<8} {}: {result}\n         {}", self.kind, self.id, self.name)
+        format!(
+            "{:<8} {}: {result}\n         {}",
+            self.kind, self.id, self.name
+        )
     }
 }
 
@@ -140,7 +143,10 @@ mod tests {
         assert_eq!(rows[2], ["all", "1/2", "-", "0/1"]);
         let failures = all.failures();
         assert!(failures.contains("two: Assertion: no"), "{failures}");
-        assert!(!failures.contains("one") && !failures.contains("three"), "{failures}");
+        assert!(
+            !failures.contains("one") && !failures.contains("three"),
+            "{failures}"
+        );
         let again = Test {
             failure: None,
             ..all.0[0].tests[1].clone()

@@ -78,13 +78,15 @@ impl Suite {
 
 fn start_origin(installed: &Path, folder: &Path) -> Result<(Process, SocketAddr)> {
     let script = installed.join("node_modules/http-cache-tests/server/server.mjs");
-    let mut launch =
-        Launch::new("origin", "node", folder).args([script.display().to_string()]);
+    let mut launch = Launch::new("origin", "node", folder).args([script.display().to_string()]);
     // It takes its settings from npm. It tells the port that it was given for 0.
     launch.env = [
         ("npm_config_protocol", "http".to_owned()),
         ("npm_config_port", "0".to_owned()),
-        ("npm_config_pidfile", folder.join("origin.pid").display().to_string()),
+        (
+            "npm_config_pidfile",
+            folder.join("origin.pid").display().to_string(),
+        ),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec();
@@ -155,7 +157,10 @@ fn npm(folder: &Path) -> Result<()> {
         .start()?;
     let status = npm.wait_exit(INSTALL_TIMEOUT)?;
     if !status.success() {
-        bail!("the suite cannot be installed: npm ({status}): {}", npm.stderr());
+        bail!(
+            "the suite cannot be installed: npm ({status}): {}",
+            npm.stderr()
+        );
     }
     Ok(())
 }
