@@ -88,6 +88,21 @@ impl Measured {
         self.values.push((key, value));
     }
 
+    /// Measures a part of the whole. If that fails it is a note, and costs the other parts nothing.
+    pub(crate) fn part(
+        &mut self,
+        name: &str,
+        tell: &dyn Fn(&str),
+        measure: impl FnOnce(&mut Measured) -> anyhow::Result<()>,
+    ) {
+        if let Err(error) = measure(self) {
+            let error = format!("{error:#}");
+            tell(&format!("{name}: not measured: {error}"));
+            let line = error.lines().next().unwrap_or_default();
+            self.notes.push(format!("{name}: not measured: {line}"));
+        }
+    }
+
     fn get(&self, key: &str) -> Option<f64> {
         let mut found = self.values.iter().filter(|(name, _)| *name == key);
         found.next().map(|(_, value)| *value)
@@ -118,21 +133,19 @@ pub fn missed(figures: &[Figure]) -> impl Iterator<Item = &Figure> {
     figures.iter().filter(missed)
 }
 
-/// The table.
-pub(crate) fn render(figures: &[Figure], rival: &str) -> String {
-    let titles = [
-        ("", ""),
-        ("", "unit"),
-        ("", "Sluice"),
-        ("", rival),
-        ("", "goal"),
-        ("", "met"),
-    ];
-    let rows: Vec<_> = figures.iter().map(cells).collect();
+/// The table, with a column for the rival if there is one.
+pub(crate) fn render(figures: &[Figure], rival: Option<&str>) -> String {
+    let mut titles = vec![("", ""), ("", "unit"), ("", "Sluice")];
+    titles.extend(rival.map(|rival| ("", rival)));
+    titles.extend([("", "goal"), ("", "met")]);
+    let rows: Vec<_> = figures
+        .iter()
+        .map(|figure| cells(figure, rival.is_some()))
+        .collect();
     plain(&titles, &rows)
 }
 
-fn cells(figure: &Figure) -> Vec<String> {
+fn cells(figure: &Figure, rival: bool) -> Vec<String> {
     let value = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), shown);
     let goal = match figure.spec.goal {
         Some(Goal::Most(most)) => format!("≤ {}", shown(most)),
@@ -144,14 +157,11 @@ fn cells(figure: &Figure) -> Vec<String> {
         Some(false) => "NO",
         None => "",
     };
-    vec![
-        figure.spec.what.clone(),
-        figure.spec.unit.to_owned(),
-        value(figure.sluice),
-        value(figure.rival),
-        goal,
-        met.to_owned(),
-    ]
+    let mut cells = vec![figure.spec.what.clone(), figure.spec.unit.to_owned()];
+    cells.push(value(figure.sluice));
+    cells.extend(rival.then(|| value(figure.rival)));
+    cells.extend([goal, met.to_owned()]);
+    cells
 }
 
 /// As many digits as mean something.
@@ -186,7 +196,7 @@ mod tests {
         assert_eq!(met, [Some(true), Some(false), None, None]);
         let keys: Vec<_> = missed(&figures).map(|figure| figure.spec.key).collect();
         assert_eq!(keys, ["ratio", "none"]);
-        let table = render(&figures, "nginx 1");
+        let table = render(&figures, Some("nginx 1"));
         let rows: Vec<Vec<&str>> = table
             .lines()
             .skip(3)
@@ -195,5 +205,10 @@ mod tests {
         assert_eq!(rows[0][3..], ["requests", "1", "3", "≤", "1", "yes"]);
         assert_eq!(rows[1][3..], ["0.900", "-", "≥", "0.900", "NO"]);
         assert_eq!(rows[2][3..], ["ms", "12.3", "-"]);
+        let alone = render(&figures, None);
+        assert!(
+            !alone.contains("nginx") && alone.contains("requests       1   ≤ 1"),
+            "{alone}"
+        );
     }
 }

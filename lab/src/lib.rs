@@ -15,6 +15,7 @@ pub mod noise;
 pub mod offset;
 pub mod origin;
 pub mod process;
+pub mod purge;
 pub mod rivals;
 pub mod roles;
 pub mod storm;

@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_lab::caches::Rival;
-use sluice_lab::{budget, byte_range, caching, storm};
+use sluice_lab::{budget, byte_range, caching, purge, storm};
 
 use super::{count, say};
 
@@ -29,6 +29,8 @@ enum Experiment {
     Budget(BudgetArgs),
     /// What a crowd, a dead origin and a page that lives for a second cost the origin and the clients
     Caching(CachingArgs),
+    /// How long a purge by tag takes among a million objects, and what rules in force cost a hit
+    Purge(PurgeArgs),
 }
 
 /// What all experiments take.
@@ -166,6 +168,30 @@ struct CachingArgs {
     common: Common,
 }
 
+#[derive(Debug, Args)]
+struct PurgeArgs {
+    /// Objects to store
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
+    objects: u64,
+    /// How many of them carry the tag [default: a tenth]
+    #[arg(long, value_name = "N")]
+    tagged: Option<u64>,
+    /// Bytes that the cache may keep
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
+    memory: u64,
+    /// Rules in force while the cost of a hit is measured
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    rules: u32,
+    /// Runs whose median is the cost of a hit; 0: it is not measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rounds: u8,
+    /// Seconds of each of these runs
+    #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    #[command(flatten)]
+    common: Common,
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -230,6 +256,7 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::Storm(args) => storm(args),
         Experiment::Budget(args) => budget(args),
         Experiment::Caching(args) => caching(args),
+        Experiment::Purge(args) => purge(args),
     }
 }
 
@@ -305,5 +332,19 @@ fn caching(args: &CachingArgs) -> anyhow::Result<()> {
         ..caching::Options::new(args.common.program()?)
     };
     let report = caching::run(&options, &tell)?;
+    args.common.print(&report, &report.render())
+}
+
+fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
+    let options = purge::Options {
+        objects: args.objects,
+        tagged: args.tagged.unwrap_or(args.objects.div_ceil(10)),
+        memory: args.memory,
+        rules: args.rules,
+        rounds: args.rounds.into(),
+        seconds: args.seconds,
+        ..purge::Options::new(args.common.program()?)
+    };
+    let report = purge::run(&options, &tell)?;
     args.common.print(&report, &report.render())
 }

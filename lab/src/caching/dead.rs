@@ -131,6 +131,15 @@ fn die(bed: &Bed<'_>, keys: &Keys, measured: &mut Measured) -> anyhow::Result<()
         Death::Refused | Death::Silent => origin.read_record(|seen| seen.connections.len()) as u64,
     };
     measured.put(keys.asked, asked as f64);
+    if result.requests == 0 {
+        measured.notes.push(format!(
+            "{}: {}: no good answer, by status {:?}",
+            bed.who.name(),
+            keys.what,
+            result.statuses
+        ));
+        return Ok(());
+    }
     for (key, us) in [
         (keys.p50, result.latency.p50_us),
         (keys.p99, result.latency.p99_us),

@@ -123,10 +123,7 @@ impl Report {
             "{} clients, loads of {} s, {} requests/s\n\n",
             self.clients, self.seconds, self.rate
         );
-        text.push_str(&figures::render(
-            &self.figures,
-            self.rival.as_deref().unwrap_or(""),
-        ));
+        text.push_str(&figures::render(&self.figures, self.rival.as_deref()));
         for note in &self.notes {
             text.push_str(&format!("{note}\n"));
         }
@@ -161,7 +158,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     })
 }
 
-/// All parts with one server. A part that fails is a note, and costs the others nothing.
+/// All parts with one server.
 fn measure(
     who: Who,
     parts: impl Iterator<Item = Part>,
@@ -171,11 +168,8 @@ fn measure(
     let mut measured = Measured::default();
     for part in parts {
         let bed = Bed { who, options, tell };
-        if let Err(error) = part.measure(&bed, &mut measured) {
-            let line = format!("{}: {part:?} not measured: {error:#}", who.name());
-            tell(&line);
-            measured.notes.push(line);
-        }
+        let name = format!("{}: {part:?}", who.name());
+        measured.part(&name, tell, |measured| part.measure(&bed, measured));
     }
     measured
 }
