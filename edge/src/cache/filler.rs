@@ -93,7 +93,7 @@ impl Filler {
             parts.options.client_budget,
             now_us,
         );
-        let may_take = decide::may_take(&request.head.fields);
+        let may_take = decide::may_take(&request.head.fields, &parts.rules);
         Filler {
             pace: Pace::new(parts.options.fill.parallel),
             account,

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::account::Bill;
 use super::decide::fence::{self, Further, Meaning};
+use super::decide::storing;
 use super::handover::Handover;
-use super::{Cache, decide, lore};
+use super::{Cache, lore};
 use crate::fill::{Kind, OPEN};
 use crate::handler::{Body, Cause, Fault, Frame, Request, Response, Whose};
 use crate::http::Fields;
@@ -18,9 +19,6 @@ use crate::http::key::KeyHash;
 use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress};
 use crate::telemetry::Counters;
 
-/// How long a response that could not be shared keeps its key from being tried again, so that
-/// requests for it don't queue behind one another.
-const REFUSED_MS: u64 = 10_000;
 /// How long an origin that can't be relied on to answer ranges of something is asked for all of it.
 pub(super) const PLAIN_MS: u64 = 300_000;
 /// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
@@ -60,56 +58,63 @@ impl Flight {
         let _counted = Counted::new(&self.cache);
         let asked_ms = self.cache.0.clock.unix_ms();
         match self.cache.0.origin.handle(request).wait().await {
-            Err(fault) => self.fail(fault),
+            Err(fault) => self.fall(fault),
             Ok(response) => self.arrived(response, asked_ms).await,
         }
     }
 
     /// The response's head is here: whoever waits learns what it means.
-    async fn arrived(mut self, mut response: Response, asked_ms: u64) {
+    async fn arrived(self, response: Response, asked_ms: u64) {
         self.handover.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
             response_ms: self.cache.0.clock.unix_ms(),
         };
-        match self.meaning(&response, exchanged) {
-            Meaning::Open(head, content) => match self.open(head, content) {
-                Ok(()) => self.receive(std::mem::take(&mut response.body)).await,
-                Err(word) => self.refuse(response, word),
+        let Some((mut flight, mut response)) = self.uphold(response, exchanged) else {
+            return;
+        };
+        match flight.meaning(&response, exchanged) {
+            Meaning::Open(head, content) => match flight.open(head, content) {
+                Ok(()) => flight.receive(std::mem::take(&mut response.body)).await,
+                Err(word) => flight.refuse(response, word),
             },
             Meaning::Join(head, content) => {
-                if let Some(flight) = self.join(head, content) {
+                if let Some(flight) = flight.join(head, content) {
                     flight.receive(std::mem::take(&mut response.body)).await;
                 }
             }
             Meaning::Supersede(head, content) => {
-                if let Some(flight) = self.supersede(head, content) {
+                if let Some(flight) = flight.supersede(head, content) {
                     flight.receive(std::mem::take(&mut response.body)).await;
                 }
             }
             Meaning::Finish(content) => {
-                if let Some(flight) = self.finish(content) {
+                if let Some(flight) = flight.finish(content) {
                     flight.receive(std::mem::take(&mut response.body)).await;
                 }
             }
-            Meaning::Refuse(word) => self.refuse(response, word),
-            Meaning::Retire(_) => self.retire(),
-            Meaning::Plain(_) => self.plainly(),
-            Meaning::Fail(cause) => self.fail(cause.into()),
+            Meaning::Refuse(word) => flight.refuse(response, word),
+            Meaning::Retire(_) => flight.retire(),
+            Meaning::Plain(_) => flight.plainly(),
+            Meaning::Fail(cause) => flight.fail(cause.into()),
         }
     }
 
     /// What the response means for the object, as it is now.
     fn meaning(&self, response: &Response, exchanged: Exchanged) -> Meaning {
         let content = fence::content_of(response);
-        let stored = decide::store_as(
+        let stored = storing::store_as(
             self.primary(),
             &self.sent,
             response,
             (self.asked.as_ref(), &content),
             exchanged,
-            &self.cache.0.options,
+            &self.cache.0.rules,
         );
+        let stored = stored.map(|storable| {
+            self.handover.withhold(storable.withheld);
+            storable.head
+        });
         match self.landing.object().phase() {
             Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),
             Phase::Open(is) => {
@@ -119,7 +124,7 @@ impl Flight {
                     ranged: self.asked.is_some(),
                     generation: match &stored {
                         Ok(head) => head.generation,
-                        Err(_) => decide::generation(self.primary(), response, &content),
+                        Err(_) => storing::generation(self.primary(), response, &content),
                     },
                 };
                 fence::further(&further, content, stored, &is)
@@ -129,7 +134,7 @@ impl Flight {
         }
     }
 
-    fn primary(&self) -> KeyHash {
+    pub(super) fn primary(&self) -> KeyHash {
         KeyHash(self.landing.place().primary)
     }
 
@@ -147,6 +152,8 @@ impl Flight {
             return Err("another-range");
         }
         let sparse = self.room(&head, &content)?;
+        head.born_seq = self.landing.object().born_seq;
+        self.replace();
         self.file(&head);
         if self.asked.is_some() && !head.joinable {
             self.learn_plain();
@@ -267,33 +274,14 @@ impl Flight {
     /// flight's own request selects. Its length is remembered where the next fetch may go by it.
     fn file(&mut self, head: &StoredHead) {
         let place = self.landing.place();
-        let object = self.landing.object().clone();
-        let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
-        let large = head.length > Some(self.cache.0.store.object_max());
-        let filed = self.cache.0.store.enter(place.primary, |locked| {
-            let mut lore = locked.lore();
-            if large || lore != Lore::default() {
-                lore.length = head.length;
-                locked.set_lore(lore);
-            }
-            locked.refile(
-                place.variant,
-                to,
-                head.vary.as_ref().map(|vary| &vary.names),
-                &object,
-            )
-        });
         // Else it was taken out meanwhile, by an eviction or because the resource changed: those
         // who ride may have it, nobody else will.
-        if filed {
-            self.landing.set_place(Place {
-                variant: to,
-                ..place
-            });
+        if let Some(place) = file(&self.cache, place, self.landing.object(), head) {
+            self.landing.set_place(place);
         }
     }
 
-    fn lore(&self, change: impl FnOnce(&mut Lore)) {
+    pub(super) fn lore(&self, change: impl FnOnce(&mut Lore)) {
         let place = self.landing.place();
         self.cache.0.store.enter(place.primary, |locked| {
             let mut lore = locked.lore();
@@ -366,10 +354,15 @@ impl Flight {
     }
 
     fn landed(self) {
+        self.recovered();
+        self.landing.land();
+    }
+
+    /// Fetches fail no more.
+    pub(super) fn recovered(&self) {
         if self.known.failures > 0 {
             self.lore(|lore| lore.failures = 0);
         }
-        self.landing.land();
     }
 
     /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
@@ -400,7 +393,7 @@ impl Flight {
         self.lore(|lore| lore.plain_until_ms = until_ms);
     }
 
-    fn fail(self, fault: Fault) {
+    pub(super) fn fail(self, fault: Fault) {
         self.cache.0.counters.flights_failed.add(1);
         if fault.whose == Whose::Origin {
             let now_ms = self.cache.0.clock.unix_ms();
@@ -423,17 +416,47 @@ impl Flight {
 
     /// The response may not be shared. Who launched the flight may have it, if the same request
     /// would have been sent for it alone; the others part.
-    fn refuse(self, response: Response, word: &'static str) {
+    pub(super) fn refuse(self, response: Response, word: &'static str) {
         // A failing origin or a full store may be better in the next moment; and what lies behind
         // the end of one version may be inside the next.
-        let passing = matches!(word, "no-room" | "not-satisfiable") || response.status >= 500;
+        let passing = matches!(word, "no-room" | "not-satisfiable" | "authorization")
+            || response.status >= 500;
         let until_ms = match passing {
             true => 0,
-            false => self.cache.0.clock.unix_ms() + REFUSED_MS,
+            false => {
+                self.replace();
+                let pass_for = self.cache.0.rules.pass_for;
+                self.cache.0.clock.unix_ms() + pass_for.as_millis() as u64
+            }
         };
         self.handover.put(response);
         self.landing.refuse(word, until_ms);
     }
+}
+
+/// Files an object under the variant that the head it was given belongs to, and gives back where;
+/// `None` if it is not in the table.
+pub(super) fn file(
+    cache: &Cache,
+    place: Place,
+    object: &Arc<Object>,
+    head: &StoredHead,
+) -> Option<Place> {
+    let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
+    let names = head.vary.as_ref().map(|vary| &vary.names);
+    let large = head.length > Some(cache.0.store.object_max());
+    let filed = cache.0.store.enter(place.primary, |locked| {
+        let mut lore = locked.lore();
+        if large || lore != Lore::default() {
+            lore.length = head.length;
+            locked.set_lore(lore);
+        }
+        locked.refile(place.variant, to, names, object)
+    });
+    filed.then_some(Place {
+        variant: to,
+        ..place
+    })
 }
 
 fn generation_of(object: &Object) -> u64 {

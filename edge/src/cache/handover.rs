@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::handler::{Exchange, Response};
+use crate::http::Fields;
 
 /// What a flight leaves for the request that launched it. Both are on the same worker.
 #[derive(Clone)]
@@ -14,6 +15,7 @@ struct Left {
     may_take: bool,
     response: RefCell<Option<Response>>,
     exchange: RefCell<Option<Rc<Exchange>>>,
+    withheld: RefCell<Fields>,
 }
 
 impl Handover {
@@ -23,6 +25,7 @@ impl Handover {
             may_take,
             response: RefCell::default(),
             exchange: RefCell::default(),
+            withheld: RefCell::default(),
         }))
     }
 
@@ -36,6 +39,18 @@ impl Handover {
     /// Leaves the record of the exchange.
     pub(super) fn note(&self, response: &Response) {
         self.0.exchange.borrow_mut().clone_from(&response.exchange);
+    }
+
+    /// Leaves field lines that are for the client of this request alone, if it may have them.
+    pub(super) fn withhold(&self, lines: Fields) {
+        if self.0.may_take {
+            *self.0.withheld.borrow_mut() = lines;
+        }
+    }
+
+    /// Takes those lines.
+    pub(super) fn withheld(&self) -> Fields {
+        self.0.withheld.take()
     }
 
     /// Takes the response.

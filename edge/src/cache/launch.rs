@@ -36,9 +36,13 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         &request.head.fields,
         names,
         filler.codings,
+        &cache.0.rules,
         &mut head.fields,
     );
     let sent = head.fields.clone();
+    if let Some(standing) = landing.object().standing() {
+        decide::validation::conditions(&standing.head, &mut head.fields);
+    }
     if let Some(range) = &asked {
         head.fields.append("range", range_value(range));
     }

@@ -1,28 +1,83 @@
 //! Looking up: which object a request's key, its Vary and its codings lead to, and what that means
-//! now; where there is none, one is put there.
+//! now; where a fetch is needed, an object is put there for it.
 
 use std::sync::Arc;
 
 use super::Cache;
-use super::decide;
+use super::decide::asks::Asks;
+use super::decide::reuse::{self, Circumstances, Reuse};
+use super::{decide, lore};
 use crate::handler::Request;
-use crate::http::key::{Key, KeyHash};
+use crate::http::key::KeyHash;
 use crate::http::vary::Codings;
 use crate::http::{CacheStatus, Fwd};
 use crate::store::{Head, Locked, Lore, Object, Phase, Place, VARIANTS_MAX};
 
 /// What looking up found.
 pub(super) enum Looked {
-    /// A head that is fresh. Its bytes may be there, on their way, or missing.
-    Fresh(Arc<Object>, Arc<Head>, Place),
+    /// A response that may be given. Its bytes may be there, on their way, or missing.
+    Stored(Found),
     /// An object without a head yet, that another request's flight is bringing.
-    Flying(Arc<Object>, Place),
-    /// An object that was put into the table for this request, for this reason.
+    Flying(Arc<Object>, Place, Fwd),
+    /// An object that was registered for this request to fetch, for this reason.
     New(Arc<Object>, Place, Fwd),
     /// Nothing usable; there was no spare object to register.
     Missing,
     /// Not through the cache.
     Pass(CacheStatus),
+}
+
+/// A stored response that may be given.
+pub(super) struct Found {
+    pub(super) object: Arc<Object>,
+    pub(super) head: Arc<Head>,
+    pub(super) place: Place,
+    pub(super) how: How,
+}
+
+/// Why a stored response may be given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    Fresh,
+    /// Although it is stale, for the reason that `word` names.
+    Stale {
+        word: &'static str,
+        /// It is to be validated behind that.
+        behind: bool,
+    },
+    /// The origin confirmed it just now, to this request or to another.
+    Confirmed {
+        fwd: Fwd,
+        collapsed: bool,
+    },
+}
+
+impl How {
+    /// What Cache-Status says of a response given so.
+    #[inline]
+    pub(super) fn status(self, head: &Head, now_ms: u64) -> CacheStatus {
+        let left_s = (head.fresh_until_ms as i64 - now_ms as i64).div_euclid(1000);
+        match self {
+            How::Fresh => CacheStatus::hit(left_s),
+            How::Stale { word, .. } => CacheStatus::hit(left_s).because(word),
+            How::Confirmed { fwd, collapsed } => {
+                let mut status = CacheStatus::fwd(fwd);
+                status.fwd_status = Some(304);
+                status.collapsed = collapsed;
+                status
+            }
+        }
+    }
+}
+
+/// What stands in the table for a request.
+enum Standing {
+    /// It comes to this.
+    Met(Looked),
+    /// It has to be validated before it is given.
+    Stale(Arc<Object>, Arc<Head>, Fwd),
+    /// It is of no use.
+    Gone(Fwd),
 }
 
 impl Cache {
@@ -31,6 +86,7 @@ impl Cache {
     pub(super) fn look(
         &self,
         request: &Request,
+        asks: &Asks,
         key: KeyHash,
         now_ms: u64,
         spare: Option<Arc<Object>>,
@@ -48,19 +104,66 @@ impl Cache {
                 primary: key.0,
                 variant,
             };
-            let fwd = match locked.find(variant) {
-                None if locked.variants() == 0 => Fwd::UriMiss,
-                None => Fwd::VaryMiss,
-                Some(object) => match found(object, place, now_ms) {
-                    Ok(looked) => return looked,
-                    Err(fwd) => fwd,
-                },
+            let found = match locked.find(variant) {
+                None if locked.variants() == 0 => Standing::Gone(Fwd::UriMiss),
+                None => Standing::Gone(Fwd::VaryMiss),
+                Some(object) => self.found(locked, object, asks, place, now_ms),
             };
-            match spare {
-                None => Looked::Missing,
-                Some(spare) => self.register(locked, spare, place, fwd),
+            match (found, spare) {
+                (Standing::Met(looked), _) => looked,
+                (Standing::Stale(object, head, fwd), spare) => {
+                    validation(&object, head, place, fwd, spare)
+                }
+                (Standing::Gone(_), None) => Looked::Missing,
+                (Standing::Gone(fwd), Some(spare)) => self.register(locked, spare, place, fwd),
             }
         })
+    }
+
+    /// What an object in the table means for a request now.
+    #[inline]
+    fn found(
+        &self,
+        locked: &Locked<'_>,
+        object: Arc<Object>,
+        asks: &Asks,
+        place: Place,
+        now_ms: u64,
+    ) -> Standing {
+        let pass = |fwd, word| Standing::Met(Looked::Pass(CacheStatus::fwd(fwd).because(word)));
+        match object.phase() {
+            Phase::Open(head) if asks.authorized && !head.authorized => {
+                pass(Fwd::Bypass, "authorization")
+            }
+            Phase::Open(head) => {
+                let about = || self.circumstances(&locked.lore(), &object, now_ms);
+                let how = match reuse::judge(&head, asks, now_ms, about) {
+                    Reuse::Fresh => How::Fresh,
+                    Reuse::Stale { word, behind } => How::Stale { word, behind },
+                    Reuse::Validate(fwd) => return Standing::Stale(object, head, fwd),
+                };
+                Standing::Met(Looked::Stored(Found {
+                    object,
+                    head,
+                    place,
+                    how,
+                }))
+            }
+            // What is being fetched for others may not be for a request with credentials.
+            Phase::Awaiting if asks.authorized => pass(Fwd::Bypass, "authorization"),
+            Phase::Awaiting => Standing::Met(Looked::Flying(object, place, Fwd::UriMiss)),
+            Phase::Refused { word, until_ms } if now_ms < until_ms => pass(Fwd::Miss, word),
+            _ => Standing::Gone(Fwd::Miss),
+        }
+    }
+
+    fn circumstances(&self, lore: &Lore, object: &Object, now_ms: u64) -> Circumstances {
+        Circumstances {
+            failing: lore.failures > 0,
+            resting: lore::retry_in(lore, now_ms).is_some(),
+            updating: object.validation().is_some(),
+            updating_ms: self.0.rules.stale_while_updating.as_millis() as u64,
+        }
     }
 
     fn register(
@@ -85,32 +188,29 @@ impl Cache {
     }
 
     /// Registers a new object for a flight, unless somebody else just did.
-    pub(super) fn launch(&self, request: &Request, key: KeyHash) -> Looked {
+    pub(super) fn launch(&self, request: &Request, asks: &Asks, key: KeyHash) -> Looked {
         // Making room may evict, which locks shards: before the critical section.
-        let head = &request.head;
-        let text = Key::new(
-            request.peer.scheme,
-            &head.authority,
-            head.path(),
-            head.query(),
-        );
-        match self.0.store.create(text.text()) {
-            Some(spare) => self.look(request, key, self.0.clock.unix_ms(), Some(spare)),
+        match self.0.store.create(self.key_text(request).text()) {
+            Some(spare) => self.look(request, asks, key, self.0.clock.unix_ms(), Some(spare)),
             None => Looked::Missing,
         }
     }
 }
 
-/// What an object in the table means for a request now; `Err`: it has to be fetched anew.
-#[inline]
-fn found(object: Arc<Object>, place: Place, now_ms: u64) -> Result<Looked, Fwd> {
-    match object.phase() {
-        Phase::Open(head) if now_ms < head.fresh_until_ms => Ok(Looked::Fresh(object, head, place)),
-        Phase::Open(_) => Err(Fwd::Stale),
-        Phase::Awaiting => Ok(Looked::Flying(object, place)),
-        Phase::Refused { word, until_ms } if now_ms < until_ms => {
-            Ok(Looked::Pass(CacheStatus::fwd(Fwd::Miss).because(word)))
-        }
-        Phase::Refused { .. } | Phase::Failed(_) | Phase::Retired => Err(Fwd::Miss),
+/// A stored response has to be validated: by the fetch that does so already, or by a new one.
+fn validation(
+    object: &Arc<Object>,
+    head: Arc<Head>,
+    place: Place,
+    fwd: Fwd,
+    spare: Option<Arc<Object>>,
+) -> Looked {
+    if let Some(running) = object.validation() {
+        return Looked::Flying(running, place, fwd);
     }
+    let Some(spare) = spare else {
+        return Looked::Missing;
+    };
+    object.validate_by(head, &spare);
+    Looked::New(spare, place, fwd)
 }

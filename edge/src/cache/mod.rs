@@ -13,27 +13,33 @@ mod launch;
 mod look;
 mod lore;
 mod memo;
+mod pass;
 mod ride;
 pub mod rules;
 mod serve;
+mod validate;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::evict;
 use crate::fill::{self, ReadAhead};
-use crate::handler::{Answer, Body, Cause, Fault, Handler, Pending, Request, Response};
-use crate::http::key::KeyHash;
-use crate::http::{CacheStatus, Fwd, Status, hop};
-use crate::store::{Failure, Head, Object, Phase, Place, Store};
+use crate::handler::{Answer, Body, Cause, Exchange, Fault, Handler, Pending, Request, Response};
+use crate::http::key::{Key, KeyHash};
+use crate::http::{CacheStatus, Fwd, Method};
+use crate::store::{Failure, Head, Object, Phase, Place, Standing, Store};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 pub use account::Accounts;
+use decide::asks::Asks;
 use decide::want::{self, Wanted};
 use filler::Filler;
-use look::Looked;
+use handover::Handover;
+use look::{Found, How, Looked};
 use memo::Memo;
+use pass::forwarded;
 use ride::{Met, Ride};
 pub use rules::Rules;
 use serve::Answering;
@@ -49,8 +55,6 @@ pub struct Options {
     pub fill: fill::Options,
     /// Bytes fetched on behalf of one client and not sent to it, at most; `u64::MAX`: no limit.
     pub client_budget: u64,
-    /// Freshness lifetime by status where the response gives none.
-    pub valid: Vec<(Status, Duration)>,
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
     pub object: u64,
 }
@@ -62,7 +66,6 @@ impl Default for Options {
             evict: evict::Kind::default(),
             fill: fill::Options::default(),
             client_budget: 64 << 20,
-            valid: Vec::new(),
             object: 0,
         }
     }
@@ -77,6 +80,7 @@ pub struct Cache(Rc<Parts>);
 
 struct Parts {
     options: Options,
+    rules: Rules,
     store: Arc<Store>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
@@ -92,10 +96,10 @@ struct Parts {
 #[derive(Clone, Copy)]
 enum Why {
     /// It is stored, if not all of it.
-    Stored,
+    Stored(How),
     /// Another request's flight is bringing it.
-    Flying,
-    /// This request put it into the table.
+    Flying(Fwd),
+    /// This request had it registered.
     New(Fwd),
 }
 
@@ -103,9 +107,8 @@ impl Why {
     /// Why the request goes forward, if some of its bytes have to be fetched.
     fn fwd(self) -> Fwd {
         match self {
-            Why::Stored => Fwd::Partial,
-            Why::Flying => Fwd::UriMiss,
-            Why::New(fwd) => fwd,
+            Why::Stored(_) => Fwd::Partial,
+            Why::Flying(fwd) | Why::New(fwd) => fwd,
         }
     }
 }
@@ -118,31 +121,41 @@ enum Rode {
     Alone(Request, CacheStatus),
     /// What it rode is not for it: look again.
     Parted(Request),
+    /// What was to be confirmed serves it. With the exchange that said so.
+    Stands(Request, Found, Option<Rc<Exchange>>),
 }
 
 impl Handler for Cache {
     fn handle(&self, mut request: Request) -> Answer {
-        if let Err(status) = decide::admit(&request.head, request.body.is_empty()) {
-            return self.pass(request, status);
-        }
-        let key = self.0.memo.key(request.peer.scheme, &request.head);
+        let rules = &self.0.rules;
+        let asks = match decide::asks::admit(&request.head, request.body.is_empty(), rules) {
+            Ok(asks) => asks,
+            Err(status) => return self.pass(request, status),
+        };
+        let key = self.key(&request);
         let now_ms = self.0.clock.unix_ms();
-        match self.look(&request, key, now_ms, None) {
-            Looked::Fresh(object, head, place) => {
-                match self.hit(&mut request, &object, &head, place, now_ms) {
-                    Some(response) => Answer::Ready(Ok(response)),
-                    None => self.fetch(request, key, Looked::Fresh(object, head, place)),
-                }
+        let looked = self.look(&request, &asks, key, now_ms, None);
+        if let Looked::Stored(found) = &looked {
+            if let How::Stale { behind: true, .. } = found.how {
+                self.revalidate_behind(&request, found);
             }
-            looked => self.fetch(request, key, looked),
+            if let Some(response) = self.hit(&mut request, &asks, found, now_ms) {
+                return Answer::Ready(Ok(response));
+            }
         }
+        if asks.only_if_cached() {
+            return Answer::Ready(Ok(not_cached()));
+        }
+        self.fetch(request, asks, key, looked)
     }
 }
 
 impl Cache {
-    /// A worker's end of `store`, in front of `origin`. Store and accounts are those of all workers.
+    /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store and
+    /// accounts are those of all workers.
     pub fn new(
         options: Options,
+        rules: Rules,
         store: Arc<Store>,
         accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,
@@ -156,6 +169,7 @@ impl Cache {
             accounts,
             ahead: ahead::Readers::default(),
             options,
+            rules,
             store,
             origin,
             clock,
@@ -164,27 +178,52 @@ impl Cache {
         }))
     }
 
-    /// Answers from a fresh object whose wanted bytes are all there; `None` if some are not.
+    /// The hash of a request's primary key.
+    #[inline]
+    fn key(&self, request: &Request) -> KeyHash {
+        self.0.memo.key(request.peer.scheme, &request.head)
+    }
+
+    /// A request's primary key.
+    fn key_text(&self, request: &Request) -> Key {
+        let head = &request.head;
+        Key::new(
+            request.peer.scheme,
+            &head.authority,
+            head.path(),
+            head.query(),
+        )
+    }
+
+    /// Answers from a stored object whose wanted bytes are all there; `None` if some are not.
     #[inline]
     fn hit(
         &self,
         request: &mut Request,
-        object: &Arc<Object>,
-        head: &Head,
-        place: Place,
+        asks: &Asks,
+        found: &Found,
         now_ms: u64,
     ) -> Option<Response> {
-        if let Some(response) = serve::small(&request.head, object, head, now_ms) {
+        let Found {
+            object,
+            head,
+            place,
+            how,
+        } = found;
+        let answering = self.answering(head, how.status(head, now_ms), now_ms);
+        if request.head.method == Method::Get
+            && !asks.less
+            && let Some(response) = serve::small(&answering, object)
+        {
             return Some(response);
         }
         let length = head.length.or_else(|| object.length());
         let wanted = want::judge(&request.head, head, length);
-        let answering = self.answering(head, serve::fresh(head, now_ms), now_ms);
         if let Some(response) = serve::bare(&answering, object, &wanted) {
             return Some(response);
         }
         if let Some(response) = serve::piece(&answering, object, &wanted) {
-            self.note_piece(request, object, place, &wanted);
+            self.note_piece(request, object, *place, &wanted);
             return Some(response);
         }
         if !wanted.is_there(object) {
@@ -192,10 +231,8 @@ impl Cache {
         }
         let ride = match object.is_sparse() {
             false => {
-                self.settle(
-                    request,
-                    wanted.bytes(head.length.or_else(|| object.length())),
-                );
+                let length = head.length.or_else(|| object.length());
+                self.settle(request, wanted.bytes(length));
                 Ride::complete(object)
             }
             true => {
@@ -207,7 +244,7 @@ impl Cache {
                     peer: request.peer,
                     interim: None,
                 };
-                let mut ride = Ride::filling(object, first, self.filler(request, place));
+                let mut ride = Ride::filling(object, first, self.filler(request, *place));
                 ride.begin();
                 if self.0.options.fill.read_ahead != ReadAhead::None {
                     ride.look_ahead();
@@ -236,37 +273,56 @@ impl Cache {
     }
 
     /// Everything but a hit: launch or ride or pass, later.
-    fn fetch(&self, request: Request, key: KeyHash, looked: Looked) -> Answer {
+    fn fetch(&self, request: Request, asks: Asks, key: KeyHash, looked: Looked) -> Answer {
         if let Looked::Pass(status) = looked {
             return self.pass(request, status);
         }
         let mut request = request;
         let interim = request.interim();
         Answer::Later(Pending {
-            response: Box::pin(self.clone().bring(request, key, looked)),
+            response: Box::pin(self.clone().bring(request, asks, key, looked)),
             interim: Some(interim),
         })
     }
 
-    async fn bring(self, request: Request, key: KeyHash, first: Looked) -> Result<Response, Fault> {
+    async fn bring(
+        self,
+        request: Request,
+        asks: Asks,
+        key: KeyHash,
+        first: Looked,
+    ) -> Result<Response, Fault> {
         let (mut request, mut looked) = (request, first);
+        let mut exchange = None;
         for _ in 0..LOOKS_MAX {
             if let Looked::Missing = looked {
-                looked = self.launch(&request, key);
+                looked = self.launch(&request, &asks, key);
             }
             let (object, place, why) = match looked {
                 Looked::Pass(status) => return self.pass(request, status).wait().await,
                 Looked::Missing => return self.pass(request, no_room()).wait().await,
-                Looked::Fresh(object, _, place) => (object, place, Why::Stored),
-                Looked::Flying(object, place) => (object, place, Why::Flying),
+                Looked::Stored(found) => (found.object, found.place, Why::Stored(found.how)),
+                Looked::Flying(object, place, fwd) => (object, place, Why::Flying(fwd)),
                 Looked::New(object, place, fwd) => (object, place, Why::New(fwd)),
             };
-            request = match self.ride(request, key, &object, place, why).await {
-                Rode::Answered(result) => return result,
+            request = match self.ride(request, &asks, key, &object, place, why).await {
+                Rode::Answered(result) => {
+                    return result.map(|mut response| {
+                        response.exchange = response.exchange.or(exchange);
+                        response
+                    });
+                }
                 Rode::Alone(request, status) => return self.pass(request, status).wait().await,
-                Rode::Parted(request) => request,
+                Rode::Stands(request, found, by) => {
+                    exchange = by.or(exchange);
+                    looked = Looked::Stored(found);
+                    request
+                }
+                Rode::Parted(request) => {
+                    looked = self.look(&request, &asks, key, self.0.clock.unix_ms(), None);
+                    request
+                }
             };
-            looked = self.look(&request, key, self.0.clock.unix_ms(), None);
         }
         let parted = CacheStatus::fwd(Fwd::VaryMiss).because("parted");
         self.pass(request, parted).wait().await
@@ -284,24 +340,25 @@ impl Cache {
     async fn ride(
         &self,
         request: Request,
+        asks: &Asks,
         key: KeyHash,
         object: &Arc<Object>,
         place: Place,
         why: Why,
     ) -> Rode {
         let guess = want::guess(&request.head);
-        let hit = matches!(why, Why::Stored) && self.is_there(&request, object);
+        let hit = matches!(why, Why::Stored(_)) && self.is_there(&request, object);
         let mut ride = Ride::filling(object, guess, self.filler(request, place));
         let head = match ride.head().await {
             Met::Head(head) => head,
-            met => return self.unmet(ride, met, place, why),
+            met => return self.unmet(ride, met, asks, place, why),
         };
         let Some(filler) = ride.filler() else {
             return Rode::Answered(Err(Cause::FetchAbandoned.into()));
         };
         let request = &filler.request.head;
         if !decide::selects(key, &head, &request.fields, filler.codings) {
-            return self.unmet(ride, Met::Gone(Phase::Retired), place, why);
+            return self.unmet(ride, Met::Gone(Phase::Retired), asks, place, why);
         }
         // Under the Vary that it brought it was filed anew.
         filler.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
@@ -309,13 +366,13 @@ impl Cache {
         let wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
         if !head.joinable && !wanted.is_coming(object) {
             // It has one flight, and that does not bring all that this request wants.
-            return self.unmet(ride, Met::Replace, place, why);
+            return self.unmet(ride, Met::Replace, asks, place, why);
         }
         if let Some(first) = wanted.first() {
             ride.limit(first);
             match ride.first_byte().await {
                 Met::Head(_) => {}
-                met => return self.unmet(ride, met, place, why),
+                met => return self.unmet(ride, met, asks, place, why),
             }
         }
         Rode::Answered(Ok(self.answer(ride, &head, wanted, hit, why)))
@@ -339,26 +396,38 @@ impl Cache {
             ride.look_ahead();
             self.read_ahead(&mut ride, head);
         }
-        let exchange = ride.filler().and_then(|filler| filler.handover.exchange());
-        let mut status = serve::fresh(head, now_ms);
-        if !hit {
-            let answered = exchange.as_ref().and_then(|exchange| exchange.status.get());
-            status = CacheStatus::fwd(why.fwd());
-            status.collapsed = !ride.launched();
-            status.stored = true;
-            status.fwd_status = Some(answered.unwrap_or(head.status));
-        }
+        let handover = ride.filler().map(|filler| filler.handover.clone());
+        let withheld = handover
+            .as_ref()
+            .map(Handover::withheld)
+            .unwrap_or_default();
+        let exchange = handover.and_then(|handover| handover.exchange());
+        let status = match why {
+            Why::Stored(how @ How::Confirmed { .. }) => how.status(head, now_ms),
+            Why::Stored(how) if hit => how.status(head, now_ms),
+            _ => {
+                let answered = exchange.as_ref().and_then(|exchange| exchange.status.get());
+                let mut status = CacheStatus::fwd(why.fwd());
+                status.collapsed = !ride.launched();
+                status.stored = true;
+                status.fwd_status = Some(answered.unwrap_or(head.status));
+                status
+            }
+        };
         let answering = self.answering(head, status, now_ms);
         let mut response = match serve::bare(&answering, ride.object(), &wanted) {
             Some(response) => response,
             None => serve::content(&answering, ride, wanted),
         };
         response.exchange = exchange;
+        for (name, value) in withheld.iter() {
+            response.fields.append_bytes(name, value);
+        }
         response
     }
 
     /// What becomes of a request whose ride ended before a response.
-    fn unmet(&self, ride: Ride, met: Met, place: Place, why: Why) -> Rode {
+    fn unmet(&self, ride: Ride, met: Met, asks: &Asks, place: Place, why: Why) -> Rode {
         let object = ride.object().clone();
         let launched = ride.launched();
         let Some((request, handover)) = ride.into_request() else {
@@ -368,13 +437,36 @@ impl Cache {
             Met::Head(_) | Met::Gone(Phase::Retired | Phase::Open(_) | Phase::Awaiting) => {
                 Rode::Parted(request)
             }
-            Met::Gone(Phase::Failed(failure)) => Rode::Answered(Err(fault_of(&failure))),
-            Met::Gone(Phase::Refused { word, .. }) => {
+            Met::Gone(Phase::Stands { standing, word }) => {
+                let how = match word {
+                    Some(word) => How::Stale {
+                        word,
+                        behind: false,
+                    },
+                    None => How::Confirmed {
+                        fwd: why.fwd(),
+                        collapsed: !launched,
+                    },
+                };
+                Rode::Stands(request, found_in(standing, place, how), handover.exchange())
+            }
+            Met::Gone(Phase::Failed(failure)) => match self.stand_in(&object, asks, place) {
+                Some(found) => Rode::Stands(request, found, handover.exchange()),
+                None => Rode::Answered(Err(fault_of(&failure))),
+            },
+            Met::Gone(Phase::Refused { word, until_ms }) => {
+                if until_ms == 0
+                    && let Some(found) = self.stand_in(&object, asks, place)
+                {
+                    return Rode::Stands(request, found, handover.exchange());
+                }
                 let status = CacheStatus::fwd(why.fwd()).because(word);
                 match handover.take() {
                     Some(response) if may_have(&request, &response) => {
                         Rode::Answered(Ok(forwarded(response, status)))
                     }
+                    // That was about another's credentials.
+                    _ if word == "authorization" && !asks.authorized => Rode::Parted(request),
                     _ => Rode::Alone(request, status),
                 }
             }
@@ -418,51 +510,33 @@ impl Cache {
             random: &self.0.random,
         }
     }
-
-    /// Sends the request to the origin on its own; nothing is stored.
-    fn pass(&self, mut request: Request, status: CacheStatus) -> Answer {
-        if request.head.method.is_safe() {
-            // What the key does not hold is not acted upon here, shared or not.
-            hop::strip_unkeyed(&mut request.head.fields);
-        }
-        let invalidates = (!request.head.method.is_safe()).then(|| key_of(&request));
-        let store = self.0.store.clone();
-        let finish = move |result: Result<Response, Fault>| {
-            let response = result?;
-            // A successful unsafe request may have changed what is stored (RFC 9111 4.4).
-            if let Some(key) = invalidates.filter(|_| response.status < 400) {
-                store.enter(key.0, |locked| locked.clear());
-            }
-            Ok(forwarded(response, status))
-        };
-        match self.0.origin.handle(request) {
-            Answer::Ready(result) => Answer::Ready(finish(result)),
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-                response: Box::pin(async move { finish(response.await) }),
-                interim,
-            }),
-        }
-    }
-}
-
-fn key_of(request: &Request) -> KeyHash {
-    KeyHash::of(
-        request.peer.scheme,
-        &request.head.authority,
-        request.head.path(),
-        request.head.query(),
-    )
 }
 
 fn no_room() -> CacheStatus {
     CacheStatus::fwd(Fwd::Miss).because("no-room")
 }
 
-/// A response straight from the origin, with how it came about.
-fn forwarded(mut response: Response, mut status: CacheStatus) -> Response {
-    status.fwd_status = Some(response.status);
-    response.cache = Some(status);
+/// The answer to who wants none from the origin, where none is stored (RFC 9111 5.2.1.7).
+fn not_cached() -> Response {
+    let mut response = Response::new(504);
+    response.cache = Some(CacheStatus::fwd(Fwd::Miss).because("only-if-cached"));
+    response.fields.append("content-type", "text/plain");
+    response.body = Body::Bytes(Bytes::from_static(b"504 nothing usable is stored\n"));
     response
+}
+
+/// What a fetch was to confirm, with where it stands now.
+fn found_in(standing: Standing, place: Place, how: How) -> Found {
+    let vary = standing.head.vary.as_ref();
+    Found {
+        place: Place {
+            variant: vary.map_or(0, |vary| vary.variant),
+            ..place
+        },
+        object: standing.object,
+        head: standing.head,
+        how,
+    }
 }
 
 /// Whether the one who launched a flight may have its response, which can't be shared. It was
@@ -470,7 +544,7 @@ fn forwarded(mut response: Response, mut status: CacheStatus) -> Response {
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
         200 => !want::asks_for_less(&request.head.fields),
-        206 | 416 => false,
+        206 | 304 | 416 => false,
         _ => true,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::http::Status;
-use crate::http::freshness::{Ignored, SetCookie};
+use crate::http::freshness::{Ignored, SetCookie, Terms};
 use crate::http::key::KeyRules;
 use crate::http::pattern::Pattern;
 
@@ -72,6 +72,24 @@ pub struct Network {
     pub address: std::net::IpAddr,
     /// Bits that count, from the left.
     pub bits: u8,
+}
+
+impl Rules {
+    /// What they say about a response with this status.
+    pub fn terms(&self, status: Status) -> Terms<'_> {
+        let named = self.valid.iter().find(|(of, _)| *of == status);
+        let valid = named.map(|(_, lifetime)| *lifetime).or(self.valid_any);
+        Terms {
+            valid_s: valid.map(|lifetime| lifetime.as_secs()),
+            heuristic_max_s: self.heuristic_max.as_secs(),
+            lifetime_s: self.lifetime_min.as_secs()..=self.lifetime_max.as_secs(),
+            ignore: self.ignore,
+            set_cookie: self.set_cookie,
+            stale_while_revalidate_s: self.stale_while_revalidate.as_secs(),
+            stale_if_error_s: self.stale_if_error.as_secs(),
+            targets: &self.targets,
+        }
+    }
 }
 
 impl Network {

@@ -5,12 +5,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::decide::want::{Parts, Wanted, asks_for_less};
+use super::decide::want::{Parts, Wanted};
 use super::ride::Ride;
-use crate::handler::{Body, BodyStream, Fault, Frame, Head as RequestHead, Response};
+use crate::handler::{Body, BodyStream, Fault, Frame, Response};
 use crate::http::fields::lines_of;
 use crate::http::range::{ContentRange, Multipart};
-use crate::http::{CacheStatus, Method, Outcome};
+use crate::http::{CacheStatus, Outcome};
 use crate::store::{Head, Object};
 use crate::sys::Random;
 
@@ -24,25 +24,17 @@ pub(super) struct Answering<'a> {
 
 /// The common hit: all of a small object, no conditions, no ranges.
 #[inline]
-pub(super) fn small(
-    request: &RequestHead,
-    object: &Object,
-    head: &Head,
-    now_ms: u64,
-) -> Option<Response> {
-    if request.method != Method::Get || asks_for_less(&request.fields) {
-        return None;
-    }
+pub(super) fn small(answering: &Answering<'_>, object: &Object) -> Option<Response> {
     let bytes = object.whole()?;
-    let status = fresh(head, now_ms);
+    let Answering {
+        head,
+        status,
+        now_ms,
+        ..
+    } = *answering;
     let mut response = begin(head, head.status, Some(status), now_ms);
     response.body = Body::Bytes(bytes);
     Some(response)
-}
-
-/// The status of a hit.
-pub(super) fn fresh(head: &Head, now_ms: u64) -> CacheStatus {
-    CacheStatus::hit((head.fresh_until_ms as i64 - now_ms as i64) / 1000)
 }
 
 /// The one byte range that is at hand in one piece: the common hit on a part.

@@ -16,7 +16,6 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 const HOUR: Duration = Duration::from_secs(3600);
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A request under way keeps about two slices for each of its fetches; with fewer than so many in
 /// all, requests take each other's.
@@ -50,7 +49,6 @@ fn options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
         evict: file.evict.unwrap_or(d.evict),
         fill: fill_options(file, checks),
         client_budget: client_budget(&file.client_budget, d.client_budget, checks),
-        valid: valid(file, checks),
         object,
     };
     without_effect(file, &options.fill, checks);
@@ -275,26 +273,4 @@ fn never_whole(file: &CacheFile, options: &cache::Options, checks: &mut Checks) 
                 .help(help),
         );
     }
-}
-
-fn valid(file: &CacheFile, checks: &mut Checks) -> Vec<(u16, Duration)> {
-    let mut valid = Vec::new();
-    for (status, time) in &file.valid {
-        let time = checks.within(
-            "valid",
-            &Some(time.clone()),
-            Duration::ZERO,
-            Duration::ZERO..=10 * YEAR,
-        );
-        match status.get_ref().parse() {
-            // A part or a confirmation is stored as the 200 it belongs to; 1xx are no answers.
-            Ok(206 | 304) | Ok(0..200) | Ok(600..) | Err(_) => checks.push(
-                Problem::error(format!("`{}` is not a status that can be stored", status.get_ref()))
-                    .at(status.span())
-                    .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\" }; 206 and 304 follow 200"),
-            ),
-            Ok(status) => valid.push((status, time)),
-        }
-    }
-    valid
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Plan;
+use super::{Plan, SitePlan};
+use crate::cache::Rules;
 
 /// The differences, in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,9 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     };
     note(old.limits != new.limits, "limits changed");
     note(old.log.access != new.log.access, "access log changed");
-    note(old.sites != new.sites, "sites changed");
+    note(places(old) != places(new), "sites changed");
+    note(rules(old) != rules(new), "caching rules changed");
+    note(old.purge != new.purge, "addresses that may purge changed");
     named("cache", &old.caches, &new.caches, &mut applied);
     named("upstream", &old.upstreams, &new.upstreams, &mut applied);
     let restart = [
@@ -37,6 +40,25 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         applied,
         needs_restart: needs_restart.map(|(_, what)| (*what).to_owned()).collect(),
     }
+}
+
+/// The sites without their caching rules.
+fn places(plan: &Plan) -> Vec<SitePlan> {
+    let mut sites = plan.sites.clone();
+    for route in sites.iter_mut().flat_map(|site| &mut site.routes) {
+        route.rules = Rules::default();
+    }
+    sites
+}
+
+/// The caching rules of all routes, but for who may purge.
+fn rules(plan: &Plan) -> Vec<Rules> {
+    let routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let rules = routes.map(|route| Rules {
+        purge: Vec::new(),
+        ..route.rules.clone()
+    });
+    rules.collect()
 }
 
 fn named<T: PartialEq>(

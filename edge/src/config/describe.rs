@@ -1,11 +1,10 @@
 //! A plan in plain words, for `sluice check`.
 
 use std::fmt::{Debug, Write};
-use std::time::Duration;
 
 use super::sites::{RoutePlan, SitePlan};
 use super::value::{show_size, show_time};
-use super::{LogOptions, Plan};
+use super::{LogOptions, Plan, words};
 use crate::fill::ReadAhead;
 use crate::telemetry::{AccessFormat, AccessTarget};
 use crate::{cache, fill, upstream};
@@ -27,12 +26,17 @@ pub fn describe(plan: &Plan) -> String {
         Some(address) => format!("admin on http://{address}"),
         None => "no admin address".to_owned(),
     });
+    if !plan.purge.is_empty() {
+        line(format!("PURGE from {}", words::networks(&plan.purge)));
+    }
     line(log(&plan.log));
     for site in &plan.sites {
         line(format!("site {}", hosts(site)));
-        site.routes
-            .iter()
-            .for_each(|r| line(format!("  {}", route(r))));
+        for typed in &site.routes {
+            line(format!("  {}", route(typed)));
+            let rules = words::rules(&typed.rules).into_iter();
+            rules.for_each(|rule| line(format!("    {rule}")));
+        }
     }
     for (name, options) in &plan.caches {
         line(format!("cache {name}: {}", cache(options)));
@@ -87,12 +91,6 @@ fn cache(options: &cache::Options) -> String {
     );
     if options.object != 0 {
         text += &format!(", objects up to {}", show_size(options.object));
-    }
-    for (status, time) in &options.valid {
-        text += &match *time {
-            Duration::ZERO => format!(", {status} never fresh"),
-            time => format!(", {status} fresh for {}", show_time(time)),
-        };
     }
     text
 }

@@ -4,11 +4,14 @@
 //! not exist. `docs/configuration.md` describes each one, and a test compares the two.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::value::{Ahead, Parallel, ServerFile, Size, Statuses, Time, statuses, word};
+use super::value::{
+    Ahead, Cookies, Ignorable, Parallel, ServerFile, Size, Statuses, Time, Usable, Word, word,
+};
 use crate::telemetry::AccessFormat;
 use crate::{balance, evict, fill};
 
@@ -17,6 +20,90 @@ pub type Key<T> = Option<Spanned<T>>;
 
 /// Named sections: `[cache.NAME]`.
 pub type Named<T> = BTreeMap<Spanned<String>, T>;
+
+/// Names, each with its place.
+pub type Names = Vec<Spanned<String>>;
+
+/// Words of a kind, each with its place.
+pub type Words<T> = Vec<Spanned<Word<T>>>;
+
+/// The keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share. They are listed
+/// here alone: `$make` gets them after `$own`. (serde's `flatten` would lose their places in the
+/// text, and let unknown keys pass.)
+macro_rules! rule_keys {
+    ($make:ident $own:tt) => {
+        $make! { $own {
+            valid: Statuses,
+            heuristic: Time,
+            lifetime_min: Time,
+            lifetime_max: Time,
+            stale_while_revalidate: Time,
+            stale_if_error: Time,
+            stale_while_updating: Time,
+            ignore: Words<Ignorable>,
+            set_cookie: Word<Cookies>,
+            targets: Names,
+            tags: Names,
+            client_directives: bool,
+            key: String,
+            query_sort: bool,
+            query_ignore: Names,
+            query_only: Names,
+            bypass: BypassFile,
+            methods: Words<Usable>,
+            forward: Names,
+            pass_for: Time,
+        } }
+    };
+}
+
+/// What holds the caching rules of a section.
+macro_rules! rules_file {
+    (() { $($key:ident: $kind:ty,)* }) => {
+        /// The caching rules that a section typed.
+        #[derive(Clone, Debug, Default)]
+        #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+        pub struct RulesFile {
+            $(pub $key: Key<$kind>,)*
+        }
+
+        impl RulesFile {
+            /// The keys that were typed, each with its place.
+            pub fn typed(&self) -> Vec<(&'static str, Range<usize>)> {
+                let keys = [$((stringify!($key), self.$key.as_ref().map(Spanned::span)),)*];
+                keys.into_iter()
+                    .filter_map(|(key, at)| Some((key, at?)))
+                    .collect()
+            }
+        }
+    };
+}
+
+/// A section that has caching rules beside its own keys.
+macro_rules! section {
+    (
+        ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $own:ident: $own_kind:ty,)* })
+        { $($key:ident: $kind:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+        pub struct $name {
+            $($(#[$of])* pub $own: $own_kind,)*
+            $(pub $key: Key<$kind>,)*
+        }
+
+        impl $name {
+            /// Its caching rules.
+            pub fn rules(&self) -> RulesFile {
+                RulesFile { $($key: self.$key.clone(),)* }
+            }
+        }
+    };
+}
+
+rule_keys!(rules_file());
 
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -75,6 +162,7 @@ pub struct ListenerFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct AdminFile {
     pub address: Key<String>,
+    pub purge: Key<Names>,
 }
 
 /// `[log]`
@@ -91,25 +179,32 @@ pub struct LogFile {
     pub level: Option<super::Level>,
 }
 
-/// `[cache.NAME]`
+rule_keys!(section(
+    /// `[cache.NAME]`
+    CacheFile {
+        memory: Key<Size>,
+        #[serde(deserialize_with = "word")]
+        evict: Option<evict::Kind>,
+        #[serde(deserialize_with = "word")]
+        fill: Option<fill::Kind>,
+        slice: Key<Size>,
+        parallel: Key<Parallel>,
+        read_ahead: Key<Ahead>,
+        lock_timeout: Key<Time>,
+        lock_age: Key<Time>,
+        client_budget: Key<Size>,
+        object: Key<Size>,
+    }
+));
+
+/// `bypass`
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "lists of names")]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
-pub struct CacheFile {
-    pub memory: Key<Size>,
-    #[serde(deserialize_with = "word")]
-    pub evict: Option<evict::Kind>,
-    #[serde(deserialize_with = "word")]
-    pub fill: Option<fill::Kind>,
-    pub slice: Key<Size>,
-    pub parallel: Key<Parallel>,
-    pub read_ahead: Key<Ahead>,
-    pub lock_timeout: Key<Time>,
-    pub lock_age: Key<Time>,
-    pub client_budget: Key<Size>,
-    #[serde(deserialize_with = "statuses")]
-    pub valid: Statuses,
-    pub object: Key<Size>,
+pub struct BypassFile {
+    pub cookies: Key<Names>,
+    pub headers: Key<Names>,
+    pub query: Key<Names>,
 }
 
 /// `[upstream.NAME]`
@@ -142,13 +237,12 @@ pub struct SiteFile {
     pub route: Vec<Spanned<RouteFile>>,
 }
 
-/// `[[site.route]]`
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
-pub struct RouteFile {
-    pub path: Key<String>,
-    pub r#match: Key<String>,
-    pub proxy: Key<String>,
-    pub cache: Key<String>,
-}
+rule_keys!(section(
+    /// `[[site.route]]`
+    RouteFile {
+        path: Key<String>,
+        r#match: Key<String>,
+        proxy: Key<String>,
+        cache: Key<String>,
+    }
+));

@@ -4,16 +4,20 @@ mod caches;
 mod changes;
 mod checks;
 mod describe;
+mod doubts;
 mod file;
+mod names;
 mod options;
 mod plan;
 mod report;
+mod rules;
 mod sites;
 #[cfg(test)]
 mod tests;
 mod unknown;
 mod upstreams;
 mod value;
+mod words;
 
 use std::path::Path;
 

@@ -11,7 +11,8 @@ use super::checks::Checks;
 use super::file::{AdminFile, File, LimitsFile, ListenerFile, LogFile};
 use super::report::Problem;
 use super::sites::SitePlan;
-use super::{caches, sites, upstreams};
+use super::{caches, names, sites, upstreams};
+use crate::cache::rules::Network;
 use crate::telemetry::{AccessOptions, AccessTarget};
 use crate::{cache, downstream, upstream};
 
@@ -37,6 +38,8 @@ pub struct Plan {
     pub limits: downstream::Options,
     /// Where the admin API is, if anywhere.
     pub admin: Option<SocketAddr>,
+    /// Addresses that may send PURGE to a cached route.
+    pub purge: Vec<Network>,
     /// `[log]`.
     pub log: LogOptions,
     /// `[cache.NAME]`.
@@ -97,13 +100,15 @@ pub fn build(file: &File) -> (Plan, Vec<Problem>) {
     let admin = admin(&file.admin, &mut checks);
     let listeners = listeners(&file.listener, admin, &mut checks);
     let upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
+    let purge = names::networks(&file.admin.purge, &mut checks);
     let plan = Plan {
         workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
         limits: limits(&file.limits, &mut checks),
         admin,
         log: log(&file.log, &mut checks),
         caches: caches::plan(&file.cache, &mut checks),
-        sites: sites::plan(file, &mut checks),
+        sites: sites::plan(file, &purge, &mut checks),
+        purge,
         upstreams,
         listeners,
     };

@@ -1,15 +1,18 @@
 //! `[[site]]`: from what was typed to hosts and routes that lead somewhere.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{File, Key, Named, RouteFile, SiteFile};
+use super::file::{CacheFile, File, Key, Named, RouteFile, SiteFile, UpstreamFile};
 use super::report::Problem;
+use super::rules;
 use super::unknown::did_you_mean;
 use super::upstreams::is_host;
+use crate::cache::Rules;
+use crate::cache::rules::Network;
 use crate::route::Matcher;
 
 /// One site: the hosts it answers for, and where their requests go.
@@ -30,10 +33,36 @@ pub struct RoutePlan {
     pub proxy: String,
     /// The cache's name, if its responses are cached.
     pub cache: Option<String>,
+    /// How they are: what the route says, else its cache, else the defaults.
+    pub rules: Rules,
+}
+
+/// What the routes' names may lead to.
+struct Known<'a> {
+    upstreams: &'a Named<UpstreamFile>,
+    caches: &'a Named<CacheFile>,
+    /// The caching rules of each cache.
+    rules: BTreeMap<&'a str, Rules>,
+    /// Of routes without a cache.
+    plain: Rules,
 }
 
 /// All sites. Also says which upstreams and caches nobody uses.
-pub fn plan(file: &File, checks: &mut Checks) -> Vec<SitePlan> {
+pub fn plan(file: &File, purge: &[Network], checks: &mut Checks) -> Vec<SitePlan> {
+    let plain = Rules {
+        purge: purge.to_vec(),
+        ..Rules::default()
+    };
+    let of_caches = file.cache.iter().map(|(name, cache)| {
+        let rules = rules::plan(&plain, &cache.rules(), checks);
+        (name.get_ref().as_str(), rules)
+    });
+    let known = Known {
+        upstreams: &file.upstream,
+        caches: &file.cache,
+        rules: of_caches.collect(),
+        plain,
+    };
     if file.site.is_empty() {
         checks.push(Problem::error("no site: every request would be answered 404").help(
             "add a site with a route:\n[[site]]\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]",
@@ -43,7 +72,7 @@ pub fn plan(file: &File, checks: &mut Checks) -> Vec<SitePlan> {
     let plans: Vec<SitePlan> = file
         .site
         .iter()
-        .map(|site| one(site, file, &mut taken, checks))
+        .map(|site| one(site, &known, &mut taken, checks))
         .collect();
     let routes = || plans.iter().flat_map(|s| &s.routes);
     unused(
@@ -75,7 +104,7 @@ fn unused<T>(kind: &str, sections: &Named<T>, used: impl Fn(&str) -> bool, check
 
 fn one(
     site: &Spanned<SiteFile>,
-    file: &File,
+    known: &Known,
     taken: &mut HashSet<String>,
     checks: &mut Checks,
 ) -> SitePlan {
@@ -90,7 +119,7 @@ fn one(
     }
     let mut routes: Vec<RoutePlan> = Vec::new();
     for typed in &typed.route {
-        let route = route(typed, file, checks);
+        let route = route(typed, known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
@@ -176,7 +205,7 @@ fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
         .map_or(route.span(), Spanned::span)
 }
 
-fn route(route: &Spanned<RouteFile>, file: &File, checks: &mut Checks) -> RoutePlan {
+fn route(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> RoutePlan {
     let typed = route.get_ref();
     if typed.proxy.is_none() {
         checks.push(
@@ -187,9 +216,33 @@ fn route(route: &Spanned<RouteFile>, file: &File, checks: &mut Checks) -> RouteP
     }
     RoutePlan {
         matcher: matcher(typed, checks),
-        proxy: named("upstream", &typed.proxy, &file.upstream, checks).unwrap_or_default(),
-        cache: named("cache", &typed.cache, &file.cache, checks),
+        proxy: named("upstream", &typed.proxy, known.upstreams, checks).unwrap_or_default(),
+        cache: named("cache", &typed.cache, known.caches, checks),
+        rules: rules_of(typed, known, checks),
     }
+}
+
+/// The route's own keys win, one by one; its cache's hold for the others.
+fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
+    let own = typed.rules();
+    if let Some(cache) = &typed.cache {
+        let base = known.rules.get(cache.get_ref().as_str());
+        return rules::plan(base.unwrap_or(&known.plain), &own, checks);
+    }
+    // What is wrong is said all the same; whether it is wise does not matter.
+    let mut wrong = Checks::default();
+    rules::plan(&known.plain, &own, &mut wrong);
+    wrong.problems.retain(|problem| problem.fatal);
+    checks.problems.append(&mut wrong.problems);
+    for (name, at) in own.typed() {
+        checks.push(
+            Problem::warning(format!("`{name}` does nothing here"))
+                .at(at)
+                .label("the route has no cache")
+                .help("add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out"),
+        );
+    }
+    known.plain.clone()
 }
 
 fn named<T>(

@@ -142,8 +142,9 @@ fn everything_typed_is_in_the_plan() {
         ..Default::default()
     };
     assert_eq!((&video.fill, video.client_budget), (&fill, 32 << 20));
+    let rules = &plan.sites[0].routes[0].rules;
     assert_eq!(
-        video.valid,
+        rules.valid,
         [
             (200, Duration::from_secs(3600)),
             (404, Duration::from_secs(60))
@@ -339,6 +340,14 @@ fn keys(section: &str) -> Vec<String> {
         .collect()
 }
 
+/// The keys in the first column of a section's table.
+fn table(part: &str) -> Vec<&str> {
+    let part = part.split("\n## ").next().unwrap_or_default();
+    part.lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect()
+}
+
 #[test]
 fn every_key_is_documented_in_its_section() {
     let docs = include_str!("../../../docs/configuration.md");
@@ -356,11 +365,11 @@ fn every_key_is_documented_in_its_section() {
         let (_, part) = docs
             .split_once(&format!("{heading}\n"))
             .unwrap_or_else(|| panic!("no {heading}"));
-        let part = part.split("\n## ").next().unwrap_or_default();
-        let documented: Vec<&str> = part
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
-            .collect();
+        let mut documented = table(part);
+        if matches!(section, "[cache.a]" | "[[site]]\n[[site.route]]") {
+            let (_, rules) = docs.split_once("## Caching rules\n").expect("its place");
+            documented.extend(table(rules));
+        }
         let mut known = keys(section);
         known.retain(|key| section != "[[site]]" || key != "route");
         assert!(!known.is_empty(), "{section}");

@@ -51,12 +51,16 @@ pub struct ServerFile {
 }
 
 /// What is expected, as the messages of this file and of serde call it, and how to write it.
-const SHAPES: [(&str, &str); 8] = [
+const SHAPES: [(&str, &str); 9] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
     (AHEAD, AHEAD_ADVICE),
     (STATUSES, "write { 200 = \"1h\", 404 = \"1m\" }"),
+    (
+        "lists of names",
+        "write { cookies = [\"session*\"], headers = [\"X-Debug\"] }",
+    ),
     (
         "a whole number",
         "write digits alone, without quotes, as in 8",
@@ -95,24 +99,67 @@ pub(super) fn advice(title: &str) -> (String, Option<String>) {
 }
 
 /// One of the words that a type's variants are called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word<T>(pub T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Word<T>, D::Error> {
+        struct WordVisitor<T>(PhantomData<T>);
+        impl<T: DeserializeOwned> Visitor<'_> for WordVisitor<T> {
+            type Value = Word<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{WORD}{}", words::<T>())
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<Word<T>, E> {
+                T::deserialize(StrDeserializer::new(word)).map(Word)
+            }
+        }
+        deserializer.deserialize_any(WordVisitor(PhantomData))
+    }
+}
+
+/// A `Word` whose place nobody needs.
 pub(super) fn word<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
 {
-    struct WordVisitor<T>(PhantomData<T>);
-    impl<T: DeserializeOwned> Visitor<'_> for WordVisitor<T> {
-        type Value = Option<T>;
+    Word::deserialize(deserializer).map(|Word(word)| Some(word))
+}
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{WORD}{}", words::<T>())
-        }
+/// A response field that `ignore` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the field of its name")]
+pub enum Ignorable {
+    CacheControl,
+    Expires,
+    Age,
+    Vary,
+    SetCookie,
+    Targeted,
+    XAccelExpires,
+}
 
-        fn visit_str<E: Error>(self, word: &str) -> Result<Option<T>, E> {
-            T::deserialize(StrDeserializer::new(word)).map(Some)
-        }
-    }
-    deserializer.deserialize_any(WordVisitor(PhantomData))
+/// `set_cookie`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each")]
+pub enum Cookies {
+    Pass,
+    Store,
+    Remove,
+}
+
+/// A method that may use the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[allow(missing_docs, reason = "each is the method of its name")]
+pub enum Usable {
+    Get,
+    Head,
 }
 
 /// All words that a type knows: `"a", "b" or "c"`.
@@ -133,24 +180,26 @@ fn words<T: DeserializeOwned>() -> String {
     }
 }
 
-/// Times by status, as typed.
-pub(super) type Statuses = BTreeMap<Spanned<String>, Spanned<Time>>;
+/// Times by status.
+#[derive(Clone, Debug, Default)]
+pub struct Statuses(pub BTreeMap<Spanned<String>, Spanned<Time>>);
 
-/// `valid`.
-pub(super) fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Statuses, D::Error> {
-    struct StatusesVisitor;
-    impl<'de> Visitor<'de> for StatusesVisitor {
-        type Value = Statuses;
+impl<'de> Deserialize<'de> for Statuses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Statuses, D::Error> {
+        struct StatusesVisitor;
+        impl<'de> Visitor<'de> for StatusesVisitor {
+            type Value = Statuses;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(STATUSES)
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(STATUSES)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Statuses, A::Error> {
+                Deserialize::deserialize(MapAccessDeserializer::new(map)).map(Statuses)
+            }
         }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Statuses, A::Error> {
-            Deserialize::deserialize(MapAccessDeserializer::new(map))
-        }
+        deserializer.deserialize_any(StatusesVisitor)
     }
-    deserializer.deserialize_any(StatusesVisitor)
 }
 
 impl<'de> Deserialize<'de> for Size {
@@ -319,7 +368,24 @@ pub fn show_size(bytes: u64) -> String {
         .replace(".0 ", " ")
 }
 
-/// A time as people write it: `1m 30s`.
+/// A year, as `"1year"` means it.
+pub(super) const YEAR: Duration = Duration::from_secs(31_557_600);
+const DAY_S: u64 = 24 * 3600;
+
+/// A time as people write it: `1m 30s`, `365days`.
 pub fn show_time(time: Duration) -> String {
-    humantime::format_duration(time).to_string()
+    let days = time.as_secs() / DAY_S;
+    let rest = time - Duration::from_secs(days * DAY_S);
+    let whole_years = time > Duration::ZERO && time.as_nanos().is_multiple_of(YEAR.as_nanos());
+    let days = match days {
+        0 => return humantime::format_duration(time).to_string(),
+        _ if whole_years => return humantime::format_duration(time).to_string(),
+        // Months and years of no whole number of days are hard to read.
+        1 => "1day".to_owned(),
+        days => format!("{days}days"),
+    };
+    match rest.is_zero() {
+        true => days,
+        false => format!("{days} {}", humantime::format_duration(rest)),
+    }
 }

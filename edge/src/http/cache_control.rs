@@ -5,6 +5,7 @@
 //! (RFC 9111 4.2.1): an invalid max-age is 0, of two different ones the smaller counts.
 
 use super::Fields;
+use super::fields::is_token;
 
 /// Larger numbers of seconds count as this (RFC 9111 1.2.2).
 pub const SECONDS_MAX: u32 = 1 << 31;
@@ -70,6 +71,20 @@ impl ResponseDirectives {
         let mut all = ResponseDirectives::default();
         all.add(value);
         all
+    }
+
+    /// Whether a stale response must never be given (RFC 9111 4.2.4): must-revalidate,
+    /// proxy-revalidate, s-maxage, which includes the latter (5.2.2.10), and no-cache.
+    pub fn is_strict(&self) -> bool {
+        self.must_revalidate
+            || self.proxy_revalidate
+            || self.s_maxage.is_some()
+            || self.no_cache == Scope::Whole
+    }
+
+    /// Whether the response may be shared although its request had Authorization (RFC 9111 3.5).
+    pub fn is_for_all(&self) -> bool {
+        self.public || self.must_revalidate || self.s_maxage.is_some()
     }
 
     fn add(&mut self, value: &[u8]) {
@@ -149,17 +164,38 @@ impl RequestDirectives {
     }
 }
 
-/// The lower-case field names that a directive in `Scope::Fields` names, in order.
-pub fn named_fields(fields: &Fields, directive: &str) -> Vec<String> {
+/// The lower-case field names to which Cache-Control limits `private` and `no-cache` (`Scope::Fields`),
+/// in order.
+pub fn named_fields(fields: &Fields) -> Vec<String> {
     fields
         .get_all("cache-control")
         .flat_map(Directives)
-        .filter(|d| d.is(directive))
-        .filter_map(|d| d.argument)
-        .flat_map(|argument| argument.text.split(|&b| b == b','))
-        .map(|name| String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase())
-        .filter(|name| !name.is_empty())
+        .filter(|d| d.is("private") || d.is("no-cache"))
+        .filter_map(|d| names_in(d.argument.filter(|a| a.valid)?.text))
+        .flatten()
         .collect()
+}
+
+/// The lower-case field names of a list; `None` where it has none, or has what can't be one.
+pub(super) fn names_in(list: &[u8]) -> Option<Vec<String>> {
+    let members = list.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+    let names: Vec<_> = members.filter(|name| !name.is_empty()).collect();
+    if names.is_empty() || !names.iter().all(|name| is_token(name)) {
+        return None;
+    }
+    let lower = |name: &&[u8]| String::from_utf8_lossy(name).to_ascii_lowercase();
+    Some(names.iter().map(lower).collect())
+}
+
+/// The number that decimal digits write, at most `SECONDS_MAX`.
+pub(super) fn seconds_of(digits: &[u8]) -> u32 {
+    digits.iter().fold(0, |seconds: u32, &digit| {
+        let digit = u32::from(digit.wrapping_sub(b'0'));
+        seconds
+            .saturating_mul(10)
+            .saturating_add(digit)
+            .min(SECONDS_MAX)
+    })
 }
 
 fn smaller(kept: &mut Option<u32>, seconds: u32) {
@@ -191,13 +227,7 @@ impl Directive<'_> {
         if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
             return None;
         }
-        Some(digits.iter().fold(0, |seconds: u32, &digit| {
-            let digit = u32::from(digit - b'0');
-            seconds
-                .saturating_mul(10)
-                .saturating_add(digit)
-                .min(SECONDS_MAX)
-        }))
+        Some(seconds_of(digits))
     }
 
     /// delta-seconds; 0 when they are invalid.
@@ -205,11 +235,10 @@ impl Directive<'_> {
         self.valid_seconds().unwrap_or(0)
     }
 
-    /// Limited to fields when at least one is named as it should be.
+    /// Limited to fields when they are named as they should be; else it holds for all.
     fn scope(&self) -> Scope {
-        let names = |a: Argument<'_>| a.valid && a.text.iter().any(|b| b.is_ascii_alphanumeric());
-        match self.argument {
-            Some(argument) if names(argument) => Scope::Fields,
+        match self.argument.filter(|a| a.valid) {
+            Some(argument) if names_in(argument.text).is_some() => Scope::Fields,
             _ => Scope::Whole,
         }
     }
@@ -265,7 +294,7 @@ impl<'a> Directives<'a> {
         let written = &rest[..comma];
         self.skip_past(start + comma);
         let text = written.trim_ascii_end();
-        let valid = super::fields::is_token(text);
+        let valid = is_token(text);
         Argument { text, valid }
     }
 
@@ -431,11 +460,13 @@ mod tests {
             "no-cache=\"Set-Cookie, X-A\", private=\"b\"",
         );
         fields.append("cache-control", "no-cache=c");
-        assert_eq!(
-            named_fields(&fields, "no-cache"),
-            ["set-cookie", "x-a", "c"]
-        );
-        assert_eq!(named_fields(&fields, "private"), ["b"]);
+        assert_eq!(named_fields(&fields), ["set-cookie", "x-a", "b", "c"]);
+        for bad in ["\"a b\"", "\"a, (b)\"", "\"a\\\"\"", "\",\"", "\"a\"b"] {
+            let value = format!("private={bad}");
+            assert_eq!(response(&value).private, Scope::Whole, "{bad}");
+            fields.set("cache-control", &value);
+            assert!(named_fields(&fields).is_empty(), "{bad}");
+        }
     }
 
     proptest! {

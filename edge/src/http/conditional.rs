@@ -80,6 +80,12 @@ impl<'a> Validators<'a> {
     }
 }
 
+/// Whether a response can be asked about again by what it says itself.
+pub fn has_validator(response: &Fields) -> bool {
+    let validators = Validators::of(response);
+    validators.etag.is_some() || validators.last_modified_s.is_some()
+}
+
 /// The value of a name whose lines all say the same.
 fn only<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
     let mut values = fields.get_all(name);

@@ -1,21 +1,22 @@
-//! Freshness, age and storability for a shared cache (RFC 9111 3, 4.2). Times are passed in.
+//! What caching rules say about one response: whether a shared cache may store it, for how long it is
+//! fresh and how old it is (RFC 9111 3, 4.2). Times are passed in.
 
-use super::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX, Scope};
+mod lifetime;
+
+use std::ops::RangeInclusive;
+
+use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, named_fields};
+use super::targeted::{self, AccelExpires, Policy};
 use super::vary::{self, Vary};
-use super::{Fields, Method, Status, date};
+use super::{Fields, Status, conditional, date};
 
-/// How long a response is fresh, counted from when the origin generated it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
-    /// Seconds.
-    pub seconds: u32,
-    /// What said so.
-    pub source: Source,
-}
-
-/// What a lifetime comes from, in the order of RFC 9111 4.2.1.
+/// What a lifetime comes from, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// A targeted field (RFC 9213) or Surrogate-Control.
+    Targeted,
+    /// X-Accel-Expires; it counts from the arrival, whatever the response's age.
+    AccelExpires,
     /// `s-maxage`, which is for shared caches.
     SMaxage,
     /// `max-age`.
@@ -24,6 +25,26 @@ pub enum Source {
     Expires,
     /// The configured `valid` of the status.
     Configured,
+    /// A tenth of the time since Last-Modified (RFC 9111 4.2.2).
+    Heuristic,
+    /// Nobody: 0 s, for what is validated before each use.
+    Nobody,
+}
+
+impl Source {
+    /// The word for people and logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Source::Targeted => "targeted",
+            Source::AccelExpires => "x-accel-expires",
+            Source::SMaxage => "s-maxage",
+            Source::MaxAge => "max-age",
+            Source::Expires => "expires",
+            Source::Configured => "valid",
+            Source::Heuristic => "heuristic",
+            Source::Nobody => "none",
+        }
+    }
 }
 
 /// Response fields that the configuration has not heeded.
@@ -62,91 +83,69 @@ pub struct Exchanged {
     pub response_ms: u64,
 }
 
-/// How long this response is fresh (RFC 9111 4.2.1): s-maxage, else max-age, else Expires less
-/// Date, else `valid_s`, the configuration's word for its status. `None`: nobody says.
-pub fn lifetime(
-    fields: &Fields,
-    directives: &ResponseDirectives,
-    valid_s: Option<u64>,
-    exchanged: Exchanged,
-) -> Option<Lifetime> {
-    let of = |seconds, source| Some(Lifetime { seconds, source });
-    if let Some(seconds) = directives.s_maxage {
-        return of(seconds, Source::SMaxage);
+/// What the configuration says about a response. Times in seconds.
+#[derive(Clone, Debug)]
+pub struct Terms<'a> {
+    /// The lifetime of responses with this status that give none.
+    pub valid_s: Option<u64>,
+    /// The longest heuristic lifetime; 0: none.
+    pub heuristic_max_s: u64,
+    /// What every positive lifetime is brought into.
+    pub lifetime_s: RangeInclusive<u64>,
+    /// Fields that are not heeded.
+    pub ignore: Ignored,
+    /// What becomes of a response that sets a cookie.
+    pub set_cookie: SetCookie,
+    /// Grace where the response does not say (RFC 5861 3).
+    pub stale_while_revalidate_s: u64,
+    /// Grace where the response does not say (RFC 5861 4).
+    pub stale_if_error_s: u64,
+    /// Targeted fields, lower case, in order of preference (RFC 9213 2.2).
+    pub targets: &'a [Box<str>],
+}
+
+impl Default for Terms<'_> {
+    fn default() -> Self {
+        Terms {
+            valid_s: None,
+            heuristic_max_s: 0,
+            lifetime_s: 0..=u64::MAX,
+            ignore: Ignored::default(),
+            set_cookie: SetCookie::default(),
+            stale_while_revalidate_s: 0,
+            stale_if_error_s: 0,
+            targets: &[],
+        }
     }
-    if let Some(seconds) = directives.max_age {
-        return of(seconds, Source::MaxAge);
-    }
-    if let Some(seconds) = expires_s(fields, exchanged) {
-        return of(seconds, Source::Expires);
-    }
-    of(clamp_s(valid_s?), Source::Configured)
 }
 
-/// Expires less Date, or less the time of arrival where there is no valid Date (RFC 9110 6.6.1).
-/// Invalid or contradictory ones mean "already expired" (RFC 9111 5.3).
-fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
-    let mut values = fields.get_all("expires");
-    let expires = values.next()?;
-    if values.any(|other| other != expires) {
-        return Some(0);
-    }
-    let Some(expires_s) = date::parse(expires) else {
-        return Some(0);
-    };
-    let from_s = date_of(fields).unwrap_or(exchanged.response_ms / 1000);
-    Some(clamp_s(expires_s.saturating_sub(from_s)))
-}
-
-/// Date in Unix seconds, when there is a valid one.
-pub fn date_of(fields: &Fields) -> Option<u64> {
-    fields.get("date").and_then(date::parse)
-}
-
-fn clamp_s(seconds: u64) -> u32 {
-    seconds.min(u64::from(SECONDS_MAX)) as u32
-}
-
-/// corrected_initial_age in milliseconds (RFC 9111 4.2.3): how old the response was on arrival.
-///
-/// The larger of what our clock says against Date, and of what its Age says plus the whole time
-/// the exchange took. Clocks that went backwards count as no time.
-pub fn initial_age_ms(fields: &Fields, exchanged: Exchanged) -> u64 {
-    let Exchanged {
-        request_ms,
-        response_ms,
-    } = exchanged;
-    // Date counts whole seconds, so our clock is read in whole seconds against it.
-    let apparent_age_s =
-        date_of(fields).map_or(0, |date_s| (response_ms / 1000).saturating_sub(date_s));
-    let response_delay_ms = response_ms.saturating_sub(request_ms);
-    let corrected_age_ms = (age_value_s(fields) * 1000).saturating_add(response_delay_ms);
-    apparent_age_s.saturating_mul(1000).max(corrected_age_ms)
-}
-
-/// current_age in milliseconds (RFC 9111 4.2.3) at `now_ms`.
-pub fn current_age_ms(initial_age_ms: u64, response_ms: u64, now_ms: u64) -> u64 {
-    initial_age_ms.saturating_add(now_ms.saturating_sub(response_ms))
-}
-
-/// Freshness left in milliseconds at this age; 0 or less: stale (RFC 9111 4.2).
-pub fn remaining_ms(lifetime_s: u32, current_age_ms: u64) -> i64 {
-    let age_ms = i64::try_from(current_age_ms).unwrap_or(i64::MAX);
-    (i64::from(lifetime_s) * 1000).saturating_sub(age_ms)
-}
-
-/// Age in seconds (RFC 9111 5.1): the first member of the first line; 0 when absent or invalid.
-fn age_value_s(fields: &Fields) -> u64 {
-    let digits = fields
-        .get("age")
-        .and_then(|value| value.split(|&b| b == b',').next())
-        .map_or(&b""[..], <[u8]>::trim_ascii);
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return 0;
-    }
-    digits.iter().fold(0, |seconds: u64, &digit| {
-        (seconds * 10 + u64::from(digit - b'0')).min(u64::from(SECONDS_MAX))
-    })
+/// Everything caching rules say about one response that may be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The freshness lifetime, seconds.
+    pub lifetime_s: u32,
+    /// What said so.
+    pub source: Source,
+    /// How long it is fresh, milliseconds from its arrival on; 0: it was stale then.
+    pub fresh_ms: u64,
+    /// How old it was on arrival, milliseconds (RFC 9111 4.2.3).
+    pub initial_age_ms: u64,
+    /// For how many seconds past its lifetime it may be given while it is revalidated.
+    pub swr_s: u32,
+    /// For how many seconds past its lifetime it may be given when the origin fails.
+    pub sie_s: u32,
+    /// It must never be given stale (RFC 9111 4.2.4), whoever asks or allows it.
+    pub strict: bool,
+    /// It is validated before each use (RFC 9111 5.2.2.4).
+    pub no_cache: bool,
+    /// It may answer requests with Authorization (RFC 9111 3.5).
+    pub authorized: bool,
+    /// It does not change while it is fresh (RFC 8246).
+    pub immutable: bool,
+    /// Names of fields that are not stored with it: lower case, sorted, each once.
+    pub stripped: Vec<String>,
+    /// The request fields by which it varies.
+    pub vary: Vary,
 }
 
 macro_rules! reasons {
@@ -168,19 +167,15 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Only what answers GET is stored: HEAD gives no content, and the rest is not cacheable here.
-    Method = "method";
-    /// The client forbids storing (RFC 9111 5.2.1.5).
-    RequestNoStore = "request-no-store";
     /// An interim response (RFC 9110 15.2).
     Interim = "interim";
-    /// Part of a representation: 206, or Content-Range in whatever (RFC 9111 3.3).
+    /// Part of a representation (RFC 9111 3.3).
     Partial = "partial";
-    /// The status is not one that this cache understands or may store (RFC 9111 3).
+    /// The status is not one to store, or has `must-understand` and is unknown (RFC 9111 3).
     Status = "status";
-    /// `no-store` (RFC 9111 5.2.2.5).
+    /// `no-store` (RFC 9111 5.2.2.5), or `X-Accel-Expires: 0`.
     NoStore = "no-store";
-    /// `private`, also where limited to some fields (RFC 9111 5.2.2.7).
+    /// `private`, unless limited to some fields (RFC 9111 5.2.2.7).
     Private = "private";
     /// The request had Authorization, and nothing allows to share the response (RFC 9111 3.5).
     Authorization = "authorization";
@@ -194,315 +189,224 @@ reasons! {
     NoLifetime = "no-lifetime";
     /// `no-cache`, and no validator to ask again with (RFC 9111 5.2.2.4).
     NoCache = "no-cache";
-    /// Fresh for no time, and no validator to ask again with.
+    /// Stale on arrival, no validator to ask again with, and not to be given stale.
     Expired = "expired";
 }
 
-/// What there is to know about an exchange whose response might be stored.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
-    /// The request's method.
-    pub method: &'a Method,
-    /// The client's fields.
-    pub request: &'a Fields,
-    /// Of the client's request; the configuration may have it ignored (pass the default).
-    pub request_directives: &'a RequestDirectives,
-    /// The response's status.
-    pub status: Status,
-    /// The response's fields.
-    pub response: &'a Fields,
-    /// Of the response.
-    pub directives: &'a ResponseDirectives,
-    /// Of the response.
-    pub lifetime: Option<Lifetime>,
-}
-
-/// Whether a shared cache may store this response and has a use for it (RFC 9111 3); on success
-/// with the names by which it varies.
-pub fn storable(candidate: &Candidate<'_>) -> Result<Vary, Reason> {
-    check_request(candidate)?;
-    check_status(candidate)?;
-    check_directives(candidate)?;
-    if candidate.response.contains("set-cookie") {
-        return Err(Reason::SetCookie);
-    }
-    let vary = Vary::of(candidate.response).map_err(|error| match error {
-        vary::Error::Any => Reason::VaryAny,
-        vary::Error::TooMany | vary::Error::BadName => Reason::VaryBad,
-    })?;
-    check_lifetime(candidate)?;
-    Ok(vary)
-}
-
-fn check_request(candidate: &Candidate<'_>) -> Result<(), Reason> {
-    if *candidate.method != Method::Get {
-        return Err(Reason::Method);
-    }
-    if candidate.request_directives.no_store {
-        return Err(Reason::RequestNoStore);
-    }
-    Ok(())
-}
-
-fn check_status(candidate: &Candidate<'_>) -> Result<(), Reason> {
-    let status = candidate.status;
-    if status < 200 {
-        return Err(Reason::Interim);
-    }
-    if status == 206 || candidate.response.contains("content-range") {
-        return Err(Reason::Partial);
-    }
-    if !understood(status) {
-        return Err(Reason::Status);
-    }
-    Ok(())
-}
-
-fn check_directives(candidate: &Candidate<'_>) -> Result<(), Reason> {
-    let directives = candidate.directives;
-    // With must-understand, no-store is meant for caches that do not know the status
-    // (RFC 9111 5.2.2.3); those that this cache does not know are refused before.
-    if directives.no_store && !directives.must_understand {
-        return Err(Reason::NoStore);
-    }
-    if directives.private != Scope::Absent {
-        return Err(Reason::Private);
-    }
-    let shareable =
-        directives.public || directives.must_revalidate || directives.s_maxage.is_some();
-    if candidate.request.contains("authorization") && !shareable {
+/// Whether a shared cache may store this response to a GET and has a use for it, and all that it has
+/// to know about it then (RFC 9111 3, 4.2). `request` are the fields that were sent for it.
+pub fn judge(
+    request: &Fields,
+    status: Status,
+    response: &Fields,
+    terms: &Terms<'_>,
+    exchanged: Exchanged,
+) -> Result<Verdict, Reason> {
+    let force = InForce::of(response, terms)?;
+    let directives = &force.policy.directives;
+    check_status(status, directives)?;
+    check_directives(status, directives)?;
+    let authorized = directives.is_for_all();
+    if request.contains("authorization") && !(authorized && (200..400).contains(&status)) {
         return Err(Reason::Authorization);
     }
-    Ok(())
+    let stripped = stripped(response, &force.policy, terms)?;
+    let vary = vary_of(response, terms)?;
+    let no_cache = directives.no_cache == Scope::Whole;
+    let lifetime = lifetime::of(status, response, &force, terms, exchanged)?;
+    let age = lifetime::Age::of(response, terms.ignore.age, exchanged);
+    let strict = directives.is_strict();
+    let grace = |said: Option<u32>, configured| match strict {
+        true => 0,
+        false => said.unwrap_or(clamp_s(configured)),
+    };
+    let verdict = Verdict {
+        lifetime_s: lifetime.seconds,
+        source: lifetime.source,
+        fresh_ms: lifetime.left_ms(&age),
+        initial_age_ms: age.initial_ms,
+        swr_s: grace(
+            directives.stale_while_revalidate,
+            terms.stale_while_revalidate_s,
+        ),
+        sie_s: grace(directives.stale_if_error, terms.stale_if_error_s),
+        strict,
+        no_cache,
+        authorized,
+        immutable: directives.immutable,
+        stripped,
+        vary,
+    };
+    check_use(response, &verdict)?;
+    Ok(verdict)
 }
 
-fn check_lifetime(candidate: &Candidate<'_>) -> Result<(), Reason> {
-    let lifetime = candidate.lifetime.ok_or(Reason::NoLifetime)?;
-    let fields = candidate.response;
-    if fields.contains("etag") || fields.contains("last-modified") {
-        return Ok(());
-    }
-    if candidate.directives.no_cache == Scope::Whole {
-        return Err(Reason::NoCache);
-    }
-    if lifetime.seconds == 0 {
-        return Err(Reason::Expired);
-    }
-    Ok(())
+/// What the response's own words come to, after the configuration has had some of them ignored.
+struct InForce {
+    policy: Policy,
+    by: By,
 }
 
-/// Statuses that this cache understands and that mean the same to every client with the same key.
-///
-/// Left out, whatever the response says: 206 and 304, which are parts of something else; 401, 407
-/// and 511, which ask one client to authenticate; 408, 412, 413, 416, 417, 421, 425, 426, 428, 429
-/// and 431, which answer what the key does not hold (RFC 6585 forbids four of them); unknown ones.
-pub fn understood(status: Status) -> bool {
+/// Which field the policy is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Targeted,
+    Accel(AccelExpires),
+    CacheControl,
+}
+
+impl InForce {
+    /// A targeted field, else X-Accel-Expires, else Cache-Control.
+    fn of(response: &Fields, terms: &Terms<'_>) -> Result<InForce, Reason> {
+        let ignore = &terms.ignore;
+        let targeted = match ignore.targeted {
+            true => None,
+            false => targeted::select(response, terms.targets),
+        };
+        if let Some(policy) = targeted {
+            let by = By::Targeted;
+            return Ok(InForce { policy, by });
+        }
+        let policy = match ignore.cache_control {
+            true => Policy::default(),
+            false => Policy {
+                directives: ResponseDirectives::of(response),
+                named: named_fields(response),
+            },
+        };
+        match AccelExpires::of(response).filter(|_| !ignore.x_accel_expires) {
+            None => Ok(InForce {
+                policy,
+                by: By::CacheControl,
+            }),
+            Some(AccelExpires::Never) => Err(Reason::NoStore),
+            Some(accel) => Ok(InForce {
+                policy: under_accel(policy),
+                by: By::Accel(accel),
+            }),
+        }
+    }
+}
+
+/// What is left of Cache-Control beside X-Accel-Expires, which as with nginx says in its stead
+/// whether and for how long a response is stored.
+fn under_accel(policy: Policy) -> Policy {
+    Policy {
+        directives: ResponseDirectives {
+            max_age: None,
+            s_maxage: None,
+            no_cache: policy.directives.no_cache.min(Scope::Fields),
+            private: policy.directives.private.min(Scope::Fields),
+            no_store: false,
+            must_understand: false,
+            ..policy.directives
+        },
+        ..policy
+    }
+}
+
+fn check_status(status: Status, directives: &ResponseDirectives) -> Result<(), Reason> {
+    match status {
+        ..200 => Err(Reason::Interim),
+        206 => Err(Reason::Partial),
+        // 304 is a part of something else; 401, 407 and 511 ask one client to authenticate; the
+        // others answer what the key does not hold (RFC 6585 forbids four of them).
+        304 | 401 | 407 | 408 | 412 | 413 | 416 | 417 | 421 | 425 | 426 | 428 | 429 | 431 | 511 => {
+            Err(Reason::Status)
+        }
+        _ if directives.must_understand && !is_understood(status) => Err(Reason::Status),
+        _ => Ok(()),
+    }
+}
+
+/// Statuses that this cache knows (RFC 9110 15) and that ask nothing special of a cache.
+fn is_understood(status: Status) -> bool {
     matches!(
         status,
-        200 | 203 | 204 | 300..=303 | 307 | 308 | 400 | 403..=405 | 410 | 414 | 451 | 500..=504
+        200..=205 | 300..=303 | 307 | 308 | 400 | 402..=406 | 409..=411 | 414 | 415 | 422 | 451
+            | 500..=505
     )
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AT: Exchanged = Exchanged {
-        request_ms: 784_111_777_000,
-        response_ms: 784_111_779_500,
-    };
-
-    fn fields(lines: &[(&str, &str)]) -> Fields {
-        let mut fields = Fields::new();
-        for (name, value) in lines {
-            fields.append(name, value);
-        }
-        fields
-    }
-
-    fn lifetime_of(lines: &[(&str, &str)], valid_s: Option<u64>) -> Option<(u32, Source)> {
-        let fields = fields(lines);
-        lifetime(&fields, &ResponseDirectives::of(&fields), valid_s, AT)
-            .map(|l| (l.seconds, l.source))
-    }
-
-    #[test]
-    fn lifetime_takes_the_first_that_speaks() {
-        let cc = ("cache-control", "max-age=10, s-maxage=20");
-        let (date, expires) = (
-            ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
-            ("expires", "Sun, 06 Nov 1994 08:50:37 GMT"),
-        );
-        let max_age = ("cache-control", "max-age=10");
-        assert_eq!(
-            lifetime_of(&[cc, date, expires], Some(1)),
-            Some((20, Source::SMaxage))
-        );
-        assert_eq!(
-            lifetime_of(&[max_age, date, expires], Some(1)),
-            Some((10, Source::MaxAge))
-        );
-        assert_eq!(
-            lifetime_of(&[date, expires], Some(1)),
-            Some((60, Source::Expires))
-        );
-        // Without Date it counts from the arrival, 2 s after.
-        assert_eq!(lifetime_of(&[expires], None), Some((58, Source::Expires)));
-        assert_eq!(
-            lifetime_of(&[date], Some(u64::MAX)),
-            Some((SECONDS_MAX, Source::Configured))
-        );
-        assert_eq!(lifetime_of(&[date], None), None);
-    }
-
-    #[test]
-    fn bad_expires_means_expired() {
-        let late = ("expires", "Sun, 06 Nov 1994 08:50:37 GMT");
-        let later = ("expires", "Sun, 06 Nov 1994 08:51:37 GMT");
-        let expired = Some((0, Source::Expires));
-        assert_eq!(lifetime_of(&[("expires", "0")], Some(9)), expired);
-        assert_eq!(lifetime_of(&[("expires", "soon")], Some(9)), expired);
-        assert_eq!(lifetime_of(&[late, later], Some(9)), expired);
-        assert_eq!(
-            lifetime_of(&[late, late], None),
-            Some((58, Source::Expires))
-        );
-        let date = ("date", "Sun, 06 Nov 1994 08:59:37 GMT");
-        assert_eq!(lifetime_of(&[date, late], Some(9)), expired);
-        assert_eq!(
-            lifetime_of(&[("cache-control", "max-age=x"), late], None),
-            Some((0, Source::MaxAge))
-        );
-    }
-
-    #[test]
-    fn age_is_the_larger_of_both_ways_to_tell() {
-        let age = |lines: &[(&str, &str)]| initial_age_ms(&fields(lines), AT);
-        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
-        // No Age, no Date: the exchange took 2.5 s.
-        assert_eq!(age(&[]), 2500);
-        assert_eq!(age(&[date]), 2500);
-        assert_eq!(age(&[("date", "Sun, 06 Nov 1994 08:48:39 GMT")]), 60_000);
-        assert_eq!(age(&[date, ("age", "100")]), 102_500);
-        assert_eq!(age(&[("age", "7, 100")]), 9500);
-        for invalid in ["-1", "x", "1.5", ""] {
-            assert_eq!(age(&[("age", invalid)]), 2500, "{invalid}");
-        }
-        assert_eq!(
-            age(&[("age", "99999999999999999999999999")]),
-            u64::from(SECONDS_MAX) * 1000 + 2500
-        );
-        // A Date in the future and a clock set back count as nothing.
-        assert_eq!(age(&[("date", "Sun, 06 Nov 1994 09:49:37 GMT")]), 2500);
-        let back = Exchanged {
-            request_ms: 5,
-            response_ms: 3,
-        };
-        assert_eq!(initial_age_ms(&Fields::new(), back), 0);
-        assert_eq!(current_age_ms(2500, 1000, 4000), 5500);
-        assert_eq!(current_age_ms(2500, 4000, 1000), 2500);
-        assert_eq!(remaining_ms(6, 5500), 500);
-        assert_eq!(remaining_ms(5, 5500), -500);
-        assert!(remaining_ms(SECONDS_MAX, u64::MAX) < 0);
-    }
-
-    fn judge(
-        method: Method,
-        request: &[(&str, &str)],
-        status: Status,
-        response: &[(&str, &str)],
-    ) -> Result<Vary, Reason> {
-        let (request, response) = (fields(request), fields(response));
-        let directives = ResponseDirectives::of(&response);
-        storable(&Candidate {
-            method: &method,
-            request: &request,
-            request_directives: &RequestDirectives::of(&request),
-            status,
-            response: &response,
-            directives: &directives,
-            lifetime: lifetime(&response, &directives, None, AT),
-        })
-    }
-
-    #[test]
-    fn each_reason_has_a_response_that_meets_it() {
-        let fresh = ("cache-control", "max-age=9");
-        let cc = |value: &'static str| ("cache-control", value);
-        let get = |status, response: &[(&str, &str)]| {
-            judge(Method::Get, &[], status, response).map(|_| ())
-        };
-        assert_eq!(get(200, &[fresh]), Ok(()));
-        assert_eq!(get(404, &[fresh, ("vary", "a, b")]), Ok(()));
-        for method in [Method::Head, Method::Post, Method::Other("QUERY".into())] {
-            assert_eq!(judge(method, &[], 200, &[fresh]), Err(Reason::Method));
-        }
-        assert_eq!(
-            judge(Method::Get, &[cc("no-store")], 200, &[fresh]),
-            Err(Reason::RequestNoStore)
-        );
-        let cases = [
-            (103, fresh, fresh, Reason::Interim),
-            (206, fresh, fresh, Reason::Partial),
-            (
-                200,
-                fresh,
-                ("content-range", "bytes 0-1/2"),
-                Reason::Partial,
-            ),
-            (304, fresh, fresh, Reason::Status),
-            (416, fresh, fresh, Reason::Status),
-            (429, fresh, fresh, Reason::Status),
-            (299, fresh, fresh, Reason::Status),
-            (200, fresh, cc("No-Store"), Reason::NoStore),
-            (200, fresh, cc("private"), Reason::Private),
-            (200, fresh, cc("private=\"x-a\""), Reason::Private),
-            (200, fresh, ("set-cookie", "a=b"), Reason::SetCookie),
-            (200, fresh, ("vary", "a, *"), Reason::VaryAny),
-            (200, fresh, ("vary", "a b"), Reason::VaryBad),
-            (200, ("a", "b"), ("etag", "\"x\""), Reason::NoLifetime),
-            (200, fresh, cc("no-cache"), Reason::NoCache),
-            (200, fresh, cc("max-age=0"), Reason::Expired),
-        ];
-        for (status, one, other, reason) in cases {
-            assert_eq!(get(status, &[one, other]), Err(reason), "{other:?}");
-        }
-        // With a validator, what must be asked about again is still worth keeping.
-        let etag = ("etag", "\"x\"");
-        assert_eq!(get(200, &[cc("no-cache, max-age=9"), etag]), Ok(()));
-        assert_eq!(get(200, &[cc("max-age=0"), etag]), Ok(()));
-        assert_eq!(
-            get(200, &[cc("no-store, must-understand, max-age=9")]),
-            Ok(())
-        );
-    }
-
-    #[test]
-    fn authorization_needs_leave() {
-        let authorized = |value| {
-            let request = [("authorization", "Basic eDp5")];
-            judge(Method::Get, &request, 200, &[("cache-control", value)]).map(|_| ())
-        };
-        assert_eq!(authorized("max-age=9"), Err(Reason::Authorization));
-        for value in [
-            "max-age=9, public",
-            "max-age=9, must-revalidate",
-            "s-maxage=9",
-        ] {
-            assert_eq!(authorized(value), Ok(()), "{value}");
-        }
-    }
-
-    #[test]
-    fn every_reason_has_its_own_token() {
-        let mut words: Vec<_> = Reason::ALL.iter().map(|r| r.word()).collect();
-        assert!(
-            words
-                .iter()
-                .all(|w| super::super::fields::is_token(w.as_bytes()))
-        );
-        words.sort_unstable();
-        words.dedup();
-        assert_eq!(words.len(), Reason::ALL.len());
-    }
+/// Statuses that may be given a heuristic lifetime without being asked to (RFC 9110 15.1). Parts are
+/// judged as the 200 that they are parts of.
+fn is_heuristic(status: Status) -> bool {
+    matches!(
+        status,
+        200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501
+    )
 }
+
+fn check_directives(status: Status, directives: &ResponseDirectives) -> Result<(), Reason> {
+    // With must-understand, no-store is meant for caches that do not know the status
+    // (RFC 9111 5.2.2.3).
+    if directives.no_store && !(directives.must_understand && is_understood(status)) {
+        return Err(Reason::NoStore);
+    }
+    if directives.private == Scope::Whole {
+        return Err(Reason::Private);
+    }
+    Ok(())
+}
+
+/// The fields that are not stored: those that `private` and `no-cache` name (RFC 9111 5.2.2.4,
+/// 5.2.2.7), and the cookie where it is to be removed.
+fn stripped(response: &Fields, policy: &Policy, terms: &Terms<'_>) -> Result<Vec<String>, Reason> {
+    let mut names = policy.named.clone();
+    names.sort_unstable();
+    names.dedup();
+    let cookie = "set-cookie";
+    let heeded = response.contains(cookie) && !terms.ignore.set_cookie;
+    if let (true, Err(at)) = (heeded, names.binary_search_by(|name| (**name).cmp(cookie))) {
+        match terms.set_cookie {
+            SetCookie::Pass => return Err(Reason::SetCookie),
+            SetCookie::Store => {}
+            SetCookie::Remove => names.insert(at, cookie.to_owned()),
+        }
+    }
+    Ok(names)
+}
+
+fn vary_of(response: &Fields, terms: &Terms<'_>) -> Result<Vary, Reason> {
+    if terms.ignore.vary {
+        return Ok(Vary::default());
+    }
+    Vary::of(response).map_err(|error| match error {
+        vary::Error::Any => Reason::VaryAny,
+        vary::Error::TooMany | vary::Error::BadName => Reason::VaryBad,
+    })
+}
+
+/// Of use is what is fresh, what can be validated, and what may still be given stale.
+fn check_use(response: &Fields, verdict: &Verdict) -> Result<(), Reason> {
+    let validated = conditional::has_validator(response);
+    if validated || (verdict.fresh_ms > 0 && !verdict.no_cache) {
+        return Ok(());
+    }
+    if verdict.no_cache {
+        return Err(Reason::NoCache);
+    }
+    let grace_ms = u64::from(verdict.swr_s.max(verdict.sie_s)) * 1000;
+    let lifetime_ms = u64::from(verdict.lifetime_s) * 1000;
+    if verdict.initial_age_ms.saturating_sub(lifetime_ms) < grace_ms {
+        return Ok(());
+    }
+    Err(Reason::Expired)
+}
+
+/// Date in Unix seconds, when there is a valid one.
+pub fn date_of(fields: &Fields) -> Option<u64> {
+    fields.get("date").and_then(date::parse)
+}
+
+/// current_age in milliseconds (RFC 9111 4.2.3) at `now_ms`.
+pub fn current_age_ms(initial_age_ms: u64, response_ms: u64, now_ms: u64) -> u64 {
+    initial_age_ms.saturating_add(now_ms.saturating_sub(response_ms))
+}
+
+fn clamp_s(seconds: u64) -> u32 {
+    seconds.min(u64::from(SECONDS_MAX)) as u32
+}
+
+#[cfg(test)]
+mod tests;

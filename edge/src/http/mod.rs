@@ -6,13 +6,17 @@ pub mod chunked;
 pub mod conditional;
 pub mod date;
 pub mod fields;
+pub mod freshen;
 pub mod freshness;
 pub mod hop;
 pub mod key;
 pub mod method;
 pub mod pattern;
 pub mod range;
+pub mod surrogate;
+pub mod tags;
 pub mod target;
+pub mod targeted;
 pub mod vary;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};

@@ -20,6 +20,11 @@ impl Pattern {
         }
     }
 
+    /// Whether it means all names.
+    pub fn is_any(&self) -> bool {
+        self.prefix && self.text.is_empty()
+    }
+
     /// Whether this name is meant, letter by letter.
     pub fn matches(&self, name: &[u8]) -> bool {
         let text = self.text.as_bytes();
@@ -38,6 +43,14 @@ impl Pattern {
                 .is_some_and(|start| start.eq_ignore_ascii_case(text)),
             false => name.eq_ignore_ascii_case(text),
         }
+    }
+}
+
+/// As it is written.
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)?;
+        f.write_str(if self.prefix { "*" } else { "" })
     }
 }
 

@@ -170,7 +170,7 @@ impl State {
         let fit = match &self.phase {
             Phase::Awaiting => self.claims.is_empty(),
             Phase::Open(_) => self.joinable,
-            Phase::Refused { .. } | Phase::Failed(_) | Phase::Retired => false,
+            _ => false,
         };
         fit && self.claims.len() < CLAIMS_MAX
     }
@@ -243,7 +243,7 @@ impl State {
         wide.unwrap_or(free)
     }
 
-    fn end_claim(&mut self, id: u64) -> Option<Claim> {
+    pub(super) fn end_claim(&mut self, id: u64) -> Option<Claim> {
         let ended = self.claims.iter().position(|claim| claim.id == id)?;
         let claim = self.claims.swap_remove(ended);
         if self.claims.is_empty() {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub type VaryNames = Arc<[Box<str>]>;
 
 /// A stored response's head. Times are milliseconds since the Unix epoch unless they say otherwise.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
     /// The status.
     pub status: u16,
@@ -28,6 +28,20 @@ pub struct Head {
     pub initial_age_ms: u64,
     /// Until when it is fresh.
     pub fresh_until_ms: u64,
+    /// How long after that it may be given while it is revalidated behind (RFC 5861 3).
+    pub stale_while_revalidate_ms: u64,
+    /// How long after that it may be given where the origin fails (RFC 5861 4).
+    pub stale_if_error_ms: u64,
+    /// It may never be given stale: must-revalidate and the like (RFC 9111 4.2.4).
+    pub strict: bool,
+    /// Whether it may answer requests with Authorization (RFC 9111 3.5).
+    pub authorized: bool,
+    /// It does not change while it is fresh (RFC 8246).
+    pub immutable: bool,
+    /// The sequence number at which the fetch began that brought this head.
+    pub born_seq: u64,
+    /// Hashes of its tags, sorted.
+    pub tags: Box<[u64]>,
     /// The fields by which this variant was chosen; `None` without Vary.
     pub vary: Option<Selected>,
     /// Whether bytes of other responses may be put beside those of this one: it has a strong
@@ -62,6 +76,7 @@ impl Head {
         let names = self.vary.as_ref().map_or(0, |selected| {
             selected.names.iter().map(|name| name.len() + 32).sum()
         });
-        (size_of::<Head>() + self.fields.len() + SHARED + etag + names) as u64
+        let tags = size_of_val(&*self.tags);
+        (size_of::<Head>() + self.fields.len() + SHARED + etag + names + tags) as u64
     }
 }

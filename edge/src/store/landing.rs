@@ -290,6 +290,12 @@ impl Landing {
         self.object.refuse(self.id, word, until_ms);
     }
 
+    /// It is over; the id of its claim.
+    pub(super) fn end(&mut self) -> u64 {
+        self.over = true;
+        self.id
+    }
+
     /// The flight failed: its claim is given up. What it brought stays if others may bring the
     /// rest; else the object is not offered to anyone any more.
     pub fn fail(mut self, failure: Failure) {

@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use super::claims::Claim;
 use super::head::Head;
 use super::ledger::Charge;
 use super::slots::Slots;
+use super::standing::Standing;
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
@@ -66,6 +67,13 @@ pub enum Phase {
     },
     /// The flight failed before there was a head.
     Failed(Failure),
+    /// What it was fetched to confirm serves on. `word`: why, although it is stale.
+    Stands {
+        /// The stored response.
+        standing: Standing,
+        /// `None`: it was confirmed.
+        word: Option<&'static str>,
+    },
     /// Another version or another object took its place: look again.
     Retired,
 }
@@ -94,6 +102,10 @@ pub(super) struct State {
     pub(super) joinable: bool,
     /// The store has no room: bytes that every rider has passed are dropped.
     pub(super) windowed: bool,
+    /// What it is fetched to confirm.
+    pub(super) standing: Option<Standing>,
+    /// The object that is fetched to confirm this one.
+    pub(super) validation: Weak<Object>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
@@ -144,6 +156,8 @@ impl Object {
                 block: None,
                 joinable: false,
                 windowed: false,
+                standing: None,
+                validation: Weak::new(),
             }),
             overhead,
             noted: AtomicU64::new(0),

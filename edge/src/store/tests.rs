@@ -58,17 +58,9 @@ pub(super) fn launch(store: &Arc<Store>, primary: u128) -> Option<Landing> {
 pub(super) fn head(length: Option<u64>) -> Head {
     Head {
         status: 200,
-        fields: Bytes::new(),
         length,
-        etag: None,
-        last_modified_s: None,
-        date_s: 0,
-        received_ms: 0,
-        initial_age_ms: 0,
         fresh_until_ms: u64::MAX,
-        vary: None,
-        joinable: false,
-        generation: 0,
+        ..Head::default()
     }
 }
 

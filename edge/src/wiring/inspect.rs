@@ -222,11 +222,12 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
         Phase::Open(_) => "open",
         Phase::Refused { .. } => "refused",
         Phase::Failed(_) => "failed",
+        Phase::Stands { .. } => "stands",
         Phase::Retired => "retired",
     }
     .to_owned();
     match phase {
-        Phase::Awaiting | Phase::Retired => {}
+        Phase::Awaiting | Phase::Retired | Phase::Stands { .. } => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
         Phase::Refused { word, until_ms } => {
             state.why = Some((*word).to_owned());
@@ -322,11 +323,9 @@ mod tests {
     fn head() -> Head {
         Head {
             status: 200,
-            fields: Bytes::new(),
             length: Some(100),
             etag: Some(Bytes::from_static(b"\"a\xff\"")),
             last_modified_s: Some(784_111_777),
-            date_s: 0,
             received_ms: 10_000,
             initial_age_ms: 500,
             fresh_until_ms: 20_000,
@@ -336,6 +335,7 @@ mod tests {
             }),
             joinable: true,
             generation: 7,
+            ..Head::default()
         }
     }
 

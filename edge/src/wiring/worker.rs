@@ -196,6 +196,7 @@ fn handler(
     let accounts = snapshot.accounts.get(name)?;
     let cache = Cache::new(
         snapshot.plan.caches.get(name)?.clone(),
+        route.rules.clone(),
         store.clone(),
         accounts.clone(),
         origin,

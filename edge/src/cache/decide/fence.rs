@@ -234,17 +234,10 @@ mod tests {
     fn head(generation: u64, length: u64) -> Head {
         Head {
             status: 200,
-            fields: Bytes::new(),
             length: Some(length),
-            etag: None,
-            last_modified_s: None,
-            date_s: 0,
-            received_ms: 0,
-            initial_age_ms: 0,
-            fresh_until_ms: 0,
             generation,
             joinable: true,
-            vary: None,
+            ..Head::default()
         }
     }
 

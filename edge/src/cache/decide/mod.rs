@@ -1,44 +1,20 @@
 //! Decisions, as pure functions: which requests use the cache, what a flight asks, what a response
 //! may be stored as, and for whom.
 
+pub(super) mod asks;
 pub(super) mod fence;
+pub(super) mod reuse;
+pub(super) mod storing;
+pub(super) mod validation;
 pub(super) mod want;
 
-use std::borrow::Cow;
-use std::ops::Range;
-
-use bytes::Bytes;
-
-use super::Options;
+use super::rules::Rules;
 use crate::fill::{self, OPEN};
-use crate::handler::{Head as RequestHead, Response};
-use crate::http::cache_control::{RequestDirectives, ResponseDirectives, Scope};
-use crate::http::freshness::{self, Candidate, Exchanged};
+use crate::handler::Head as RequestHead;
 use crate::http::key::KeyHash;
-use crate::http::vary::{self, Codings, Vary};
-use crate::http::{CacheStatus, Fields, Fwd, Method, Status, date, hop};
-use crate::store::{Head, Selected, VaryNames};
-use fence::Content;
-
-/// Whether a request may be answered through the cache; else why not.
-#[inline]
-pub(super) fn admit(head: &RequestHead, no_body: bool) -> Result<(), CacheStatus> {
-    let because = |word| Err(CacheStatus::fwd(Fwd::Bypass).because(word));
-    if !matches!(head.method, Method::Get | Method::Head) {
-        return Err(CacheStatus::fwd(Fwd::Method));
-    }
-    if head.upgrade {
-        return because("upgrade");
-    }
-    if !no_body {
-        return because("request-body");
-    }
-    // What an authorized request gets may be for it alone (RFC 9111 3.5).
-    if head.fields.contains("authorization") {
-        return because("authorization");
-    }
-    Ok(())
-}
+use crate::http::vary::{self, Codings};
+use crate::http::{Fields, hop};
+use crate::store::{Head, VaryNames};
 
 /// Which codings a request is answered in: `None`, its own; else these. Slices are asked for as
 /// they are, whoever wants them: ranges of what is compressed on the fly can't be relied on, and
@@ -82,12 +58,15 @@ pub(super) fn selects(
     })
 }
 
-/// The field lines of a flight's request: those of the allow-list and those that Vary is known to
-/// name, from the request that launches it; everything else of that request stays out.
+/// The field lines of a flight's request: those of the allow-list, those that the configuration
+/// adds to it, and those that Vary is known to name, from the request that launches it; everything
+/// else of that request stays out. Credentials go along, since what comes back is shared only if it
+/// says that it may be (RFC 9111 3.5).
 pub(super) fn flight_fields(
     request: &Fields,
     names: &[Box<str>],
     codings: Option<Codings>,
+    rules: &Rules,
     out: &mut Fields,
 ) {
     for (name, value) in request.iter() {
@@ -95,10 +74,7 @@ pub(super) fn flight_fields(
             .iter()
             .any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()));
         // What the client may be given is sent in its normal form, so that variants stay few.
-        if (keyed || hop::is_in(hop::SHARED, name))
-            && !name.eq_ignore_ascii_case(b"accept-encoding")
-            && !name.eq_ignore_ascii_case(b"range")
-        {
+        if (keyed || is_carried(name, rules)) && !hop::is_in(&OWN, name) {
             out.append_bytes(name, value);
         }
     }
@@ -106,20 +82,38 @@ pub(super) fn flight_fields(
     out.append("accept-encoding", codings.value());
 }
 
+/// Fields that a flight has of its own, if at all.
+const OWN: [&str; 7] = [
+    "accept-encoding",
+    "range",
+    "if-match",
+    "if-none-match",
+    "if-modified-since",
+    "if-unmodified-since",
+    "if-range",
+];
+
+/// Whether flights carry this field of the request that launches them, whatever Vary names.
+fn is_carried(name: &[u8], rules: &Rules) -> bool {
+    if hop::is_in(hop::SHARED, name) || name.eq_ignore_ascii_case(b"authorization") {
+        return true;
+    }
+    // A cookie is carried only where it is named: it tells clients apart.
+    let cookie = name.eq_ignore_ascii_case(b"cookie");
+    let mut forward = rules.forward.iter();
+    forward.any(|pattern| pattern.matches_field(name) && !(cookie && pattern.is_any()))
+        && !hop::is_in(hop::UNKEYED, name)
+        && !hop::is_in(&["host", "connection", "content-length", "expect"], name)
+}
+
 /// Whether a request would be sent alone just as a flight is sent for all: then its client may have
 /// the flight's response even when that can't be shared. A field that is neither on the allow-list
 /// nor without meaning to an origin says no.
-pub(super) fn may_take(request: &Fields) -> bool {
-    const WITHOUT_MEANING: [&str; 16] = [
+pub(super) fn may_take(request: &Fields, rules: &Rules) -> bool {
+    const WITHOUT_MEANING: [&str; 10] = [
         "host",
         "connection",
         "keep-alive",
-        "range",
-        "if-match",
-        "if-none-match",
-        "if-modified-since",
-        "if-unmodified-since",
-        "if-range",
         "cache-control",
         "pragma",
         "te",
@@ -129,132 +123,12 @@ pub(super) fn may_take(request: &Fields) -> bool {
         "sec-gpc",
     ];
     request.iter().all(|(name, _)| {
-        hop::is_in(hop::SHARED, name)
+        is_carried(name, rules)
+            || hop::is_in(&OWN, name)
+            || hop::is_in(hop::UNKEYED, name)
             || name.len() > 10 && name[..10].eq_ignore_ascii_case(b"sec-fetch-")
             || WITHOUT_MEANING
                 .iter()
                 .any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
     })
-}
-
-/// What a response to a flight is stored as; else the named reason why it is not. A part is stored
-/// as the 200 that it is a part of (RFC 9111 3.3).
-pub(super) fn store_as(
-    primary: KeyHash,
-    sent: &Fields,
-    response: &Response,
-    (asked, content): (Option<&Range<u64>>, &Content),
-    exchanged: Exchanged,
-    options: &Options,
-) -> Result<Head, &'static str> {
-    if response.until_close {
-        // If the origin had died half-way, it would look just the same.
-        return Err("until-close");
-    }
-    let (status, fields, length) = represented(response, content);
-    let fields = &*fields;
-    let directives = ResponseDirectives::of(fields);
-    let valid_s = valid_s(&options.valid, status);
-    let lifetime = freshness::lifetime(fields, &directives, valid_s, exchanged);
-    let vary = freshness::storable(&Candidate {
-        method: &Method::Get,
-        request: sent,
-        request_directives: &RequestDirectives::default(),
-        status,
-        response: fields,
-        directives: &directives,
-        lifetime,
-    })
-    .map_err(freshness::Reason::word)?;
-    // Stored responses are not revalidated yet: one that must be before each use is of no use.
-    if directives.no_cache != Scope::Absent {
-        return Err("no-cache");
-    }
-    let initial_age_ms = freshness::initial_age_ms(fields, exchanged);
-    let lifetime_s = lifetime.map_or(0, |lifetime| lifetime.seconds);
-    let fresh_ms = freshness::remaining_ms(lifetime_s, initial_age_ms);
-    let fresh_ms = u64::try_from(fresh_ms).map_err(|_| "expired")?;
-    if fresh_ms == 0 {
-        return Err("expired");
-    }
-    let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
-    let generation = fence::generation(primary, fields, length);
-    Ok(Head {
-        status,
-        fields: stored_fields(fields, date_s),
-        length,
-        etag: fields.get("etag").map(Bytes::copy_from_slice),
-        last_modified_s: fields.get("last-modified").and_then(date::parse),
-        date_s,
-        received_ms: exchanged.response_ms,
-        initial_age_ms,
-        fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
-        generation,
-        joinable: generation != 0 && status == 200 && honours_ranges(response, asked, content),
-        vary: selecting(&vary).map(|names| Selected {
-            variant: variant(primary, &names, sent, None),
-            names,
-        }),
-    })
-}
-
-/// The version that a response is of; 0 where nothing tells.
-pub(super) fn generation(primary: KeyHash, response: &Response, content: &Content) -> u64 {
-    let (_, fields, length) = represented(response, content);
-    fence::generation(primary, &fields, length)
-}
-
-/// The names that tell variants apart. Ranges and conditions are for this cache to answer, and are
-/// no part of what it asks.
-fn selecting(vary: &Vary) -> Option<VaryNames> {
-    let own = |name: &str| name == "range" || name.starts_with("if-");
-    let names: VaryNames = vary
-        .names()
-        .filter(|name| !own(name))
-        .map(Box::from)
-        .collect();
-    (!names.is_empty()).then_some(names)
-}
-
-/// Status, fields and complete length of the representation that a response is, or is a part of.
-fn represented<'a>(
-    response: &'a Response,
-    content: &Content,
-) -> (Status, Cow<'a, Fields>, Option<u64>) {
-    match content {
-        Content::Part(_, length) => {
-            let mut fields = response.fields.clone();
-            fields.remove("content-range");
-            (200, Cow::Owned(fields), Some(*length))
-        }
-        _ => (
-            response.status,
-            Cow::Borrowed(&response.fields),
-            response.content_length(),
-        ),
-    }
-}
-
-/// Whether the origin has shown that it answers ranges of this, or says so where it was not asked.
-fn honours_ranges(response: &Response, asked: Option<&Range<u64>>, content: &Content) -> bool {
-    let mut units = response.fields.members("accept-ranges");
-    matches!(content, Content::Part(..))
-        || asked.is_none() && units.any(|unit| unit.eq_ignore_ascii_case(b"bytes"))
-}
-
-fn valid_s(valid: &[(Status, std::time::Duration)], status: Status) -> Option<u64> {
-    let (_, lifetime) = valid.iter().find(|(of, _)| *of == status)?;
-    Some(lifetime.as_secs())
-}
-
-/// The lines to keep: Age is told anew each time, and a Date is there (RFC 9110 6.6.1).
-fn stored_fields(fields: &Fields, date_s: u64) -> Bytes {
-    let mut kept = fields.clone();
-    kept.remove("age");
-    // Trailers are not kept, so none are announced.
-    kept.remove("trailer");
-    if freshness::date_of(&kept).is_none() {
-        kept.set("date", date::format(date_s));
-    }
-    Bytes::copy_from_slice(kept.text())
 }

@@ -1,0 +1,235 @@
+//! Whether a stored response may be given to a request as it is (RFC 9111 4).
+
+use super::asks::Asks;
+use crate::http::Fwd;
+use crate::store::Head;
+
+/// What becomes of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cache) enum Reuse {
+    /// It is given: it is fresh.
+    Fresh,
+    /// It is given although it is stale, for the reason that `word` names.
+    Stale {
+        word: &'static str,
+        /// It is to be validated behind that.
+        behind: bool,
+    },
+    /// It is to be validated first.
+    Validate(Fwd),
+}
+
+/// What else is known when a stored response is found not to be fresh.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cache) struct Circumstances {
+    /// The last fetches failed.
+    pub(in crate::cache) failing: bool,
+    /// Since they did, nobody is to try again yet.
+    pub(in crate::cache) resting: bool,
+    /// It is being validated already.
+    pub(in crate::cache) updating: bool,
+    /// How long past its lifetime it may be given while it is.
+    pub(in crate::cache) updating_ms: u64,
+}
+
+/// Judges a stored response. `about` is asked where it is not fresh.
+#[inline]
+pub(in crate::cache) fn judge(
+    head: &Head,
+    asks: &Asks,
+    now_ms: u64,
+    about: impl FnOnce() -> Circumstances,
+) -> Reuse {
+    let fresh = now_ms < head.fresh_until_ms;
+    match asks.directives {
+        None if fresh => Reuse::Fresh,
+        Some(_) if !satisfies(head, asks, now_ms) => Reuse::Validate(Fwd::Request),
+        Some(_) if fresh => Reuse::Fresh,
+        _ => stale(head, asks, now_ms - head.fresh_until_ms, &about()),
+    }
+}
+
+/// Whether it is as young, and stays as fresh, as the client asks (RFC 9111 5.2.1.1 to 5.2.1.4).
+fn satisfies(head: &Head, asks: &Asks, now_ms: u64) -> bool {
+    let Some(asked) = asks.directives else {
+        return true;
+    };
+    let (age_ms, left_ms) = (
+        head.age_ms(now_ms),
+        head.fresh_until_ms.saturating_sub(now_ms),
+    );
+    // What can't have changed needs no reload (RFC 8246 2).
+    let unchanging = head.immutable && left_ms > 0;
+    let of = |seconds: u32| u64::from(seconds) * 1000;
+    let young = asked.max_age.is_none_or(|s| age_ms <= of(s)) || unchanging;
+    !asked.no_cache && young && asked.min_fresh.is_none_or(|s| left_ms >= of(s))
+}
+
+/// Judges one that has been stale for `past_ms` (RFC 9111 4.2.4, RFC 5861).
+fn stale(head: &Head, asks: &Asks, past_ms: u64, about: &Circumstances) -> Reuse {
+    if head.strict {
+        return Reuse::Validate(Fwd::Stale);
+    }
+    let behind = !about.updating && !about.resting;
+    let max_stale = asks.directives.and_then(|asked| asked.max_stale);
+    let given = |word, behind| Reuse::Stale { word, behind };
+    match () {
+        () if past_ms < head.stale_while_revalidate_ms => given("stale-while-revalidate", behind),
+        // After a first failure nobody waits for the next.
+        () if about.failing && past_ms < head.stale_if_error_ms => given("stale-if-error", behind),
+        () if about.updating && past_ms < about.updating_ms => given("stale-while-updating", false),
+        () if max_stale.is_some_and(|s| past_ms <= u64::from(s) * 1000) => {
+            given("max-stale", false)
+        }
+        () => Reuse::Validate(Fwd::Stale),
+    }
+}
+
+/// Whether a stale response may be given because the origin failed (RFC 5861 4). The request's own
+/// word counts beside the response's.
+pub(in crate::cache) fn stands_in(head: &Head, asks: &Asks, now_ms: u64) -> bool {
+    let past_ms = now_ms.saturating_sub(head.fresh_until_ms);
+    let asked = asks.directives.and_then(|asked| asked.stale_if_error);
+    let asked_ms = asked.map_or(0, |seconds| u64::from(seconds) * 1000);
+    !head.strict && past_ms < head.stale_if_error_ms.max(asked_ms)
+}
+
+/// The statuses that stand for a failing origin (RFC 5861 4).
+pub(in crate::cache) fn is_failure(status: u16) -> bool {
+    matches!(status, 500 | 502..=504)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http::cache_control::RequestDirectives;
+
+    /// Received at 0, fresh for 100 s.
+    fn head() -> Head {
+        Head {
+            fresh_until_ms: 100_000,
+            stale_while_revalidate_ms: 10_000,
+            stale_if_error_ms: 50_000,
+            ..Head::default()
+        }
+    }
+
+    fn asking(value: &str) -> Asks {
+        Asks {
+            directives: Some(RequestDirectives::parse(value.as_bytes())),
+            ..Asks::default()
+        }
+    }
+
+    fn reuse(head: &Head, value: &str, at_s: u64, about: Circumstances) -> Reuse {
+        let asks = match value {
+            "" => Asks::default(),
+            value => asking(value),
+        };
+        judge(head, &asks, at_s * 1000, || about)
+    }
+
+    #[test]
+    fn what_is_fresh_is_given_unless_the_client_wants_it_fresher() {
+        let at = |value, s| reuse(&head(), value, s, Circumstances::default());
+        let asked = Reuse::Validate(Fwd::Request);
+        for (value, at_s, expected) in [
+            ("", 99, Reuse::Fresh),
+            ("max-stale", 50, Reuse::Fresh),
+            ("max-age=50", 50, Reuse::Fresh),
+            ("max-age=49", 50, asked),
+            ("min-fresh=50", 50, Reuse::Fresh),
+            ("min-fresh=51", 50, asked),
+            ("no-cache", 50, asked),
+            ("max-age=0", 1, asked),
+        ] {
+            assert_eq!(at(value, at_s), expected, "{value} at {at_s}");
+        }
+        let immutable = Head {
+            immutable: true,
+            ..head()
+        };
+        let reload = reuse(&immutable, "max-age=0", 50, Circumstances::default());
+        assert_eq!(reload, Reuse::Fresh);
+        let forced = reuse(&immutable, "no-cache", 50, Circumstances::default());
+        assert_eq!(forced, asked);
+    }
+
+    #[test]
+    fn what_is_stale_is_given_only_where_someone_allows_it() {
+        let quiet = Circumstances::default();
+        let failing = Circumstances {
+            failing: true,
+            ..quiet
+        };
+        let resting = Circumstances {
+            resting: true,
+            ..failing
+        };
+        let updating = Circumstances {
+            updating: true,
+            updating_ms: 30_000,
+            ..quiet
+        };
+        let given = |word, behind| Reuse::Stale { word, behind };
+        let validate = Reuse::Validate(Fwd::Stale);
+        for (value, at_s, about, expected) in [
+            ("", 100, quiet, given("stale-while-revalidate", true)),
+            ("", 109, updating, given("stale-while-revalidate", false)),
+            ("", 110, quiet, validate),
+            ("", 129, updating, given("stale-while-updating", false)),
+            ("", 130, updating, validate),
+            ("", 149, failing, given("stale-if-error", true)),
+            ("", 149, resting, given("stale-if-error", false)),
+            ("", 150, failing, validate),
+            ("max-stale=20", 120, quiet, given("max-stale", false)),
+            ("max-stale=20", 121, quiet, validate),
+            ("max-stale", 100_000, quiet, given("max-stale", false)),
+            ("no-cache", 105, quiet, Reuse::Validate(Fwd::Request)),
+        ] {
+            assert_eq!(
+                reuse(&head(), value, at_s, about),
+                expected,
+                "{value} at {at_s}"
+            );
+        }
+        let strict = Head {
+            strict: true,
+            ..head()
+        };
+        for about in [quiet, failing, updating] {
+            assert_eq!(reuse(&strict, "max-stale", 101, about), validate);
+        }
+    }
+
+    #[test]
+    fn a_failing_origin_is_stood_in_for_within_the_grace() {
+        assert!(stands_in(&head(), &Asks::default(), 149_000));
+        assert!(!stands_in(&head(), &Asks::default(), 150_000));
+        assert!(stands_in(&head(), &asking("stale-if-error=60"), 159_000));
+        let strict = Head {
+            strict: true,
+            ..head()
+        };
+        assert!(!stands_in(&strict, &asking("stale-if-error=60"), 101_000));
+        assert!(is_failure(500) && is_failure(504) && !is_failure(501) && !is_failure(404));
+    }
+
+    proptest! {
+        #[test]
+        fn strict_responses_are_never_given_stale(
+            past_s in 0..200_u64, failing: bool, updating: bool, stale in prop::option::of(0..300_u32),
+        ) {
+            let strict = Head { strict: true, ..head() };
+            let asks = Asks {
+                directives: Some(RequestDirectives { max_stale: stale, ..RequestDirectives::default() }),
+                ..Asks::default()
+            };
+            let about = Circumstances { failing, updating, updating_ms: u64::MAX, resting: false };
+            let reused = judge(&strict, &asks, 100_000 + past_s * 1000, || about);
+            prop_assert_eq!(reused, Reuse::Validate(Fwd::Stale));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Caching rules that contradict each other, do nothing, or are dangerous.
+//!
+//! Each is said where one of its keys was typed, so that a cache's is not said again for its routes.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::checks::Checks;
+use super::file::RulesFile;
+use super::report::Problem;
+use super::value::{Cookies, Ignorable, show_time};
+use crate::cache::Rules;
+
+/// All that is doubtful about the rules that a section ends up with.
+pub fn say(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    bounds(rules, file, checks);
+    out_of_reach(rules, file, checks);
+    cookies(rules, file, checks);
+    ignored(file, checks);
+    targets(rules, file, checks);
+    methods(rules, file, checks);
+    key(file, checks);
+    parameters(file, checks);
+    bypass(file, checks);
+    cookie_forwarded(file, checks);
+    never_passed(file, checks);
+}
+
+fn nothing(name: &str, at: Range<usize>) -> Problem {
+    Problem::warning(format!("`{name}` does nothing here")).at(at)
+}
+
+fn bounds(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let typed = file.lifetime_min.as_ref().or(file.lifetime_max.as_ref());
+    if let Some(typed) = typed.filter(|_| rules.lifetime_min > rules.lifetime_max) {
+        checks.push(
+            Problem::error("`lifetime_min` is longer than `lifetime_max`")
+                .at(typed.span())
+                .label(format!(
+                    "here lifetimes are from {} to {}",
+                    show_time(rules.lifetime_min),
+                    show_time(rules.lifetime_max)
+                ))
+                .help("make `lifetime_min` shorter or `lifetime_max` longer; a route has its cache's unless it sets its own"),
+        );
+    }
+}
+
+/// Lifetimes that the bounds change.
+fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let (min, max) = (rules.lifetime_min, rules.lifetime_max);
+    let mut clamped = |name: &str, time: Duration, at: Range<usize>| {
+        let (key, bound) = match time {
+            time if time > max => ("lifetime_max", max),
+            time if time < min && !time.is_zero() => ("lifetime_min", min),
+            _ => return,
+        };
+        checks.push(
+            Problem::warning(format!("`{name}` is out of reach"))
+                .at(at)
+                .label(format!("`{key}` makes this {}", show_time(bound)))
+                .help(format!("change `{key}`, or this")),
+        );
+    };
+    for time in file
+        .valid
+        .iter()
+        .flat_map(|typed| typed.get_ref().0.values())
+    {
+        clamped("valid", time.get_ref().0, time.span());
+    }
+    if let Some(time) = &file.heuristic {
+        // It is an upper bound itself: only the other one can make it useless.
+        clamped("heuristic", time.get_ref().0.max(min), time.span());
+    }
+}
+
+fn cookies(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let Some(typed) = &file.set_cookie else {
+        return;
+    };
+    if rules.ignore.set_cookie {
+        checks.push(
+            nothing("set_cookie", typed.span())
+                .label("`ignore` has \"set-cookie\"")
+                .help("keep one of the two; `set_cookie` alone can remove the cookie"),
+        );
+    } else if typed.get_ref().0 == Cookies::Store {
+        checks.push(cookie_for_all(typed.span()).label("responses are stored with their cookies"));
+    }
+}
+
+fn cookie_for_all(at: Range<usize>) -> Problem {
+    Problem::warning("a cookie set for one client is given to all")
+        .at(at)
+        .help("with `set_cookie = \"remove\"` responses are stored without it; keep this only where cookies are the same for everyone")
+}
+
+fn ignored(file: &RulesFile, checks: &mut Checks) {
+    for entry in file.ignore.iter().flat_map(|typed| typed.get_ref()) {
+        let at = entry.span();
+        checks.push(match entry.get_ref().0 {
+            Ignorable::SetCookie => cookie_for_all(at).label("Set-Cookie is not heeded"),
+            Ignorable::CacheControl => {
+                Problem::warning("responses marked `private` and `no-store` are stored, too")
+                    .at(at)
+                    .label("Cache-Control is not heeded")
+                    .help("keep this only where no response is for one client alone; `lifetime_min`, `valid` and `heuristic` change lifetimes without it")
+            }
+            Ignorable::Vary => Problem::warning("clients get what was made for others")
+                .at(at)
+                .label("Vary is not heeded")
+                .help("keep this only where responses do not differ, or put what they differ by into `key`, as in {header:Accept-Language}"),
+            Ignorable::Expires
+            | Ignorable::Age
+            | Ignorable::Targeted
+            | Ignorable::XAccelExpires => continue,
+        });
+    }
+}
+
+fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let Some(typed) = file.targets.as_ref().filter(|t| !t.get_ref().is_empty()) else {
+        return;
+    };
+    if rules.ignore.targeted {
+        checks.push(
+            nothing("targets", typed.span())
+                .label("`ignore` has \"targeted\"")
+                .help("keep one of the two; `targets = []` ignores them as well"),
+        );
+    }
+}
+
+fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let Some(typed) = file.methods.as_ref().filter(|_| !rules.get) else {
+        return;
+    };
+    let label = match rules.head {
+        true => "GET goes past it; only HEAD has anything stored",
+        false => "every request goes past it",
+    };
+    checks.push(
+        Problem::warning("the cache answers no GET here")
+            .at(typed.span())
+            .label(label)
+            .help("add \"GET\", or leave `cache` out of the route"),
+    );
+}
+
+/// Templates that leave out what tells resources apart.
+fn key(file: &RulesFile, checks: &mut Checks) {
+    let Some(typed) = &file.key else { return };
+    let lacks = |part: &str| !typed.get_ref().contains(part);
+    let parts = [
+        (
+            "{host}",
+            "all hosts share one response",
+            "only where the hosts of the site have the same content; a site without `hosts` takes any name that a client invents",
+        ),
+        (
+            "{path}",
+            "all paths share one response",
+            "only where the rest of `key` tells them apart",
+        ),
+    ];
+    for (part, title, only) in parts.into_iter().filter(|(part, ..)| lacks(part)) {
+        checks.push(
+            Problem::warning(title)
+                .at(typed.span())
+                .label(format!("{part} is not in it"))
+                .help(format!("add {part}, or keep this {only}")),
+        );
+    }
+    let of_query = [
+        ("query_sort", file.query_sort.as_ref().map(|k| k.span())),
+        ("query_ignore", file.query_ignore.as_ref().map(|k| k.span())),
+        ("query_only", file.query_only.as_ref().map(|k| k.span())),
+    ];
+    for (name, at) in of_query {
+        if let Some(at) = at.filter(|_| lacks("{query}")) {
+            checks.push(
+                nothing(name, at)
+                    .label("the query is not in `key`")
+                    .help("leave it out, or add {query} to `key`"),
+            );
+        }
+    }
+}
+
+/// Parameters that are left out although they are not kept anyway.
+fn parameters(file: &RulesFile, checks: &mut Checks) {
+    let (Some(ignore), Some(only)) = (&file.query_ignore, &file.query_only) else {
+        return;
+    };
+    if only.get_ref().is_empty() {
+        return;
+    }
+    for entry in ignore.get_ref() {
+        let meet = |kept: &str| overlap(entry.get_ref(), kept);
+        if only.get_ref().iter().any(|kept| meet(kept.get_ref())) {
+            continue;
+        }
+        checks.push(
+            nothing(
+                &format!("query_ignore = \"{}\"", entry.get_ref()),
+                entry.span(),
+            )
+            .label("`query_only` leaves it out anyway")
+            .help("keep `query_only` alone"),
+        );
+    }
+}
+
+/// Whether a name can be meant by both patterns.
+fn overlap(one: &str, other: &str) -> bool {
+    match (one.strip_suffix('*'), other.strip_suffix('*')) {
+        (None, None) => one == other,
+        (Some(start), None) => other.starts_with(start),
+        (None, Some(start)) => one.starts_with(start),
+        (Some(a), Some(b)) => a.starts_with(b) || b.starts_with(a),
+    }
+}
+
+fn bypass(file: &RulesFile, checks: &mut Checks) {
+    let typed = file
+        .bypass
+        .as_ref()
+        .and_then(|b| b.get_ref().headers.as_ref());
+    for entry in typed.iter().flat_map(|typed| typed.get_ref()) {
+        let name = entry.get_ref();
+        if name == "*" || name.eq_ignore_ascii_case("host") {
+            checks.push(
+                Problem::warning("every request goes past the cache")
+                    .at(entry.span())
+                    .label("every request has such a field")
+                    .help("name the fields that matter, or leave `cache` out of the route"),
+            );
+        }
+    }
+}
+
+fn cookie_forwarded(file: &RulesFile, checks: &mut Checks) {
+    let typed = file.forward.iter().flat_map(|typed| typed.get_ref());
+    for entry in typed.filter(|name| name.get_ref().eq_ignore_ascii_case("cookie")) {
+        checks.push(
+            Problem::warning("what one client gets by its cookies may be given to all")
+                .at(entry.span())
+                .label("shared fetches carry the cookies of whoever comes first")
+                .help("put the cookie that matters into `key`, as in {cookie:lang}; keep this only where the origin says `Vary: Cookie` or `private`"),
+        );
+    }
+}
+
+fn never_passed(file: &RulesFile, checks: &mut Checks) {
+    let zero = file
+        .pass_for
+        .as_ref()
+        .filter(|typed| typed.get_ref().0.is_zero());
+    if let Some(typed) = zero {
+        checks.push(
+            Problem::warning("requests for what can't be stored wait for one another")
+                .at(typed.span())
+                .label("nobody remembers that it can't be shared")
+                .help("a second is enough: write \"1s\""),
+        );
+    }
+}

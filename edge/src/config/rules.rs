@@ -1,0 +1,197 @@
+//! Caching rules: what one section typed, checked, over what holds without it.
+
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::doubts;
+use super::file::{BypassFile, Key, RulesFile};
+use super::names::{self, Kind};
+use super::report::Problem;
+use super::value::{Cookies, Ignorable, Statuses, Time, Usable, Word, YEAR};
+use crate::cache::Rules;
+use crate::cache::rules::Bypass;
+use crate::http::Status;
+use crate::http::freshness::{Ignored, SetCookie};
+use crate::http::key::KeyRules;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const TIME_MAX: Duration = Duration::from_secs(10 * YEAR.as_secs());
+/// Longest `key`, bytes.
+const KEY_BYTES_MAX: usize = 1024;
+
+/// The rules of a section: each key that it typed, else that of `base`. Only what was typed here is
+/// checked here, so that nothing is said twice.
+pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
+    let rules = Rules {
+        ignore: ignored(&file.ignore, base.ignore),
+        set_cookie: set_cookie(&file.set_cookie, base.set_cookie),
+        targets: names::fields("targets", &file.targets, &base.targets, checks),
+        tags: names::fields("tags", &file.tags, &base.tags, checks),
+        client_directives: value(&file.client_directives, base.client_directives),
+        bypass: bypass(&file.bypass, &base.bypass, checks),
+        get: uses(&file.methods, Usable::Get, base.get),
+        head: uses(&file.methods, Usable::Head, base.head),
+        forward: names::forwarded(&file.forward, &base.forward, checks),
+        key: key(base, file, checks),
+        purge: base.purge.clone(),
+        ..times(base, file, checks)
+    };
+    doubts::say(&rules, file, checks);
+    rules
+}
+
+/// `base` with the times that were typed.
+fn times(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
+    let (valid, valid_any) = match &file.valid {
+        Some(typed) => valid(typed, checks),
+        None => (base.valid.clone(), base.valid_any),
+    };
+    let mut seconds = |name, key, base| seconds(name, key, base, checks);
+    Rules {
+        valid,
+        valid_any,
+        heuristic_max: seconds("heuristic", &file.heuristic, base.heuristic_max),
+        lifetime_min: seconds("lifetime_min", &file.lifetime_min, base.lifetime_min),
+        lifetime_max: seconds("lifetime_max", &file.lifetime_max, base.lifetime_max),
+        stale_while_revalidate: seconds(
+            "stale_while_revalidate",
+            &file.stale_while_revalidate,
+            base.stale_while_revalidate,
+        ),
+        stale_if_error: seconds("stale_if_error", &file.stale_if_error, base.stale_if_error),
+        stale_while_updating: seconds(
+            "stale_while_updating",
+            &file.stale_while_updating,
+            base.stale_while_updating,
+        ),
+        pass_for: checks.within(
+            "pass_for",
+            &file.pass_for,
+            base.pass_for,
+            Duration::ZERO..=DAY,
+        ),
+        ..base.clone()
+    }
+}
+
+fn value<T: Copy>(key: &Key<T>, base: T) -> T {
+    key.as_ref().map_or(base, |typed| *typed.get_ref())
+}
+
+/// A time in whole seconds, as HTTP counts lifetimes (RFC 9111 1.2.2).
+fn seconds(name: &str, key: &Key<Time>, base: Duration, checks: &mut Checks) -> Duration {
+    let time = checks.within(name, key, base, Duration::ZERO..=TIME_MAX);
+    if let Some(typed) = key.as_ref().filter(|_| time.subsec_nanos() != 0) {
+        let whole = time.as_secs();
+        checks.push(
+            Problem::error(format!("`{name}` is not a whole number of seconds"))
+                .at(typed.span())
+                .label("HTTP counts lifetimes in seconds")
+                .help(format!("write \"{whole}s\" or \"{}s\"", whole + 1)),
+        );
+    }
+    time
+}
+
+/// Lifetimes by status, and the one of `any`.
+fn valid(
+    typed: &Spanned<Statuses>,
+    checks: &mut Checks,
+) -> (Vec<(Status, Duration)>, Option<Duration>) {
+    let (mut valid, mut any) = (Vec::new(), None);
+    names::few("valid", typed.get_ref().0.len(), typed.span(), checks);
+    for (status, time) in &typed.get_ref().0 {
+        let time = seconds("valid", &Some(time.clone()), Duration::ZERO, checks);
+        match status.get_ref().as_str() {
+            "any" => any = Some(time),
+            text => match text.parse() {
+                Ok(status) if may_be_stored(status) => valid.push((status, time)),
+                _ => checks.push(
+                    Problem::error(format!("`{text}` is not a status that can be stored"))
+                        .at(status.span())
+                        .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\", any = \"1s\" }; 206 and 304 follow 200, and what asks the client to act otherwise (401, 407, 429 …) is never stored"),
+                ),
+            },
+        }
+    }
+    (valid, any)
+}
+
+/// Whether responses of this status are ever stored. A part or a confirmation is stored as the 200
+/// it belongs to; 1xx are no answers; the others speak of one request, not of the resource.
+fn may_be_stored(status: Status) -> bool {
+    const NEVER: [Status; 16] = [
+        206, 304, 401, 407, 408, 412, 413, 416, 417, 421, 425, 426, 428, 429, 431, 511,
+    ];
+    (200..600).contains(&status) && !NEVER.contains(&status)
+}
+
+fn ignored(key: &Key<Vec<Spanned<Word<Ignorable>>>>, base: Ignored) -> Ignored {
+    let Some(typed) = key else { return base };
+    let mut ignored = Ignored::default();
+    for word in typed.get_ref() {
+        *match word.get_ref().0 {
+            Ignorable::CacheControl => &mut ignored.cache_control,
+            Ignorable::Expires => &mut ignored.expires,
+            Ignorable::Age => &mut ignored.age,
+            Ignorable::Vary => &mut ignored.vary,
+            Ignorable::SetCookie => &mut ignored.set_cookie,
+            Ignorable::Targeted => &mut ignored.targeted,
+            Ignorable::XAccelExpires => &mut ignored.x_accel_expires,
+        } = true;
+    }
+    ignored
+}
+
+fn set_cookie(key: &Key<Word<Cookies>>, base: SetCookie) -> SetCookie {
+    match key.as_ref().map(|typed| typed.get_ref().0) {
+        Some(Cookies::Pass) => SetCookie::Pass,
+        Some(Cookies::Store) => SetCookie::Store,
+        Some(Cookies::Remove) => SetCookie::Remove,
+        None => base,
+    }
+}
+
+fn uses(key: &Key<Vec<Spanned<Word<Usable>>>>, method: Usable, base: bool) -> bool {
+    match key {
+        Some(typed) => typed
+            .get_ref()
+            .iter()
+            .any(|word| word.get_ref().0 == method),
+        None => base,
+    }
+}
+
+fn bypass(key: &Key<BypassFile>, base: &Bypass, checks: &mut Checks) -> Bypass {
+    let Some(typed) = key else {
+        return base.clone();
+    };
+    let typed = typed.get_ref();
+    let mut list = |name, key, kind| names::patterns(name, key, kind, &[], checks);
+    Bypass {
+        cookies: list("cookies", &typed.cookies, Kind::Cookie),
+        headers: list("headers", &typed.headers, Kind::Field),
+        query: list("query", &typed.query, Kind::Parameter),
+    }
+}
+
+/// What keys are made of.
+fn key(base: &Rules, file: &RulesFile, checks: &mut Checks) -> KeyRules {
+    let key = base.key.clone();
+    if let Some(typed) = &file.key {
+        let length = typed.get_ref().len();
+        if length > KEY_BYTES_MAX {
+            checks.push(
+                Problem::error("`key` is too long")
+                    .at(typed.span())
+                    .label(format!("{length} bytes; at most {KEY_BYTES_MAX}")),
+            );
+        }
+    }
+    let mut list = |name, key| names::patterns(name, key, Kind::Parameter, &[], checks);
+    list("query_ignore", &file.query_ignore);
+    list("query_only", &file.query_only);
+    key
+}

@@ -1,0 +1,183 @@
+//! Freshness lifetime and age on arrival (RFC 9111 4.2.1 to 4.2.3).
+
+use super::{By, Exchanged, InForce, Reason, Source, Terms, clamp_s, date_of, is_heuristic};
+use crate::http::cache_control::{ResponseDirectives, Scope, seconds_of};
+use crate::http::targeted::AccelExpires;
+use crate::http::{Fields, Status, date};
+
+/// How long a response is fresh, counted from when the origin generated it.
+pub(super) struct Lifetime {
+    pub(super) seconds: u32,
+    pub(super) source: Source,
+}
+
+impl Lifetime {
+    /// What is left of it on arrival, milliseconds.
+    pub(super) fn left_ms(&self, age: &Age) -> u64 {
+        let lifetime_ms = u64::from(self.seconds) * 1000;
+        match self.source {
+            Source::AccelExpires => lifetime_ms,
+            _ if age.invalid => 0,
+            _ => lifetime_ms.saturating_sub(age.initial_ms),
+        }
+    }
+}
+
+/// The lifetime of a response (RFC 9111 4.2.1) by the first that says one: the policy in force, Expires
+/// where that is Cache-Control, the configuration's `valid`, and a tenth of its rest so far.
+///
+/// What nobody gives a lifetime is of use only with `no-cache`, and may be stored then where a
+/// cache may take its status for cacheable (RFC 9111 3).
+pub(super) fn of(
+    status: Status,
+    response: &Fields,
+    force: &InForce,
+    terms: &Terms<'_>,
+    exchanged: Exchanged,
+) -> Result<Lifetime, Reason> {
+    let directives = &force.policy.directives;
+    let heuristic = is_heuristic(status) || directives.public;
+    let said = said(response, force, terms, exchanged)
+        .or_else(|| Some((clamp_s(terms.valid_s?), Source::Configured)))
+        .or_else(|| {
+            let seconds = heuristic_s(response, exchanged)?;
+            (heuristic && terms.heuristic_max_s > 0).then_some((
+                clamp_s(seconds.min(terms.heuristic_max_s)),
+                Source::Heuristic,
+            ))
+        });
+    match said {
+        Some((0, source)) => Ok(Lifetime { seconds: 0, source }),
+        Some((seconds, source)) => {
+            let (min, max) = (*terms.lifetime_s.start(), *terms.lifetime_s.end());
+            let seconds = clamp_s(u64::from(seconds).max(min).min(max));
+            Ok(Lifetime { seconds, source })
+        }
+        None if heuristic && directives.no_cache == Scope::Whole => Ok(Lifetime {
+            seconds: 0,
+            source: Source::Nobody,
+        }),
+        None => Err(Reason::NoLifetime),
+    }
+}
+
+/// The lifetime that the response itself gives.
+fn said(
+    response: &Fields,
+    force: &InForce,
+    terms: &Terms<'_>,
+    exchanged: Exchanged,
+) -> Option<(u32, Source)> {
+    let directives = &force.policy.directives;
+    match force.by {
+        By::Targeted => {
+            let (seconds, _) = directive_s(directives)?;
+            Some((seconds, Source::Targeted))
+        }
+        By::Accel(accel) => {
+            let seconds = match accel {
+                AccelExpires::Never => 0,
+                AccelExpires::Seconds(seconds) => seconds,
+                AccelExpires::Until(until_s) => {
+                    until_s.saturating_sub(exchanged.response_ms / 1000)
+                }
+            };
+            Some((clamp_s(seconds), Source::AccelExpires))
+        }
+        By::CacheControl => directive_s(directives).or_else(|| {
+            let expires_s = expires_s(response, exchanged).filter(|_| !terms.ignore.expires);
+            Some((expires_s?, Source::Expires))
+        }),
+    }
+}
+
+/// `s-maxage`, else `max-age`.
+fn directive_s(directives: &ResponseDirectives) -> Option<(u32, Source)> {
+    match directives.s_maxage {
+        Some(seconds) => Some((seconds, Source::SMaxage)),
+        None => Some((directives.max_age?, Source::MaxAge)),
+    }
+}
+
+/// Expires less Date, or less the time of arrival where there is no valid Date (RFC 9110 6.6.1).
+/// Invalid or contradictory ones mean "already expired" (RFC 9111 5.3).
+fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
+    let mut values = fields.get_all("expires");
+    let expires = values.next()?;
+    if values.any(|other| other != expires) {
+        return Some(0);
+    }
+    let Some(expires_s) = date::parse(expires) else {
+        return Some(0);
+    };
+    Some(clamp_s(
+        expires_s.saturating_sub(generated_s(fields, exchanged)),
+    ))
+}
+
+/// A tenth of the time for which the representation had not changed (RFC 9111 4.2.2).
+fn heuristic_s(fields: &Fields, exchanged: Exchanged) -> Option<u64> {
+    let modified_s = fields.get("last-modified").and_then(date::parse)?;
+    let unchanged_s = generated_s(fields, exchanged).checked_sub(modified_s)?;
+    Some(unchanged_s / 10)
+}
+
+/// Date, or the time of arrival where there is no valid one.
+fn generated_s(fields: &Fields, exchanged: Exchanged) -> u64 {
+    date_of(fields).unwrap_or(exchanged.response_ms / 1000)
+}
+
+/// How old a response was on arrival.
+pub(super) struct Age {
+    /// corrected_initial_age (RFC 9111 4.2.3), milliseconds.
+    pub(super) initial_ms: u64,
+    /// Age can't be read: the response counts as stale.
+    pub(super) invalid: bool,
+}
+
+impl Age {
+    /// The larger of what our clock says against Date, and of what its Age says plus the whole time
+    /// the exchange took. Clocks that went backwards count as no time.
+    ///
+    /// Both clocks are read in whole seconds here, so that a difference of one may be nothing but
+    /// rounding. It counts as none: else what is fresh for one second would often be stale on arrival.
+    pub(super) fn of(fields: &Fields, ignored: bool, exchanged: Exchanged) -> Age {
+        let Exchanged {
+            request_ms,
+            response_ms,
+        } = exchanged;
+        let apparent_s = match date_of(fields) {
+            Some(date_s) => (response_ms / 1000).saturating_sub(date_s),
+            None => 0,
+        };
+        let apparent_s = if apparent_s == 1 { 0 } else { apparent_s };
+        let age_s = if ignored { Some(0) } else { age_s(fields) };
+        let delay_ms = response_ms.saturating_sub(request_ms);
+        let corrected_ms = (u64::from(age_s.unwrap_or(0)) * 1000).saturating_add(delay_ms);
+        Age {
+            initial_ms: apparent_s.saturating_mul(1000).max(corrected_ms),
+            invalid: age_s.is_none(),
+        }
+    }
+}
+
+/// Age in seconds (RFC 9111 5.1); 0 when absent, `None` when it is not one number on one line.
+///
+/// Of a list the first member counts, which is our neighbour's. One that repeats itself has been put
+/// together from two lines, and like those it says nothing. RFC 9111 would have us ignore what is
+/// invalid; it is safer to ask again.
+fn age_s(fields: &Fields) -> Option<u32> {
+    let mut lines = fields.get_all("age");
+    let Some(line) = lines.next() else {
+        return Some(0);
+    };
+    let mut members = line.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+    let first = members.next()?;
+    let number = |text: &[u8]| {
+        let valid = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        valid.then(|| seconds_of(text))
+    };
+    let seconds = number(first)?;
+    let apart = members.all(|member| number(member).is_some_and(|other| other != seconds));
+    (apart && lines.next().is_none()).then_some(seconds)
+}

@@ -1,0 +1,161 @@
+//! Surrogate-Control, by which an origin speaks to the caches in front of it (W3C note Edge
+//! Architecture Specification, 2001). It is heeded where it is among a route's targets.
+
+use super::cache_control::{ResponseDirectives, seconds_of};
+use super::targeted::Policy;
+
+/// The field's name.
+pub const FIELD: &str = "surrogate-control";
+
+/// The value of Surrogate-Capability, which says to an origin that Surrogate-Control is heeded.
+pub const CAPABILITY: &str = "sluice=\"Surrogate/1.0\"";
+
+/// The name in `CAPABILITY`, at which directives may be targeted.
+const DEVICE: &[u8] = b"sluice";
+
+/// What the field says to us: `no-store` and `max-age`; `None` when it says neither.
+///
+/// `max-age=600+60` may be given for 60 s more while it is revalidated. What is targeted at others
+/// is passed over, and what is targeted at us has preference over the same directive for all.
+/// `no-store-remote` counts as `no-store`, since nothing tells how far away an origin takes us to be.
+/// Seconds that are none mean stale.
+pub fn parse(value: &[u8]) -> Option<Policy> {
+    let (mut all, mut own) = (Said::default(), Said::default());
+    for member in split(value, b',') {
+        let mut parts = split(member, b';').map(<[u8]>::trim_ascii);
+        let Some(directive) = parts.next() else {
+            continue;
+        };
+        let mut targets = parts.filter(|part| !part.is_empty()).peekable();
+        if targets.peek().is_none() {
+            all.add(directive);
+        } else if targets.any(|target| target == DEVICE) {
+            own.add(directive);
+        }
+    }
+    if all == Said::default() && own == Said::default() {
+        return None;
+    }
+    let max_age = own.max_age.or(all.max_age);
+    Some(Policy {
+        directives: ResponseDirectives {
+            max_age: max_age.map(|(seconds, _)| seconds),
+            stale_while_revalidate: max_age.and_then(|(_, more)| more),
+            no_store: own.no_store || all.no_store,
+            ..ResponseDirectives::default()
+        },
+        named: Vec::new(),
+    })
+}
+
+/// The directives that decide something, for all or for us.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    /// Seconds, and those after a `+`. Of several the first that is the smallest.
+    max_age: Option<(u32, Option<u32>)>,
+    no_store: bool,
+}
+
+impl Said {
+    fn add(&mut self, directive: &[u8]) {
+        let equals = memchr::memchr(b'=', directive);
+        let (name, value) = directive.split_at(equals.unwrap_or(directive.len()));
+        let name = name.trim_ascii_end();
+        if name.eq_ignore_ascii_case(b"no-store") || name.eq_ignore_ascii_case(b"no-store-remote") {
+            self.no_store = true;
+        }
+        if name.eq_ignore_ascii_case(b"max-age") {
+            // There is no space around `=`.
+            let valid = name.len() == equals.unwrap_or(directive.len());
+            let said = match valid {
+                true => max_age(value.get(1..).unwrap_or_default()),
+                false => (0, None),
+            };
+            self.max_age = Some(self.max_age.map_or(said, |kept| kept.min(said)));
+        }
+    }
+}
+
+/// `600` or `600+60`.
+fn max_age(value: &[u8]) -> (u32, Option<u32>) {
+    let seconds = |digits: &[u8]| {
+        let valid = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        valid.then(|| seconds_of(digits))
+    };
+    match memchr::memchr(b'+', value) {
+        None => (seconds(value).unwrap_or(0), None),
+        Some(plus) => match (seconds(&value[..plus]), seconds(&value[plus + 1..])) {
+            (Some(fresh), more @ Some(_)) => (fresh, more),
+            _ => (0, None),
+        },
+    }
+}
+
+/// The parts between separators that stand outside quotes.
+fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    value.split(move |&b| {
+        quoted ^= b == b'"';
+        !quoted && b == separator
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn said(value: &str) -> Option<(Option<u32>, Option<u32>, bool)> {
+        let d = parse(value.as_bytes())?.directives;
+        Some((d.max_age, d.stale_while_revalidate, d.no_store))
+    }
+
+    #[test]
+    fn its_directives_are_read() {
+        for (value, expected) in [
+            ("max-age=600", Some((Some(600), None, false))),
+            ("MaX-aGe=600", Some((Some(600), None, false))),
+            ("max-age=600+60", Some((Some(600), Some(60), false))),
+            (
+                "max-age=99999999999",
+                Some((Some(super::super::cache_control::SECONDS_MAX), None, false)),
+            ),
+            ("foobar, max-age=6", Some((Some(6), None, false))),
+            ("max-age=9, max-age=6", Some((Some(6), None, false))),
+            ("no-store", Some((None, None, true))),
+            (
+                "no-store, max-age=6, content=\"ESI/1.0\"",
+                Some((Some(6), None, true)),
+            ),
+            ("no-store-remote", Some((None, None, true))),
+            ("content=\"ESI/1.0, no-store\"", None),
+            ("foo", None),
+            ("", None),
+            (",;,", None),
+            ("max-age= 100", Some((Some(0), None, false))),
+            ("max-age =100", Some((Some(0), None, false))),
+            ("max-age=-1", Some((Some(0), None, false))),
+            ("max-age", Some((Some(0), None, false))),
+            ("max-age=6+", Some((Some(0), None, false))),
+        ] {
+            assert_eq!(said(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn targets_are_heeded() {
+        assert_eq!(said("max-age=6;other"), None);
+        assert_eq!(said("no-store;other"), None);
+        assert_eq!(said("max-age=6;sluice"), Some((Some(6), None, false)));
+        let both = "max-age=9;sluice, max-age=6+1, max-age=1;other";
+        assert_eq!(said(both), Some((Some(9), None, false)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(value in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = parse(&value);
+        }
+    }
+}
