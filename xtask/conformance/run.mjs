@@ -15,6 +15,7 @@ const chosen = [...sections, surrogate]
 
 await runTests(chosen, fetch, false, base)
 const results = getResults()
+const failed = id => id in results && results[id] !== true
 const told = chosen.map(section => ({
   name: section.name,
   tests: section.tests.map(test => ({
@@ -22,7 +23,9 @@ const told = chosen.map(section => ({
     name: test.name,
     kind: test.kind || 'required',
     // Why it failed; null: it passed. A test without a result broke off.
-    failure: results[test.id] === true ? null : (results[test.id] || ['no result']).join(': ')
+    failure: results[test.id] === true ? null : (results[test.id] || ['no result']).join(': '),
+    // Tests of things without which this one says nothing, and which are not so.
+    void: (test.depends_on || []).filter(failed)
   }))
 }))
 console.log(JSON.stringify(told))

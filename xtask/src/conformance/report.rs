@@ -29,14 +29,20 @@ pub struct Test {
     pub kind: String,
     /// Why it failed; none: it passed.
     pub failure: Option<String>,
+    /// Tests that fail and without which the suite does not count this one.
+    pub void: Vec<String>,
 }
 
 impl Test {
     /// Its result in a line.
     pub fn line(&self) -> String {
         let result = self.failure.as_deref().unwrap_or("passed");
+        let void = match &self.void[..] {
+            [] => String::new(),
+            ids => format!(" (the suite does not count it without {})", ids.join(", ")),
+        };
         format!(
-            "{:<8} {}: {result}\n         {}",
+            "{:<8} {}: {result}{void}\n         {}",
             self.kind, self.id, self.name
         )
     }
@@ -113,6 +119,7 @@ pub fn sections(tests: &[(&str, Option<&str>)]) -> Sections {
         name: format!("what {id} asks for"),
         kind: KINDS[0].to_owned(),
         failure: failure.map(str::to_owned),
+        void: Vec::new(),
     });
     Sections(vec![Section {
         name: "Section".to_owned(),
@@ -132,6 +139,7 @@ mod tests {
             name: "what three asks for".to_owned(),
             kind: "check".to_owned(),
             failure: Some("Setup: retry".to_owned()),
+            void: Vec::new(),
         });
         let table = all.table();
         let rows: Vec<Vec<&str>> = table
@@ -158,9 +166,14 @@ mod tests {
     #[test]
     fn the_runner_s_json_is_read() {
         let told = r#"[{"name": "A", "tests": [
-            {"id": "a", "name": "an A", "kind": "optimal", "failure": null}]}]"#;
+            {"id": "a", "name": "an A", "kind": "optimal", "failure": null, "void": ["b"]}]}]"#;
         let all: Sections = serde_json::from_str(told).expect("sections");
         assert_eq!(all.tests().count(), 1);
         assert!(all.table().contains("1/1"));
+        let line = all.tests().next().map(Test::line).unwrap_or_default();
+        assert!(
+            line.starts_with("optimal  a: passed (the suite does not count it without b)\n"),
+            "{line}"
+        );
     }
 }
