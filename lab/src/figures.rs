@@ -135,9 +135,9 @@ pub fn missed(figures: &[Figure]) -> impl Iterator<Item = &Figure> {
 
 /// The table, with a column for the rival if there is one.
 pub(crate) fn render(figures: &[Figure], rival: Option<&str>) -> String {
-    let mut titles = vec![("", ""), ("", "unit"), ("", "Sluice")];
-    titles.extend(rival.map(|rival| ("", rival)));
-    titles.extend([("", "goal"), ("", "met")]);
+    let mut titles = vec![("", ""), ("", "unit"), ("Sluice", "")];
+    titles.extend(rival.map(|rival| rival.split_once(' ').unwrap_or((rival, ""))));
+    titles.extend([("goal", ""), ("met", "")]);
     let rows: Vec<_> = figures
         .iter()
         .map(|figure| cells(figure, rival.is_some()))

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Bed, Measured, fill, let_go_stale};
+use super::{Bed, Measured, Server, fill, let_go_stale};
 use crate::figures::Spec;
-use crate::load::{self, LoadPlan};
+use crate::load::{self, LoadPlan, LoadResult};
 use crate::origin::{Accept, Origin, OriginOptions, Resource};
 
 /// Objects that are asked for in turn.
@@ -86,74 +86,97 @@ pub(super) fn specs() -> Vec<Spec> {
 }
 
 pub(super) fn measure(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
-    for keys in &DEATHS {
-        die(bed, keys, measured)?;
+    let dying: Vec<Dying> = DEATHS
+        .iter()
+        .map(|keys| Dying::start(bed, keys))
+        .collect::<anyhow::Result<_>>()?;
+    let_go_stale(Duration::from_secs(1));
+    for one in &dying {
+        one.die(bed, measured)?;
     }
     Ok(())
 }
 
-fn die(bed: &Bed<'_>, keys: &Keys, measured: &mut Measured) -> anyhow::Result<()> {
-    let seconds = match keys.death {
-        Death::Refused => bed.options.seconds,
-        Death::Silent | Death::Failing => bed.options.seconds / SHORTER,
-    };
-    let origin = Origin::start(OriginOptions::default())?;
-    let object = Resource::offset(LENGTH).cache_control("max-age=1, stale-if-error=86400");
-    origin.serve_rest(object);
-    let server = bed.start(origin.addr(), &[])?;
-    for number in 0..OBJECTS {
-        fill(server.addr(), &format!("/{number}"))?;
+/// An origin that will die, and a server of its own with all objects.
+struct Dying {
+    keys: &'static Keys,
+    origin: Origin,
+    server: Server,
+}
+
+impl Dying {
+    fn start(bed: &Bed<'_>, keys: &'static Keys) -> anyhow::Result<Dying> {
+        let origin = Origin::start(OriginOptions::default())?;
+        let object = Resource::offset(LENGTH).cache_control("max-age=1, stale-if-error=86400");
+        origin.serve_rest(object);
+        let server = bed.start(origin.addr(), &[])?;
+        for number in 0..OBJECTS {
+            fill(server.addr(), &format!("/{number}"))?;
+        }
+        Ok(Dying {
+            keys,
+            origin,
+            server,
+        })
     }
-    let_go_stale(Duration::from_secs(1));
-    match keys.death {
-        Death::Refused => origin.refuse()?,
-        Death::Silent => origin.set_rules(|rules| rules.accept = Accept::Ignore),
-        Death::Failing => origin.serve_rest(Resource::status(503)),
-    }
-    if !matches!(keys.death, Death::Failing) {
-        origin.drop_connections();
-    }
-    origin.reset_record();
-    bed.tell(&format!("{}: {seconds} s", keys.what));
-    let result = load::run(LoadPlan {
-        numbers: Some((0, OBJECTS)),
-        connections: CONNECTIONS,
-        rate: Some(bed.options.rate),
-        seconds: Some(seconds),
-        expect_length: Some(LENGTH),
-        verify: true,
-        timeout_seconds: 20.0,
-        ..LoadPlan::new(server.addr(), "/{n}")
-    })?;
-    measured.put(keys.errors, result.errors.total() as f64);
-    let asked = match keys.death {
-        Death::Failing => origin.read_record(|seen| seen.requests_total),
-        Death::Refused | Death::Silent => origin.read_record(|seen| seen.connections.len()) as u64,
-    };
-    measured.put(keys.asked, asked as f64);
-    if result.requests == 0 {
+
+    fn die(&self, bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
+        let (keys, origin) = (self.keys, &self.origin);
+        match keys.death {
+            Death::Refused => origin.refuse()?,
+            Death::Silent => origin.set_rules(|rules| rules.accept = Accept::Ignore),
+            Death::Failing => origin.serve_rest(Resource::status(503)),
+        }
+        if !matches!(keys.death, Death::Failing) {
+            origin.drop_connections();
+        }
+        origin.reset_record();
+        let seconds = match keys.death {
+            Death::Refused => bed.options.seconds,
+            Death::Silent | Death::Failing => bed.options.seconds / SHORTER,
+        };
+        bed.tell(&format!("{}: {seconds} s", keys.what));
+        let result = load::run(LoadPlan {
+            numbers: Some((0, OBJECTS)),
+            connections: CONNECTIONS,
+            rate: Some(bed.options.rate),
+            seconds: Some(seconds),
+            expect_length: Some(LENGTH),
+            verify: true,
+            timeout_seconds: 20.0,
+            ..LoadPlan::new(self.server.addr(), "/{n}")
+        })?;
+        let asked = match keys.death {
+            Death::Failing => origin.read_record(|seen| seen.requests_total),
+            Death::Refused | Death::Silent => {
+                origin.read_record(|seen| seen.connections.len()) as u64
+            }
+        };
+        measured.put(keys.asked, asked as f64);
+        keys.count(&result, measured);
         measured.notes.push(format!(
-            "{}: {}: no good answer, by status {:?}",
+            "{}: {}: {} answers in {:.1} s, by status {:?}",
             bed.who.name(),
             keys.what,
+            result.statuses.values().sum::<u64>(),
+            result.seconds,
             result.statuses
         ));
-        return Ok(());
+        Ok(())
     }
-    for (key, us) in [
-        (keys.p50, result.latency.p50_us),
-        (keys.p99, result.latency.p99_us),
-        (keys.max, result.latency.max_us),
-    ] {
-        measured.put(key, us / 1000.0);
+}
+
+impl Keys {
+    fn count(&self, result: &LoadResult, measured: &mut Measured) {
+        measured.put(self.errors, result.errors.total() as f64);
+        if result.requests > 0 {
+            for (key, us) in [
+                (self.p50, result.latency.p50_us),
+                (self.p99, result.latency.p99_us),
+                (self.max, result.latency.max_us),
+            ] {
+                measured.put(key, us / 1000.0);
+            }
+        }
     }
-    measured.notes.push(format!(
-        "{}: {}: {} answers in {:.1} s, by status {:?}",
-        bed.who.name(),
-        keys.what,
-        result.requests,
-        result.seconds,
-        result.statuses
-    ));
-    Ok(())
 }
