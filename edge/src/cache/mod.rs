@@ -154,8 +154,7 @@ impl Cache {
     /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store and
     /// accounts are those of all workers.
     pub fn new(
-        options: Options,
-        rules: Rules,
+        (options, rules): (Options, Rules),
         store: Arc<Store>,
         accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,
@@ -437,13 +436,13 @@ impl Cache {
             Met::Head(_) | Met::Gone(Phase::Retired | Phase::Open(_) | Phase::Awaiting) => {
                 Rode::Parted(request)
             }
-            Met::Gone(Phase::Stands { standing, word }) => {
-                let how = match word {
-                    Some(word) => How::Stale {
-                        word,
-                        behind: false,
-                    },
-                    None => How::Confirmed {
+            Met::Gone(Phase::Stands {
+                standing,
+                confirmed,
+            }) => {
+                let how = match confirmed {
+                    false => validate::IN_PLACE,
+                    true => How::Confirmed {
                         fwd: why.fwd(),
                         collapsed: !launched,
                     },

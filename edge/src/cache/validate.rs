@@ -16,8 +16,11 @@ use crate::http::Method;
 use crate::http::freshness::Exchanged;
 use crate::store::{Object, Place, Standing};
 
-/// Why a stale response is given in place of a failure.
-const IF_ERROR: &str = "stale-if-error";
+/// Given stale because the origin failed.
+pub(super) const IN_PLACE: How = How::Stale {
+    word: "stale-if-error",
+    behind: false,
+};
 
 impl Cache {
     /// Has a stale response validated behind the answer that it gave, unless that is being done.
@@ -64,12 +67,8 @@ impl Cache {
         place: Place,
     ) -> Option<Found> {
         let standing = failed.standing()?;
-        let how = How::Stale {
-            word: IF_ERROR,
-            behind: false,
-        };
         let now_ms = self.0.clock.unix_ms();
-        reuse::stands_in(&standing.head, asks, now_ms).then(|| found_in(standing, place, how))
+        reuse::stands_in(&standing.head, asks, now_ms).then(|| found_in(standing, place, IN_PLACE))
     }
 }
 
@@ -89,7 +88,7 @@ impl Flight {
             Outcome::Confirmed => self.confirm(standing, response, exchanged),
             Outcome::Failure => {
                 self.failed();
-                self.landing.stand(standing, Some(IF_ERROR));
+                self.landing.stand(standing, false);
                 None
             }
             Outcome::Again => {
@@ -113,7 +112,7 @@ impl Flight {
                 if fault.whose == Whose::Origin {
                     self.failed();
                 }
-                self.landing.stand(standing, Some(IF_ERROR));
+                self.landing.stand(standing, false);
             }
             None => self.fail(fault),
         }
@@ -129,7 +128,7 @@ impl Flight {
         let (cache, place) = (self.cache.clone(), self.landing.place());
         let (store, object) = (&cache.0.store, &standing.object);
         let rules = &cache.0.rules;
-        let born_seq = self.landing.object().born_seq;
+        let born_seq = self.landing.born_seq();
         let old = &standing.head;
         let mut head = match storing::freshened(
             self.primary(),
@@ -149,12 +148,12 @@ impl Flight {
         head.born_seq = born_seq;
         let head = Arc::new(head);
         if let Some(charge) = store.charge_head(head.memory()) {
-            store.freshen(place, object, head.clone(), charge);
+            store.renew(place, object, head.clone(), charge);
             super::flight::file(&cache, place, object, &head);
         }
         self.recovered();
         let object = object.clone();
-        self.landing.stand(Standing { object, head }, None);
+        self.landing.stand(Standing { object, head }, true);
         None
     }
 

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{
-    Ahead, Cookies, Ignorable, Parallel, ServerFile, Size, Statuses, Time, Usable, Word, word,
+    Ahead, Cookies, Ignorable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable, Word,
+    word,
 };
 use crate::telemetry::AccessFormat;
 use crate::{balance, evict, fill};
@@ -49,7 +50,7 @@ macro_rules! rule_keys {
             query_sort: bool,
             query_ignore: Names,
             query_only: Names,
-            bypass: BypassFile,
+            bypass: Table<BypassFile>,
             methods: Words<Usable>,
             forward: Names,
             pass_for: Time,
@@ -199,7 +200,7 @@ rule_keys!(section(
 
 /// `bypass`
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "lists of names")]
+#[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct BypassFile {
     pub cookies: Key<Names>,

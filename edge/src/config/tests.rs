@@ -1,5 +1,7 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
+mod rules;
+
 use std::time::Duration;
 
 use super::*;
@@ -377,18 +379,58 @@ fn every_key_is_documented_in_its_section() {
     }
 }
 
+/// The configurations among a document's examples.
+fn examples(document: &str) -> Vec<&str> {
+    let parts = document.split("```toml\n").skip(1);
+    parts.filter_map(|e| e.split("```").next()).collect()
+}
+
 #[test]
 fn every_example_in_the_documentation_is_good() {
-    let docs = include_str!("../../../docs/configuration.md");
-    let examples: Vec<&str> = docs
-        .split("```toml\n")
-        .skip(1)
-        .filter_map(|e| e.split("```").next())
-        .collect();
+    let examples = examples(include_str!("../../../docs/configuration.md"));
     assert!(examples.len() >= 2);
     for example in examples {
         let loaded =
             parse("docs/configuration.md", example).unwrap_or_else(|report| panic!("{report}"));
         assert!(loaded.warnings.problems.is_empty(), "{}", loaded.warnings);
+    }
+}
+
+#[test]
+fn every_recipe_is_good_and_those_that_are_doubtful_say_so() {
+    let document = include_str!("../../../docs/caching.md");
+    let recipes = examples(document);
+    assert!(recipes.len() >= 5);
+    for recipe in recipes {
+        let text = format!("[upstream.origin]\nservers = [\"http://a\"]\n{recipe}");
+        let loaded = parse("docs/caching.md", &text).unwrap_or_else(|report| panic!("{report}"));
+        let (_, before) = document
+            .split_once(recipe)
+            .map(|(before, _)| before.rsplit_once("### ").unwrap_or_default())
+            .unwrap_or_default();
+        let warned = before.contains("`sluice check` warns");
+        let clean = loaded.warnings.problems.is_empty();
+        assert_eq!(warned, !clean, "{}", loaded.warnings);
+    }
+}
+
+/// Whether a document names a key, alone or before its value.
+fn names(document: &str, key: &str) -> bool {
+    let quoted = format!("`{key}");
+    let mut found = document.match_indices(&quoted);
+    found.any(|(at, _)| {
+        let rest = &document[at + key.len() + 1..];
+        rest.starts_with('`') || rest.starts_with(" = ")
+    })
+}
+
+#[test]
+fn every_caching_rule_is_explained() {
+    let document = include_str!("../../../docs/caching.md");
+    let (rules, _) = document.split_once("## Recipes\n").expect("its place");
+    let own = ["path", "match", "proxy", "cache"];
+    for key in keys("[[site]]\n[[site.route]]") {
+        let explained = names(rules, &key) || own.contains(&key.as_str());
+        assert!(explained, "docs/caching.md does not name {key}");
     }
 }

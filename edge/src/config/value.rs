@@ -58,7 +58,7 @@ const SHAPES: [(&str, &str); 9] = [
     (AHEAD, AHEAD_ADVICE),
     (STATUSES, "write { 200 = \"1h\", 404 = \"1m\" }"),
     (
-        "lists of names",
+        TABLE,
         "write { cookies = [\"session*\"], headers = [\"X-Debug\"] }",
     ),
     (
@@ -80,6 +80,7 @@ const PARALLEL_ADVICE: &str = "write \"auto\", or a whole number without quotes,
 const AHEAD: &str = "\"none\", \"whole\" or a size";
 const AHEAD_ADVICE: &str = "write \"none\", \"whole\", or a size, as in \"8MiB\"";
 const STATUSES: &str = "times by status";
+const TABLE: &str = "a table of lists";
 /// Before the words that may be chosen from.
 const WORD: &str = "a word in quotes: ";
 
@@ -199,6 +200,28 @@ impl<'de> Deserialize<'de> for Statuses {
             }
         }
         deserializer.deserialize_any(StatusesVisitor)
+    }
+}
+
+/// What is written in braces, and nothing else: serde would take a list for a table as well.
+#[derive(Clone, Debug, Default)]
+pub struct Table<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Table<T>, D::Error> {
+        struct TableVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
+            type Value = Table<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(TABLE)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+            }
+        }
+        deserializer.deserialize_any(TableVisitor(PhantomData))
     }
 }
 

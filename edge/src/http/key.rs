@@ -1,13 +1,19 @@
 //! Cache keys (RFC 9111 2): what names a resource, and which variant of it.
 
+mod rules;
+
 use std::fmt;
 
 use smallvec::SmallVec;
 
 use super::Scheme;
 
+pub use rules::{EXTRAS_MAX, KeyError, KeyRules};
+
 /// Longer keys than this are put together on the heap.
 const STACK_BYTES: usize = 512;
+
+type Text = SmallVec<[u8; STACK_BYTES]>;
 
 /// The primary key of a resource as a 128-bit hash; the method is no part of it, since HEAD and GET
 /// share what is stored (RFC 9110 9.3.2).
@@ -19,8 +25,15 @@ pub struct KeyHash(pub u128);
 impl KeyHash {
     /// The hash of the key with these parts, without an allocation for keys of usual length.
     pub fn of(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> KeyHash {
-        let mut text = SmallVec::<[u8; STACK_BYTES]>::new();
-        render(&mut text, scheme, authority, path, query);
+        let mut text = Text::new();
+        render(
+            &mut text,
+            Omitted::default(),
+            scheme,
+            authority,
+            path,
+            query,
+        );
         KeyHash::of_bytes(&text)
     }
 
@@ -30,7 +43,7 @@ impl KeyHash {
         if selecting.is_empty() {
             return self;
         }
-        let mut text = SmallVec::<[u8; STACK_BYTES]>::new();
+        let mut text = Text::new();
         text.extend_from_slice(&self.0.to_le_bytes());
         text.extend_from_slice(selecting);
         // No primary key begins with this byte, so that no variant can pass for one.
@@ -63,38 +76,53 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// What primary keys are made of, where the configuration has them made otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyRules {}
-
 /// A primary key that is kept: its parts in one text, and their hash.
 ///
-/// Text: scheme (one byte), length of the authority (four bytes, little-endian), authority, length
-/// of the path, path, then 0 for no query, or 1 and the query.
+/// Text: what it tells of scheme and host (one byte), length of the authority (four bytes,
+/// little-endian), authority, length of the path, path, then 0 for no query, or 1, length of the query
+/// and the query. That far it names the resource. What `KeyRules` add follows, for each field, cookie
+/// or literal: its kind (one byte), length of its name or of the literal, that, then 0, or 1 and
+/// the length of the value and the value.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     text: Box<[u8]>,
     hash: KeyHash,
 }
 
-/// The parts of a key.
+/// The parts of a key that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
-    /// The scheme.
-    pub scheme: Scheme,
-    /// Host and port: lower case, without the scheme's default port.
-    pub authority: &'a str,
+    /// The scheme; `None` where the key stands for all.
+    pub scheme: Option<Scheme>,
+    /// Host and port: lower case, without the scheme's default port; `None` where the key stands for
+    /// all.
+    pub authority: Option<&'a str>,
     /// The path.
     pub path: &'a str,
     /// The query; `None` is not the same as an empty one.
     pub query: Option<&'a str>,
 }
 
+/// What keys don't tell apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Omitted {
+    scheme: bool,
+    host: bool,
+    query: bool,
+}
+
 impl Key {
     /// The key with these parts.
     pub fn new(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> Key {
-        let mut text = SmallVec::<[u8; STACK_BYTES]>::new();
-        render(&mut text, scheme, authority, path, query);
+        let mut text = Text::new();
+        render(
+            &mut text,
+            Omitted::default(),
+            scheme,
+            authority,
+            path,
+            query,
+        );
         Key {
             hash: KeyHash::of_bytes(&text),
             text: text.into_boxed_slice(),
@@ -113,7 +141,10 @@ impl Key {
 
     /// From text that `text()` gave; `None` for anything else.
     pub fn from_text(text: &[u8]) -> Option<Key> {
-        parts_of(text)?;
+        let (_, mut extras) = parts_of(text)?;
+        while !extras.is_empty() {
+            (_, extras) = split_extra(extras)?;
+        }
         Some(Key {
             hash: KeyHash::of_bytes(text),
             text: text.into(),
@@ -122,13 +153,29 @@ impl Key {
 
     /// Its parts.
     pub fn parts(&self) -> Parts<'_> {
+        self.split().0
+    }
+
+    /// The hash of what a URL alone can name of it: the same for all keys that differ only in
+    /// fields, cookies and literals. A plain key's own.
+    pub fn resource(&self) -> KeyHash {
+        let extras = self.split().1;
+        match extras {
+            [] => self.hash,
+            _ => KeyHash::of_bytes(&self.text[..self.text.len() - extras.len()]),
+        }
+    }
+
+    /// `resource` of the key with this text; `None` where it is of no key.
+    pub fn resource_of(text: &[u8]) -> Option<KeyHash> {
+        let (_, extras) = parts_of(text)?;
+        Some(KeyHash::of_bytes(&text[..text.len() - extras.len()]))
+    }
+
+    /// Its parts, and what follows them.
+    fn split(&self) -> (Parts<'_>, &[u8]) {
         // A Key holds only text that was put together from parts, or taken apart before.
-        parts_of(&self.text).unwrap_or(Parts {
-            scheme: Scheme::Http,
-            authority: "",
-            path: "",
-            query: None,
-        })
+        parts_of(&self.text).unwrap_or((NO_PARTS, &[]))
     }
 
     /// Bytes of memory held.
@@ -139,13 +186,21 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = self.parts();
-        let scheme = parts.scheme.as_str();
-        write!(f, "{scheme}://{}{}", parts.authority, parts.path)?;
-        match parts.query {
-            Some(query) => write!(f, "?{query}"),
-            None => Ok(()),
+        let (parts, mut extras) = self.split();
+        let scheme = parts.scheme.map_or("*", Scheme::as_str);
+        let authority = parts.authority.unwrap_or("*");
+        write!(f, "{scheme}://{authority}{}", parts.path)?;
+        if let Some(query) = parts.query {
+            write!(f, "?{query}")?;
         }
+        while let Some(((name, value), rest)) = split_extra(extras) {
+            write!(f, " {name}")?;
+            if let Some(value) = value {
+                write!(f, "={}", value.escape_ascii())?;
+            }
+            extras = rest;
+        }
+        Ok(())
     }
 }
 
@@ -155,34 +210,72 @@ impl fmt::Debug for Key {
     }
 }
 
+/// What the first byte of a key says.
 const HTTP: u8 = 0;
 const HTTPS: u8 = 1;
+const ANY_SCHEME: u8 = 2;
+const ANY_HOST: u8 = 4;
+/// What a variant's text ends with.
 const VARIANT: u8 = 0xff;
 
+/// Kinds of what keys have beyond their URL.
+const HEADER: u8 = 1;
+const COOKIE: u8 = 2;
+const LITERAL: u8 = 3;
+
+const NO_PARTS: Parts<'static> = Parts {
+    scheme: None,
+    authority: None,
+    path: "",
+    query: None,
+};
+
+#[inline]
 fn render(
-    out: &mut SmallVec<[u8; STACK_BYTES]>,
+    out: &mut Text,
+    omitted: Omitted,
     scheme: Scheme,
     authority: &str,
     path: &str,
     query: Option<&str>,
 ) {
-    let authority = without_default_port(scheme, authority).as_bytes();
-    out.push(match scheme {
+    let authority = match omitted.host {
+        true => "",
+        false => without_default_port(scheme, authority),
+    };
+    let scheme = match scheme {
+        _ if omitted.scheme => ANY_SCHEME,
         Scheme::Http => HTTP,
         Scheme::Https => HTTPS,
-    });
-    out.extend_from_slice(&(authority.len() as u32).to_le_bytes());
-    let start = out.len();
-    out.extend_from_slice(authority);
-    out[start..].make_ascii_lowercase();
-    out.extend_from_slice(&(path.len() as u32).to_le_bytes());
-    out.extend_from_slice(path.as_bytes());
-    out.push(u8::from(query.is_some()));
-    out.extend_from_slice(query.unwrap_or_default().as_bytes());
+    };
+    out.push(scheme | if omitted.host { ANY_HOST } else { 0 });
+    append_delimited(out, authority.as_bytes());
+    let end = out.len();
+    out[end - authority.len()..].make_ascii_lowercase();
+    append_delimited(out, path.as_bytes());
+    append_optional(out, query.map(str::as_bytes));
+}
+
+fn append_delimited(out: &mut Text, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn append_optional(out: &mut Text, bytes: Option<&[u8]>) {
+    out.push(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        append_delimited(out, bytes);
+    }
+}
+
+fn append_extra(out: &mut Text, kind: u8, name: &str, value: Option<&[u8]>) {
+    out.push(kind);
+    append_delimited(out, name.as_bytes());
+    append_optional(out, value);
 }
 
 /// Without `:80` of http, `:443` of https, or an empty port (RFC 9110 4.2.3).
-fn without_default_port(scheme: Scheme, authority: &str) -> &str {
+pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     let Some((host, port)) = authority.rsplit_once(':') else {
         return authority;
     };
@@ -200,33 +293,62 @@ fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     }
 }
 
-fn parts_of(text: &[u8]) -> Option<Parts<'_>> {
-    let (&scheme, rest) = text.split_first()?;
-    let scheme = match scheme {
-        HTTP => Scheme::Http,
-        HTTPS => Scheme::Https,
+/// The parts that a URL names, and what follows them.
+fn parts_of(text: &[u8]) -> Option<(Parts<'_>, &[u8])> {
+    let (&first, rest) = text.split_first()?;
+    let scheme = match first & !ANY_HOST {
+        HTTP => Some(Scheme::Http),
+        HTTPS => Some(Scheme::Https),
+        ANY_SCHEME => None,
         _ => return None,
     };
-    let (authority, rest) = split_delimited(rest)?;
-    let (path, rest) = split_delimited(rest)?;
-    let query = match rest.split_first()? {
-        (0, []) => None,
-        (1, query) => Some(std::str::from_utf8(query).ok()?),
+    let (authority, rest) = split_text(rest)?;
+    let authority = match (first & ANY_HOST, authority) {
+        (0, authority) => Some(authority),
+        (_, "") => None,
         _ => return None,
     };
-    Some(Parts {
+    let (path, rest) = split_text(rest)?;
+    let (query, rest) = split_optional(rest)?;
+    let query = query.map(std::str::from_utf8).transpose().ok()?;
+    let parts = Parts {
         scheme,
         authority,
         path,
         query,
-    })
+    };
+    Some((parts, rest))
 }
 
-fn split_delimited(bytes: &[u8]) -> Option<(&str, &[u8])> {
+/// Name and value of what stands first behind those parts, and the rest.
+type Extra<'a> = ((&'a str, Option<&'a [u8]>), &'a [u8]);
+
+fn split_extra(bytes: &[u8]) -> Option<Extra<'_>> {
+    let (HEADER..=LITERAL, rest) = bytes.split_first()? else {
+        return None;
+    };
+    let (name, rest) = split_text(rest)?;
+    let (value, rest) = split_optional(rest)?;
+    Some(((name, value), rest))
+}
+
+fn split_optional(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+    match bytes.split_first()? {
+        (0, rest) => Some((None, rest)),
+        (1, rest) => split_delimited(rest).map(|(text, rest)| (Some(text), rest)),
+        _ => None,
+    }
+}
+
+fn split_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (text, rest) = split_delimited(bytes)?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+fn split_delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-    let (text, rest) = rest.split_at_checked(length)?;
-    Some((std::str::from_utf8(text).ok()?, rest))
+    rest.split_at_checked(length)
 }
 
 #[cfg(test)]
@@ -257,7 +379,7 @@ mod tests {
             assert_eq!(key(Scheme::Http, authority, "/a?b"), plain, "{authority}");
         }
         let v6 = key(Scheme::Https, "[::443]:443", "/");
-        assert_eq!(v6.parts().authority, "[::443]");
+        assert_eq!(v6.parts().authority, Some("[::443]"));
         assert_eq!(v6, key(Scheme::Https, "[::443]", "/"));
     }
 
@@ -304,7 +426,8 @@ mod tests {
         for cut in 0..key.text().len() - long.len() {
             assert_eq!(Key::from_text(&key.text()[..cut]), None);
         }
-        assert_eq!(Key::from_text(b"\x02\0\0\0\0\0\0\0\0\0"), None);
+        assert_eq!(Key::from_text(b"\x03\0\0\0\0\0\0\0\0\0"), None);
+        assert_eq!(Key::from_text(b"\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\0\0"), None);
         assert_eq!(Key::from_text(b"\0\xff\xff\xff\xff"), None);
     }
 
@@ -325,8 +448,8 @@ mod tests {
             prop_assert_eq!(a.parts() == b.parts(), a.hash() == b.hash());
             prop_assert_eq!(a.parts().path, &one.2);
             prop_assert_eq!(a.parts().query, one.3.as_deref());
-            let (shown, given) = (a.parts().authority, &one.1);
-            prop_assert!(shown == given || given.strip_suffix(':') == Some(shown));
+            let (shown, given) = (a.parts().authority, one.1.as_str());
+            prop_assert!(shown == Some(given) || given.strip_suffix(':') == shown);
         }
 
         #[test]

@@ -1,12 +1,16 @@
 //! Vary: by which request fields a resource's responses differ, and which variant a request selects
 //! (RFC 9111 4.1, RFC 9110 12.5.5).
 
+mod language;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::Fields;
 use super::fields::is_token;
+
+pub use language::{language_value, preferred_language};
 
 /// More names than this and the response is not stored: each multiplies what has to be kept.
 pub const NAMES_MAX: usize = 16;
@@ -87,21 +91,47 @@ impl Vary {
 ///
 /// For each name: its length and text, whether the field is there, the value's length and
 /// text. Several lines are one list (RFC 9110 5.3), spaces around commas outside quotes don't
-/// count. Accept-Encoding is reduced to `Codings`: a request that goes to the origin for a
-/// variant must then carry `Codings::value` and not what the client sent. With `codings`, those
+/// count. Accept-Encoding is reduced to `Codings`, Accept-Language to its normal form: a request
+/// that goes to the origin for a variant must then carry `Codings::value` and `language_value` and
+/// not what the client sent. With `codings`, those
 /// are asked for whatever the request accepts.
 pub fn select(names: &[Box<str>], request: &Fields, codings: Option<Codings>, out: &mut Vec<u8>) {
     for name in names {
         append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
-        if &**name == "accept-encoding" {
-            let codings = codings.unwrap_or_else(|| Codings::of(request));
-            out.push(1);
-            append_delimited(out, |out| out.extend_from_slice(codings.value().as_bytes()));
-        } else {
-            out.push(u8::from(request.contains(name)));
-            append_delimited(out, |out| append_list(request, name, out));
-        }
+        out.push(0);
+        let present = out.len() - 1;
+        let mut there = false;
+        append_delimited(out, |out| {
+            there = append_normal(request, name, codings, out)
+        });
+        out[present] = u8::from(there);
     }
+}
+
+/// What one field of a request comes to, normalised as `select` has it; `None` without the field,
+/// unless that means something. `name` is in lower case.
+pub fn normal_value(request: &Fields, name: &str) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    append_normal(request, name, None, &mut value).then_some(value)
+}
+
+/// Appends that value; says whether there is one.
+fn append_normal(
+    request: &Fields,
+    name: &str,
+    codings: Option<Codings>,
+    out: &mut Vec<u8>,
+) -> bool {
+    match name {
+        "accept-encoding" => {
+            let codings = codings.unwrap_or_else(|| Codings::of(request));
+            out.extend_from_slice(codings.value().as_bytes());
+            return true;
+        }
+        "accept-language" if language::append_normal(request, out) => return true,
+        _ => append_list(request, name, out),
+    }
+    request.contains(name)
 }
 
 /// Appends what `append` does, with its length in four bytes before it.
@@ -233,14 +263,22 @@ fn coding_and_weight(member: &[u8]) -> (&[u8], bool) {
         [b'q' | b'Q', b'=', weight @ ..] => weight,
         _ => return (coding, false),
     };
-    // qvalue (RFC 9110 12.4.2): 0 or 1 with at most three decimals.
-    let valid = matches!(weight, [b'0' | b'1'] | [b'0' | b'1', b'.', ..])
-        && weight.len() <= 5
-        && weight.iter().skip(2).all(u8::is_ascii_digit);
-    (
-        coding,
-        valid && weight.iter().any(|&b| (b'1'..=b'9').contains(&b)),
-    )
+    (coding, thousandths(weight).is_some_and(|weight| weight > 0))
+}
+
+/// A qvalue (RFC 9110 12.4.2): 0 or 1 with at most three decimals.
+fn thousandths(weight: &[u8]) -> Option<u16> {
+    let (whole, decimals) = match weight {
+        [whole @ (b'0' | b'1')] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),
+        _ => return None,
+    };
+    if decimals.len() > 3 || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |at: usize| decimals.get(at).map_or(0, |b| u16::from(b - b'0'));
+    let number = u16::from(whole - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
+    (number <= 1000).then_some(number)
 }
 
 #[cfg(test)]

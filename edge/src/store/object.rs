@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
@@ -18,8 +18,9 @@ use smallvec::SmallVec;
 use super::claims::Claim;
 use super::head::Head;
 use super::ledger::Charge;
+use super::purges::Birth;
 use super::slots::Slots;
-use super::standing::Standing;
+use super::standing::{Standing, Ties};
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
@@ -45,6 +46,8 @@ pub struct Object {
     pub key: Bytes,
     /// Sequence number at which its flight began; a purge with a later one covers it.
     pub born_seq: u64,
+    /// The newest purge that it was checked against; written with its shard locked.
+    pub(super) checked: AtomicU64,
     pub(super) state: Mutex<State>,
     overhead: Charge,
     /// Bytes charged for notes, of which the eviction policy knows nothing.
@@ -67,12 +70,12 @@ pub enum Phase {
     },
     /// The flight failed before there was a head.
     Failed(Failure),
-    /// What it was fetched to confirm serves on. `word`: why, although it is stale.
+    /// What it was fetched to confirm serves on.
     Stands {
         /// The stored response.
         standing: Standing,
-        /// `None`: it was confirmed.
-        word: Option<&'static str>,
+        /// The origin confirmed it; else it failed to.
+        confirmed: bool,
     },
     /// Another version or another object took its place: look again.
     Retired,
@@ -102,10 +105,10 @@ pub(super) struct State {
     pub(super) joinable: bool,
     /// The store has no room: bytes that every rider has passed are dropped.
     pub(super) windowed: bool,
-    /// What it is fetched to confirm.
-    pub(super) standing: Option<Standing>,
-    /// The object that is fetched to confirm this one.
-    pub(super) validation: Weak<Object>,
+    /// What ties it to an object that it confirms, or that confirms it.
+    pub(super) ties: Option<Box<Ties>>,
+    /// It goes on what a fetch for another object brought: that fetch's number.
+    pub(super) birth: Option<Birth>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
@@ -141,6 +144,7 @@ impl Object {
         Object {
             key,
             born_seq,
+            checked: AtomicU64::new(born_seq),
             state: Mutex::new(State {
                 phase: Phase::Awaiting,
                 length: None,
@@ -156,8 +160,8 @@ impl Object {
                 block: None,
                 joinable: false,
                 windowed: false,
-                standing: None,
-                validation: Weak::new(),
+                ties: None,
+                birth: None,
             }),
             overhead,
             noted: AtomicU64::new(0),
@@ -207,6 +211,25 @@ impl Object {
         drop(state);
         drop(old);
         Some(more - before.map_or(0, |charge| charge.bytes() as i64))
+    }
+
+    /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
+    pub(super) fn expire(&self, head: &Arc<Head>, at_ms: u64) {
+        if head.fresh_until_ms <= at_ms {
+            return;
+        }
+        let mut stale = Arc::new(Head {
+            fresh_until_ms: at_ms,
+            ..Head::clone(head)
+        });
+        let mut state = self.lock();
+        if let Phase::Open(there) = &mut state.phase
+            && Arc::ptr_eq(there, head)
+        {
+            std::mem::swap(there, &mut stale);
+        }
+        drop(state);
+        drop(stale); // the old one, by now: after the lock
     }
 
     /// Another took its place: riders that have no head yet look again, and nothing more is begun

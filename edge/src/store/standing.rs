@@ -4,13 +4,11 @@
 //! or fails. The one that validates it is known to it alone; requests that have to wait ride that.
 //! When the origin has something new, the new object takes the old one's place.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::head::Head;
 use super::landing::Landing;
-use super::ledger::Charge;
 use super::object::{Object, Phase};
-use super::{Place, Store};
 
 /// A stored response, which may serve on.
 #[derive(Clone)]
@@ -21,10 +19,19 @@ pub struct Standing {
     pub head: Arc<Head>,
 }
 
+/// What ties an object to another, for as long as one of them is fetched to confirm the other.
+#[derive(Default)]
+pub(super) struct Ties {
+    /// What it is fetched to confirm.
+    standing: Option<Standing>,
+    /// The object that is fetched to confirm this one.
+    validation: Weak<Object>,
+}
+
 impl Object {
     /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.
     pub fn validation(&self) -> Option<Arc<Object>> {
-        let validation = self.lock().validation.upgrade()?;
+        let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
         let waits = matches!(validation.lock().phase, Phase::Awaiting);
         waits.then_some(validation)
     }
@@ -32,27 +39,37 @@ impl Object {
     /// From now on `new`, a fresh object that is not in the table, is fetched to confirm this one.
     pub fn validate_by(self: &Arc<Object>, head: Arc<Head>, new: &Arc<Object>) {
         let object = self.clone();
-        new.lock().standing = Some(Standing { object, head });
-        self.lock().validation = Arc::downgrade(new);
+        new.lock().ties.get_or_insert_default().standing = Some(Standing { object, head });
+        self.lock().ties.get_or_insert_default().validation = Arc::downgrade(new);
+    }
+
+    /// A purge marked this object stale: nobody waits for what was asked before.
+    pub(super) fn part_from_validation(&self) {
+        if let Some(ties) = &mut self.lock().ties {
+            ties.validation = Weak::new();
+        }
     }
 
     /// What this object is fetched to confirm.
     pub fn standing(&self) -> Option<Standing> {
-        self.lock().standing.clone()
+        self.lock().ties.as_ref()?.standing.clone()
     }
 
     /// The same, which is held no longer: its fetch has an answer.
     pub fn take_standing(&self) -> Option<Standing> {
-        self.lock().standing.take()
+        self.lock().ties.as_mut()?.standing.take()
     }
 
     /// Ends flight `id`: what was stored serves on.
-    fn stand(&self, id: u64, standing: Standing, word: Option<&'static str>) {
+    fn stand(&self, id: u64, standing: Standing, confirmed: bool) {
         let mut state = self.lock();
         state.end_claim(id);
         let before = match state.phase {
             Phase::Awaiting => {
-                let stands = Phase::Stands { standing, word };
+                let stands = Phase::Stands {
+                    standing,
+                    confirmed,
+                };
                 Some(std::mem::replace(&mut state.phase, stands))
             }
             _ => None,
@@ -66,18 +83,9 @@ impl Object {
 
 impl Landing {
     /// The stored response serves those who ride this flight: it was confirmed, or serves although
-    /// it is stale, for the reason that `word` names.
-    pub fn stand(mut self, standing: Standing, word: Option<&'static str>) {
+    /// the origin failed to.
+    pub fn stand(mut self, standing: Standing, confirmed: bool) {
         let id = self.end();
-        self.object().stand(id, standing, word);
-    }
-}
-
-impl Store {
-    /// Gives a stored object another head: that of a response that confirmed it (RFC 9111 4.3.4).
-    pub fn freshen(&self, place: Place, object: &Arc<Object>, head: Arc<Head>, charge: Charge) {
-        if let Some(more) = object.renew(head, charge) {
-            self.weigh(place, object, None, more);
-        }
+        self.object().stand(id, standing, confirmed);
     }
 }

@@ -194,9 +194,9 @@ fn handler(
     };
     let (_, store) = snapshot.stores.get(name)?;
     let accounts = snapshot.accounts.get(name)?;
+    let options = snapshot.plan.caches.get(name)?.clone();
     let cache = Cache::new(
-        snapshot.plan.caches.get(name)?.clone(),
-        route.rules.clone(),
+        (options, route.rules.clone()),
         store.clone(),
         accounts.clone(),
         origin,

@@ -1,6 +1,6 @@
 //! What is stored, for whom, and what is answered from it.
 
-use sluice_lab::origin::{Gate, Resource, Tag};
+use sluice_lab::origin::{Gate, Modified, Resource, Tag};
 
 use crate::harness::{
     Setup, assert_hit, assert_says, cache_status, eventually, fresh, origin, serving, ttl,
@@ -61,6 +61,8 @@ fn requests_for_the_same_share_one_fetch() {
 #[test]
 fn what_may_not_be_shared_is_not_stored() {
     let origin = origin();
+    // Without a validator, by which it could be of use all the same.
+    let bare = || Resource::offset(9).tag(Tag::None).modified(Modified::None);
     let unshared = [
         (
             "no-store",
@@ -76,20 +78,13 @@ fn what_may_not_be_shared_is_not_stored() {
             "private",
             Resource::offset(9).cache_control("private, max-age=60"),
         ),
-        (
-            "private",
-            Resource::offset(9).cache_control("private=\"x-y\", max-age=60"),
-        ),
         ("set-cookie", fresh(9).header("Set-Cookie", "a=b")),
-        (
-            "no-cache",
-            Resource::offset(9).cache_control("no-cache, max-age=60"),
-        ),
-        ("no-lifetime", Resource::offset(9)),
+        ("no-cache", bare().cache_control("no-cache, max-age=60")),
+        ("no-lifetime", bare()),
         ("vary-any", fresh(9).vary("*")),
         ("vary-any", fresh(9).vary("accept-encoding, *")),
-        ("status", fresh(9).with_status(299)),
-        ("expired", Resource::offset(9).cache_control("max-age=0")),
+        ("status", fresh(9).with_status(429)),
+        ("expired", bare().cache_control("max-age=0")),
     ];
     let edge = Setup::cached(&origin).start();
     for (n, (reason, resource)) in unshared.into_iter().enumerate() {
@@ -109,19 +104,20 @@ fn what_may_not_be_shared_is_not_stored() {
     assert_eq!(edge.counter("cache_hits"), 0);
 }
 
-// "Authorization": neither stored nor answered from what is stored, and the origin gets it.
+// "Authorization": neither stored nor answered from what is stored where the response does not say
+// so, and the origin gets it.
 #[test]
 fn authorized_requests_go_by_the_cache() {
     let origin = serving("/x", fresh(100));
     let edge = Setup::cached(&origin).start();
     let authorized = [("Authorization", "Basic eDp5")];
     for _ in 0..2 {
-        let reply = edge.get("/x", &authorized);
-        assert_says(&reply, "fwd=bypass");
-        assert_says(&reply, "detail=authorization");
+        assert_says(&edge.get("/x", &authorized), "detail=authorization");
     }
-    assert_says(&edge.get("/x", &[]), "fwd=uri-miss");
-    assert_says(&edge.get("/x", &authorized), "fwd=bypass");
+    assert_says(&edge.get("/x", &[]), "stored");
+    let past = edge.get("/x", &authorized);
+    assert_says(&past, "fwd=bypass");
+    assert_says(&past, "detail=authorization");
     assert_hit(&edge.get("/x", &[]));
     let with = |seen: &&sluice_lab::origin::Seen| seen.header("authorization").is_some();
     assert_eq!(origin.requests().iter().filter(with).count(), 3);

@@ -1,0 +1,291 @@
+//! Caching rules: what caches and routes type, what wins, what is said about it.
+
+use super::{LEAST, plan, said, with};
+use crate::cache::Rules;
+use crate::cache::rules::Network;
+use crate::config::{Plan, changes, describe};
+use crate::http::freshness::{Ignored, SetCookie};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// `LEAST` with a cache of these keys, and these in its route.
+fn cached(cache: &str, route: &str) -> String {
+    format!("[cache.a]\n{cache}\n{LEAST}cache = \"a\"\n{route}\n")
+}
+
+fn rules_of(cache: &str, route: &str) -> Rules {
+    plan(&cached(cache, route)).sites[0].routes[0].rules.clone()
+}
+
+/// Every key once, each with another value than the default.
+const ALL: &str = r#"
+valid = { 200 = "1h", 404 = "0s", any = "1s" }
+heuristic = "1h"
+lifetime_min = "1s"
+lifetime_max = "2h"
+stale_while_revalidate = "1m"
+stale_if_error = "1day"
+stale_while_updating = "5s"
+ignore = ["expires", "age", "targeted", "x-accel-expires"]
+set_cookie = "remove"
+targets = []
+tags = ["X-Tags"]
+client_directives = true
+key = "{scheme}{host}{path}{query}{header:X-Tenant}{cookie:lang}v2"
+query_sort = true
+query_ignore = ["utm_*"]
+query_only = ["id", "utm_id"]
+bypass = { cookies = ["session*"], headers = ["X-Debug"], query = ["nocache", "a[b]"] }
+methods = ["GET"]
+forward = ["X-Tenant", "X-Feature-*"]
+pass_for = "500ms"
+"#;
+
+#[test]
+fn every_rule_may_stand_in_a_cache_and_in_a_route() {
+    let (of_cache, of_route) = (rules_of(ALL, ""), rules_of("", ALL));
+    assert_eq!(of_cache, of_route);
+    let d = Rules::default();
+    assert_eq!(rules_of("", ""), d);
+    assert_eq!(
+        of_cache.valid,
+        [(200, 3600 * SECOND), (404, Duration::ZERO)]
+    );
+    assert_eq!(of_cache.valid_any, Some(SECOND));
+    assert_eq!(of_cache.heuristic_max, 3600 * SECOND);
+    let bounds = (of_cache.lifetime_min, of_cache.lifetime_max);
+    assert_eq!(bounds, (SECOND, 7200 * SECOND));
+    assert_eq!(of_cache.stale_while_revalidate, 60 * SECOND);
+    assert_eq!(of_cache.stale_if_error, 86400 * SECOND);
+    assert_eq!(of_cache.stale_while_updating, 5 * SECOND);
+    let ignore = Ignored {
+        expires: true,
+        age: true,
+        targeted: true,
+        x_accel_expires: true,
+        ..Ignored::default()
+    };
+    assert_eq!(
+        (of_cache.ignore, of_cache.set_cookie),
+        (ignore, SetCookie::Remove)
+    );
+    assert!(of_cache.targets.is_empty() && of_cache.client_directives);
+    assert_eq!(of_cache.tags, ["x-tags".into()]);
+    assert!(of_cache.bypass.cookies[0].matches(b"session_id"));
+    assert!(of_cache.bypass.headers[0].matches_field(b"x-debug"));
+    assert!(of_cache.bypass.query[1].matches(b"a[b]"));
+    assert!(of_cache.get && !of_cache.head);
+    let key = "{scheme}{host}{path}{query}{header:x-tenant}{cookie:lang}v2";
+    assert_eq!(of_cache.key.to_string(), key);
+    let query = of_cache.key.query(Some("x=1&utm_id=2&id=3"));
+    assert_eq!((query.as_deref(), of_cache.key.sort), (Some("id=3"), true));
+    assert!(of_cache.forward[1].matches_field(b"x-feature-a"));
+    assert_eq!(of_cache.pass_for, Duration::from_millis(500));
+}
+
+#[test]
+fn a_routes_rules_win_key_by_key() {
+    let (cache, route) = (
+        "valid = { 200 = \"1h\" }\nstale_if_error = \"1m\"\ntags = [\"A\", \"B\"]\nset_cookie = \"remove\"",
+        "valid = { 404 = \"1s\" }\ntags = []\nlifetime_max = \"1m\"",
+    );
+    let rules = rules_of(cache, route);
+    assert_eq!(rules.valid, [(404, SECOND)]);
+    assert!(rules.tags.is_empty());
+    assert_eq!(rules.lifetime_max, 60 * SECOND);
+    let kept = (rules.stale_if_error, rules.set_cookie);
+    assert_eq!(kept, (60 * SECOND, SetCookie::Remove));
+    let cache = "key = \"{host}{path}{query}\"\nquery_ignore = [\"a\"]\nquery_sort = true";
+    let keys = |route: &str| rules_of(cache, route).key;
+    let (all, none) = (keys(""), keys("query_sort = false\nquery_ignore = []"));
+    assert_eq!(all.to_string(), none.to_string());
+    assert_eq!(all.query(Some("b&a&B")).as_deref(), Some("B&b"));
+    assert_eq!(none.query(Some("b&a&B")).as_deref(), Some("b&a&B"));
+    let other = keys("key = \"{scheme}{host}{path}{query}\"");
+    assert_eq!(other.query(Some("b&a&B")).as_deref(), Some("B&b"));
+}
+
+#[test]
+fn what_is_wrong_with_a_cache_is_said_once() {
+    let text = cached("set_cookie = \"store\"\nlifetime_max = \"1m\"", "tags = []");
+    let text = format!("{text}[[site.route]]\nproxy = \"origin\"\ncache = \"a\"\n");
+    let said = said(&text);
+    assert_eq!(
+        said.matches("a cookie set for one client").count(),
+        1,
+        "{said}"
+    );
+}
+
+#[test]
+fn who_may_purge_is_in_every_route() {
+    let text = format!(
+        "[admin]\npurge = [\"127.0.0.1\", \"10.0.0.0/8\"]\n{}",
+        cached("", "")
+    );
+    let plan = plan(&text);
+    let network = |text: &str, bits| Network {
+        address: text.parse().expect("an address"),
+        bits,
+    };
+    let networks = [network("127.0.0.1", 32), network("10.0.0.0", 8)];
+    assert_eq!(plan.purge, networks);
+    assert_eq!(plan.sites[0].routes[0].rules.purge, networks);
+    assert!(describe(&plan).contains("PURGE from 127.0.0.1, 10.0.0.0/8\n"));
+}
+
+#[test]
+fn rules_that_differ_are_described() {
+    let described = |cache: &str, route: &str| {
+        let all = describe(&plan(&cached(cache, route)));
+        let lines = all.lines().filter(|line| line.starts_with("    "));
+        lines.fold(String::new(), |out, line| out + line + "\n")
+    };
+    assert_eq!(described("", ""), "");
+    let cases = [
+        described(ALL, ""),
+        described(
+            "heuristic = \"0s\"\nmethods = [\"HEAD\"]\nset_cookie = \"store\"",
+            "",
+        ),
+        described(
+            "",
+            "ignore = [\"cache-control\", \"vary\"]\ntargets = [\"X\"]\ntags = []",
+        ),
+    ];
+    insta::assert_snapshot!("rules_described", cases.join("--\n"));
+}
+
+#[test]
+fn a_reload_names_what_changed() {
+    let told = |old: &Plan, new: &str| changes(old, &plan(new)).to_string();
+    let old = plan(&cached("", ""));
+    let rules = "caching rules changed\n";
+    assert_eq!(told(&old, &cached("tags = []", "")), rules);
+    assert_eq!(told(&old, &cached("", "tags = []")), rules);
+    let purge = format!("[admin]\npurge = [\"::1\"]\n{}", cached("", ""));
+    assert_eq!(told(&old, &purge), "addresses that may purge changed\n");
+    let elsewhere = cached("", "path = \"/a\"");
+    assert_eq!(told(&old, &elsewhere), "sites changed\n");
+}
+
+#[test]
+fn rules_that_are_wrong_or_unwise_are_explained() {
+    let cache = |text: &str| cached(text, "");
+    let many = |text: &str| format!("[{}]", vec![format!("{text:?}"); 65].join(", "));
+    let cases = [
+        ("wrong types", cache("ignore = \"vary\"")),
+        ("a table of names", cache("bypass = [\"session\"]")),
+        ("a word", cache("set_cookie = true")),
+        ("unknown words", cache("ignore = [\"cache-contol\"]")),
+        ("unknown method", cache("methods = [\"GET\", \"POST\"]")),
+        (
+            "unknown key of a table",
+            cache("bypass = { cookie = [\"a\"] }"),
+        ),
+        (
+            "unknown key of a route",
+            cached("", "stale_if_err = \"1m\""),
+        ),
+        (
+            "times",
+            cache(
+                "heuristic = \"20years\"\nlifetime_min = \"1500ms\"\npass_for = \"2days\"\nvalid = { any = \"1us\" }",
+            ),
+        ),
+        (
+            "statuses",
+            cache("valid = { 200 = \"1m\", 401 = \"1m\", 199 = \"1m\", anything = \"1m\" }"),
+        ),
+        (
+            "names",
+            cache(
+                "tags = [\"\", \"a b\", \"x*\"]\nbypass = { cookies = [\"a*b\", \"a;b\"], headers = [\"X:\"], query = [\"a=1\"] }",
+            ),
+        ),
+        (
+            "long lists and names",
+            cache(&format!(
+                "targets = {}\nquery_ignore = [\"{}\"]",
+                many("x"),
+                "y".repeat(129)
+            )),
+        ),
+        (
+            "a long key",
+            cache(&format!("key = \"{{host}}{{path}}{}\"", "x".repeat(1024))),
+        ),
+        (
+            "fields that can't be forwarded",
+            cache(
+                "forward = [\"Connection\", \"X-Forwarded-Host\", \"Authorization\", \"Accept\", \"If-None-Match\"]",
+            ),
+        ),
+        (
+            "bounds that cross",
+            cached("lifetime_max = \"1m\"", "lifetime_min = \"1h\""),
+        ),
+        (
+            "times out of reach",
+            cache(
+                "lifetime_min = \"10s\"\nlifetime_max = \"1m\"\nvalid = { 200 = \"1h\", 404 = \"1s\", 410 = \"0s\" }\nheuristic = \"1h\"",
+            ),
+        ),
+        (
+            "dangers",
+            cache(
+                "ignore = [\"cache-control\", \"vary\", \"set-cookie\"]\nset_cookie = \"pass\"\nforward = [\"Cookie\"]",
+            ),
+        ),
+        ("cookies for all", cached("set_cookie = \"store\"", "")),
+        ("keys", cache("key = \"{path}\"\nquery_sort = true")),
+        (
+            "the query of a cache's key",
+            cached("key = \"{host}{path}\"", "query_ignore = [\"a\"]"),
+        ),
+        (
+            "templates",
+            cached("key = \"{scheme}{host}{paht}\"", "key = '{path}{host'"),
+        ),
+        (
+            "a template with escapes",
+            cache("key = \"{path}\\t{header:Cookie}\""),
+        ),
+        ("a template without a path", cache("key = \"\"")),
+        (
+            "no effect",
+            cache(
+                "ignore = [\"targeted\"]\ntargets = [\"A\"]\nquery_only = [\"id\"]\nquery_ignore = [\"i*\", \"utm_*\"]",
+            ),
+        ),
+        (
+            "never cached",
+            cache("methods = []\nbypass = { headers = [\"*\"] }\npass_for = \"0s\""),
+        ),
+        (
+            "a route without a cache",
+            with("").replace(
+                "proxy = \"origin\"",
+                "proxy = \"origin\"\ntags = []\nset_cookie = \"store\"",
+            ),
+        ),
+        (
+            "an error in a route without a cache",
+            format!("{LEAST}tags = [\"a b\"]\n"),
+        ),
+        (
+            "purge",
+            format!("[admin]\npurge = [\"localhost\", \"10.0.0.1/33\"]\n{LEAST}"),
+        ),
+        (
+            "purge, doubtful",
+            format!("[admin]\npurge = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{LEAST}"),
+        ),
+    ];
+    let all: String = cases
+        .iter()
+        .map(|(name, text)| format!("== {name}\n{}\n", said(text)))
+        .collect();
+    insta::assert_snapshot!("rules_errors", all);
+}

@@ -1,0 +1,609 @@
+//! What primary keys are made of, where the configuration says so: template and query parameters.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::{COOKIE, HEADER, Key, KeyHash, LITERAL, Omitted, Text, append_extra, render};
+use crate::http::fields::is_token;
+use crate::http::pattern::Pattern;
+use crate::http::{Fields, Scheme, cookies, hop, vary};
+
+/// More fields, cookies and literals than this no template may have.
+pub const EXTRAS_MAX: usize = 16;
+
+/// What primary keys are made of. The default: scheme, host, path and query as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyRules {
+    omitted: Omitted,
+    extras: Vec<Extra>,
+    /// Query parameters are put in order of their names; those of one name keep theirs.
+    pub sort: bool,
+    /// Query parameters that are left out.
+    pub ignore: Vec<Pattern>,
+    /// Query parameters that alone are kept; empty: all.
+    pub only: Vec<Pattern>,
+}
+
+/// What a key has beyond its URL, in the order of the template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Extra {
+    /// A request field; lower case.
+    Header(String),
+    Cookie(String),
+    Literal(String),
+}
+
+/// What is wrong with a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyError {
+    /// Which bytes of it.
+    pub at: Range<usize>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub help: String,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl KeyRules {
+    /// From a template such as `{scheme}{host}{path}{query}{header:X-Tenant}`.
+    ///
+    /// `{path}` is needed. `{scheme}`, `{host}` and `{query}` may be left out: requests that differ in
+    /// them share responses then, and without `{query}` the origin is asked without one. `{header:…}`,
+    /// `{cookie:…}` and other text come on top. The order makes no difference between URLs.
+    pub fn parse(template: &str) -> Result<KeyRules, KeyError> {
+        let mut rules = KeyRules::default();
+        let mut seen = Vec::new();
+        let mut at = 0;
+        while at < template.len() {
+            let rest = &template[at..];
+            let end = match rest.strip_prefix('{') {
+                None => at + rest.find('{').unwrap_or(rest.len()),
+                Some(inside) => match inside.find('}') {
+                    Some(close) => at + close + 2,
+                    None => {
+                        let help = "end it with `}`";
+                        return Err(error(at..template.len(), "this never ends", help));
+                    }
+                },
+            };
+            rules.add(&template[at..end], at..end, &mut seen)?;
+            at = end;
+        }
+        if !seen.contains(&"{path}") {
+            let help = "add {path}: without it, all paths of a route share one response";
+            return Err(error(0..template.len(), "a key needs the path", help));
+        }
+        rules.omitted = Omitted {
+            scheme: !seen.contains(&"{scheme}"),
+            host: !seen.contains(&"{host}"),
+            query: !seen.contains(&"{query}"),
+        };
+        Ok(rules)
+    }
+
+    /// Adds one part: text without braces, or something in braces.
+    fn add<'a>(
+        &mut self,
+        part: &'a str,
+        at: Range<usize>,
+        seen: &mut Vec<&'a str>,
+    ) -> Result<(), KeyError> {
+        let extra = match part.strip_prefix('{').and_then(|p| p.strip_suffix('}')) {
+            None if part.contains('}') => {
+                return Err(error(
+                    at,
+                    "a `}` without `{`",
+                    "braces can't be part of a key",
+                ));
+            }
+            None => Extra::Literal(part.to_owned()),
+            Some(_) if seen.contains(&part) => {
+                return Err(error(at, "this is here twice", "take one of them out"));
+            }
+            Some("scheme" | "host" | "path" | "query") => {
+                seen.push(part);
+                return Ok(());
+            }
+            Some(inside) => {
+                seen.push(part);
+                extra(inside, at.clone())?
+            }
+        };
+        if self.extras.len() == EXTRAS_MAX {
+            let what = format!("more than {EXTRAS_MAX} fields, cookies and literals");
+            return Err(error(at, what, "each of them multiplies what is stored"));
+        }
+        self.extras.push(extra);
+        Ok(())
+    }
+
+    /// Whether keys are made of scheme, host, path and query just as they are: as `KeyHash::of`.
+    pub fn is_plain(&self) -> bool {
+        self.omitted == Omitted::default() && self.extras.is_empty() && self.takes_query_as_it_is()
+    }
+
+    /// Whether keys hold anything of a request's fields.
+    pub fn needs_fields(&self) -> bool {
+        self.headers().next().is_some() || self.cookies().next().is_some()
+    }
+
+    /// The request fields that keys hold: lower case. Shared fetches carry them.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        self.extras.iter().filter_map(|extra| match extra {
+            Extra::Header(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
+    /// The cookies that keys hold. Shared fetches carry them, as `cookies::only` gives them.
+    pub fn cookies(&self) -> impl Iterator<Item = &str> {
+        self.extras.iter().filter_map(|extra| match extra {
+            Extra::Cookie(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
+    /// The key of a request.
+    pub fn key(
+        &self,
+        scheme: Scheme,
+        authority: &str,
+        path: &str,
+        query: Option<&str>,
+        fields: &Fields,
+    ) -> Key {
+        let mut text = Text::new();
+        self.render(&mut text, scheme, authority, path, query);
+        self.append_extras(fields, &mut text);
+        Key {
+            hash: KeyHash::of_bytes(&text),
+            text: text.into_boxed_slice(),
+        }
+    }
+
+    /// The hash of that key.
+    pub fn hash(
+        &self,
+        scheme: Scheme,
+        authority: &str,
+        path: &str,
+        query: Option<&str>,
+        fields: &Fields,
+    ) -> KeyHash {
+        let mut text = Text::new();
+        self.render(&mut text, scheme, authority, path, query);
+        self.append_extras(fields, &mut text);
+        KeyHash::of_bytes(&text)
+    }
+
+    /// What `Key::resource` is for all keys of this URL.
+    pub fn resource(
+        &self,
+        scheme: Scheme,
+        authority: &str,
+        path: &str,
+        query: Option<&str>,
+    ) -> KeyHash {
+        let mut text = Text::new();
+        self.render(&mut text, scheme, authority, path, query);
+        KeyHash::of_bytes(&text)
+    }
+
+    fn render(
+        &self,
+        out: &mut Text,
+        scheme: Scheme,
+        authority: &str,
+        path: &str,
+        query: Option<&str>,
+    ) {
+        let query = self.query(query);
+        render(out, self.omitted, scheme, authority, path, query.as_deref());
+    }
+
+    fn append_extras(&self, fields: &Fields, out: &mut Text) {
+        for extra in &self.extras {
+            match extra {
+                Extra::Header(name) => {
+                    let value = vary::normal_value(fields, name);
+                    append_extra(out, HEADER, name, value.as_deref());
+                }
+                Extra::Cookie(name) => {
+                    append_extra(out, COOKIE, name, cookies::value(fields, name));
+                }
+                Extra::Literal(text) => append_extra(out, LITERAL, text, None),
+            }
+        }
+    }
+
+    /// The query that keys hold, and with which the origin is asked on behalf of all: parameters in
+    /// order, and without those that are left out. Nothing is decoded. Empty parameters are dropped
+    /// where there is any rule for them; what nothing is left of is no query.
+    pub fn query<'a>(&self, query: Option<&'a str>) -> Option<Cow<'a, str>> {
+        let query = query.filter(|_| !self.omitted.query)?;
+        if self.takes_query_as_it_is() {
+            return Some(Cow::Borrowed(query));
+        }
+        let mut kept: SmallVec<[&str; 16]> = query
+            .split('&')
+            .filter(|parameter| !parameter.is_empty() && self.keeps(name_of(parameter)))
+            .collect();
+        if self.sort {
+            kept.sort_by_key(|parameter| name_of(parameter));
+        }
+        if kept.is_empty() {
+            return None;
+        }
+        let same = kept.iter().copied().eq(query.split('&'));
+        Some(match same {
+            true => Cow::Borrowed(query),
+            false => Cow::Owned(kept.join("&")),
+        })
+    }
+
+    fn takes_query_as_it_is(&self) -> bool {
+        !self.sort && self.ignore.is_empty() && self.only.is_empty()
+    }
+
+    fn keeps(&self, name: &str) -> bool {
+        let among = |list: &[Pattern]| list.iter().any(|pattern| pattern.matches(name.as_bytes()));
+        (self.only.is_empty() || among(&self.only)) && !among(&self.ignore)
+    }
+}
+
+/// A template that means the same.
+impl fmt::Display for KeyRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.omitted.scheme, "{scheme}"),
+            (self.omitted.host, "{host}"),
+            (false, "{path}"),
+            (self.omitted.query, "{query}"),
+        ];
+        for (_, part) in parts.iter().filter(|(omitted, _)| !omitted) {
+            f.write_str(part)?;
+        }
+        for extra in &self.extras {
+            match extra {
+                Extra::Header(name) => write!(f, "{{header:{name}}}")?,
+                Extra::Cookie(name) => write!(f, "{{cookie:{name}}}")?,
+                Extra::Literal(text) => f.write_str(text)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What stands before the first `=`.
+fn name_of(parameter: &str) -> &str {
+    parameter
+        .split_once('=')
+        .map_or(parameter, |(name, _)| name)
+}
+
+/// `header:NAME` or `cookie:NAME`.
+fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
+    let (kind, name) = inside.split_once(':').unwrap_or((inside, ""));
+    if !matches!(kind, "header" | "cookie") {
+        let what = format!("nothing is called {{{inside}}}");
+        let help = "there are {scheme}, {host}, {path}, {query}, {header:NAME} and {cookie:NAME}";
+        return Err(error(at, what, help));
+    }
+    if !is_token(name.as_bytes()) {
+        let what = format!("`{name}` is no name of a {kind}");
+        let help = format!("write a name behind the colon: {{{kind}:NAME}}");
+        return Err(error(at, what, help));
+    }
+    if kind == "cookie" {
+        return Ok(Extra::Cookie(name.to_owned()));
+    }
+    let name = name.to_ascii_lowercase();
+    let own = name == "range" || name == "host" || name.starts_with("if-");
+    if own || hop::is_in(hop::HOP_BY_HOP, name.as_bytes()) {
+        let what = format!("`{name}` can't be part of a key");
+        let help = "it concerns one connection, or is for the cache itself to answer";
+        return Err(error(at, what, help));
+    }
+    if name == "cookie" {
+        let help = "name the cookies that matter: {cookie:NAME}";
+        return Err(error(
+            at,
+            "all cookies together tell every client apart",
+            help,
+        ));
+    }
+    Ok(Extra::Header(name))
+}
+
+fn error(at: Range<usize>, what: impl Into<String>, help: impl Into<String>) -> KeyError {
+    KeyError {
+        at,
+        what: what.into(),
+        help: help.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rules(template: &str) -> KeyRules {
+        KeyRules::parse(template).expect(template)
+    }
+
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    fn plain_key(rules: &KeyRules, scheme: Scheme, authority: &str, target: &str) -> Key {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let none = Fields::new();
+        let key = rules.key(scheme, authority, path, query, &none);
+        assert_eq!(
+            key.hash(),
+            rules.hash(scheme, authority, path, query, &none)
+        );
+        assert_eq!(
+            key.resource(),
+            rules.resource(scheme, authority, path, query)
+        );
+        key
+    }
+
+    #[test]
+    fn plain_rules_make_plain_keys() {
+        for plain in [KeyRules::default(), rules("{query}{path}{host}{scheme}")] {
+            assert!(plain.is_plain() && !plain.needs_fields());
+            let key = plain_key(&plain, Scheme::Https, "A:443", "/b?c");
+            assert_eq!(key, Key::new(Scheme::Https, "a", "/b", Some("c")));
+            assert_eq!(key.hash(), KeyHash::of(Scheme::Https, "a", "/b", Some("c")));
+            assert_eq!(key.resource(), key.hash());
+        }
+        assert!(!rules("{path}").is_plain());
+        let sorting = KeyRules {
+            sort: true,
+            ..KeyRules::default()
+        };
+        assert!(!sorting.is_plain());
+    }
+
+    #[test]
+    fn what_is_left_out_makes_no_difference() {
+        let key = |rules: &KeyRules, scheme, host, target| plain_key(rules, scheme, host, target);
+        let any = rules("{path}");
+        let one = key(&any, Scheme::Http, "a", "/p?q");
+        assert_eq!(one, key(&any, Scheme::Https, "b:8080", "/p"));
+        assert_ne!(one, key(&any, Scheme::Http, "a", "/P"));
+        // Nor is it what a request without Host has under other rules.
+        assert_ne!(one, Key::new(Scheme::Http, "", "/p", None));
+        assert_eq!(one.to_string(), "*://*/p");
+        let hostless = rules("{scheme}{path}{query}");
+        let one = key(&hostless, Scheme::Http, "a", "/p?q");
+        assert_eq!(one, key(&hostless, Scheme::Http, "b", "/p?q"));
+        assert_ne!(one, key(&hostless, Scheme::Https, "a", "/p?q"));
+        assert_ne!(one, key(&hostless, Scheme::Http, "a", "/p"));
+        assert_eq!(hostless.query(Some("q")).as_deref(), Some("q"));
+        assert_eq!(any.query(Some("q")), None);
+    }
+
+    #[test]
+    fn fields_cookies_and_literals_come_on_top() {
+        let rules = rules("v2 {scheme}{host}{path}{query}{header:X-Tenant}{cookie:lang}");
+        assert!(rules.needs_fields() && !rules.is_plain());
+        assert_eq!(rules.headers().collect::<Vec<_>>(), ["x-tenant"]);
+        assert_eq!(rules.cookies().collect::<Vec<_>>(), ["lang"]);
+        let key = |lines: &[(&str, &str)]| {
+            let key = rules.key(Scheme::Http, "h", "/", Some("q"), &fields(lines));
+            assert_eq!(
+                key.resource(),
+                KeyHash::of(Scheme::Http, "h", "/", Some("q"))
+            );
+            assert_eq!(Key::resource_of(key.text()), Some(key.resource()));
+            assert_eq!(Key::from_text(key.text()).as_ref(), Some(&key));
+            key
+        };
+        let keys = [
+            key(&[]),
+            key(&[("x-tenant", "")]),
+            key(&[("X-Tenant", "1")]),
+            key(&[("Cookie", "lang=1")]),
+            key(&[("X-Tenant", "1"), ("Cookie", "lang=1")]),
+            key(&[("X-Tenant", "1"), ("Cookie", "lang=")]),
+            Key::new(Scheme::Http, "h", "/", Some("q")),
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            for other in &keys[i + 1..] {
+                assert!(one != other && one.hash() != other.hash(), "{one} {other}");
+            }
+        }
+        assert_eq!(
+            keys[4],
+            key(&[("cookie", "x=y; lang=1"), ("x-tenant", "1"), ("a", "b")])
+        );
+        assert_eq!(keys[4].to_string(), "http://h/?q v2  x-tenant=1 lang=1");
+        assert_eq!(keys[4].parts(), keys[0].parts());
+    }
+
+    #[test]
+    fn what_is_shown_means_the_same() {
+        for template in [
+            "{scheme}{host}{path}{query}",
+            "v2{header:X-A}{path}{cookie:B} {query}",
+            "{path}",
+        ] {
+            let one = rules(template);
+            assert_eq!(rules(&one.to_string()), one, "{one}");
+        }
+        assert_eq!(
+            KeyRules::default().to_string(),
+            "{scheme}{host}{path}{query}"
+        );
+    }
+
+    #[test]
+    fn templates_are_checked() {
+        for (template, part, what) in [
+            ("", "", "a key needs the path"),
+            ("{host}", "{host}", "a key needs the path"),
+            ("{path}{url}", "{url}", "nothing is called {url}"),
+            ("{path}{}", "{}", "nothing is called {}"),
+            ("{path}{host", "{host", "this never ends"),
+            ("{path}}", "}", "a `}` without `{`"),
+            ("{path}é}x{host}", "é}x", "a `}` without `{`"),
+            ("{path}{host}{path}", "{path}", "this is here twice"),
+            ("{path}{header:}", "{header:}", "`` is no name of a header"),
+            ("{path}{header}", "{header}", "`` is no name of a header"),
+            (
+                "{path}{cookie:a b}",
+                "{cookie:a b}",
+                "`a b` is no name of a cookie",
+            ),
+            (
+                "{path}{header:TE}",
+                "{header:TE}",
+                "`te` can't be part of a key",
+            ),
+            (
+                "{path}{header:If-Match}",
+                "{header:If-Match}",
+                "`if-match` can't be part of a key",
+            ),
+            (
+                "{path}{header:Cookie}",
+                "{header:Cookie}",
+                "all cookies together tell every client apart",
+            ),
+        ] {
+            let error = KeyRules::parse(template).expect_err(template);
+            assert_eq!(
+                (&template[error.at.clone()], error.to_string()),
+                (part, what.into())
+            );
+            assert!(!error.help.is_empty());
+        }
+        let many: String = (0..=EXTRAS_MAX)
+            .map(|i| format!("{{cookie:c{i}}}"))
+            .collect();
+        assert!(KeyRules::parse(&format!("{{path}}{many}")).is_err());
+    }
+
+    #[test]
+    fn parameters_are_left_out_and_ordered() {
+        let list = |names: &[&str]| names.iter().map(|name| Pattern::new(name)).collect();
+        let rules = |sort, ignore: &[&str], only: &[&str]| KeyRules {
+            sort,
+            ignore: list(ignore),
+            only: list(only),
+            ..KeyRules::default()
+        };
+        for (rules, query, expected) in [
+            (
+                rules(true, &[], &[]),
+                "b=2&a=1&b=1&a",
+                Some("a=1&a&b=2&b=1"),
+            ),
+            (
+                rules(true, &[], &[]),
+                "a=1&b=%2f&c=+",
+                Some("a=1&b=%2f&c=+"),
+            ),
+            (rules(true, &[], &[]), "b&&a&", Some("a&b")),
+            (rules(true, &[], &[]), "", None),
+            (
+                rules(false, &["utm_*", "id"], &[]),
+                "utm_x=1&b&id=2&a",
+                Some("b&a"),
+            ),
+            (rules(false, &["utm_*"], &[]), "utm_x=1&utm_", None),
+            (
+                rules(false, &["utm_*"], &[]),
+                "UTM_x&a?b=c/d",
+                Some("UTM_x&a?b=c/d"),
+            ),
+            (rules(false, &[], &["a", "b*"]), "c&b2=1&a", Some("b2=1&a")),
+            (
+                rules(true, &["b2"], &["a", "b*"]),
+                "c&b2=1&b1&a",
+                Some("a&b1"),
+            ),
+            (rules(false, &[], &[]), "b&&a&", Some("b&&a&")),
+            (rules(false, &[], &[]), "", Some("")),
+        ] {
+            assert_eq!(rules.query(Some(query)).as_deref(), expected, "{query}");
+            assert_eq!(rules.query(None), None);
+        }
+        let borrowed = rules(true, &["x"], &[]).query(Some("a&b"));
+        assert!(matches!(borrowed, Some(Cow::Borrowed("a&b"))));
+    }
+
+    fn parts()
+    -> impl Strategy<Value = (bool, String, Option<String>, Option<String>, Option<String>)> {
+        let value = || prop::option::of("[a\\x01:=&?]{0,3}");
+        (any::<bool>(), "[a:/]{0,3}", value(), value(), value())
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_never_collide(one in parts(), other in parts()) {
+            let rules = rules("{scheme}{host}{path}{query}{header:x}{header:y}");
+            let key = |(secure, path, query, x, y): &(bool, String, Option<String>, Option<String>, Option<String>)| {
+                let mut fields = Fields::new();
+                for (name, value) in [("x", x), ("y", y)] {
+                    if let Some(value) = value {
+                        fields.append(name, value.replace('\u{1}', ","));
+                    }
+                }
+                let scheme = if *secure { Scheme::Https } else { Scheme::Http };
+                rules.key(scheme, "h", path, query.as_deref(), &fields)
+            };
+            let (a, b) = (key(&one), key(&other));
+            prop_assert_eq!(one == other, a.text() == b.text());
+            prop_assert_eq!(one == other, a.hash() == b.hash());
+            let resource = |p: &(bool, String, Option<String>, Option<String>, Option<String>)| (p.0, p.1.clone(), p.2.clone());
+            prop_assert_eq!(resource(&one) == resource(&other), a.resource() == b.resource());
+            prop_assert_eq!(Key::from_text(a.text()), Some(a));
+        }
+
+        #[test]
+        fn a_normal_query_is_normal_and_in_any_order_the_same(
+            mut parameters in prop::collection::vec("[ab]{0,2}=[a=%]{0,2}", 0..6),
+        ) {
+            let rules = KeyRules { sort: true, ignore: vec![Pattern::new("ab*")], ..KeyRules::default() };
+            let query = parameters.join("&");
+            let normal = rules.query(Some(&query)).map(Cow::into_owned);
+            let again = rules.query(normal.as_deref()).map(Cow::into_owned);
+            prop_assert_eq!(&again, &normal);
+            // Of one name the order counts, of others not.
+            parameters.sort_by_key(|parameter| std::cmp::Reverse(name_of(parameter).to_owned()));
+            let other = parameters.join("&");
+            prop_assert_eq!(rules.query(Some(&other)).map(Cow::into_owned), normal);
+        }
+
+        #[test]
+        fn any_template_is_judged(template in "[{}a-c:é ]{0,12}|\\{path\\}\\{(header|cookie):[a-z:]{0,4}\\}") {
+            if let Err(error) = KeyRules::parse(&template) {
+                prop_assert!(template.get(error.at).is_some());
+            }
+        }
+    }
+}

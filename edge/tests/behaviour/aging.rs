@@ -1,0 +1,165 @@
+//! What the tests of the caching rules have in common: responses that are old when they come, crowds of
+//! clients, an origin that dies.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime};
+
+use sluice_lab::client::{Client, Reply};
+use sluice_lab::origin::{Modified, Origin, Resource, Tag};
+
+use crate::harness::{Edge, Setup, assert_hit, assert_says, cache_status, eventually, ttl};
+
+/// The length of most bodies here.
+pub const LENGTH: u64 = 1000;
+
+/// A body with this Cache-Control that is so many seconds old when it comes (RFC 9111 4.2.3).
+pub fn aged(control: &str, age_s: u64) -> Resource {
+    let body = Resource::offset(LENGTH).cache_control(control);
+    body.header("Age", &age_s.to_string())
+}
+
+/// A body that has been stale for 40 seconds when it comes, with further directives.
+pub fn stale(more: &str) -> Resource {
+    aged(&format!("max-age=60{more}"), 100)
+}
+
+/// The same body, fresh for an hour.
+pub fn current() -> Resource {
+    Resource::offset(LENGTH).cache_control("max-age=3600")
+}
+
+/// Without entity tag and date.
+pub fn bare(resource: Resource) -> Resource {
+    resource.tag(Tag::None).modified(Modified::None)
+}
+
+/// A strong entity tag.
+pub fn tagged(tag: &str) -> Tag {
+    Tag::Fixed(format!("\"{tag}\""))
+}
+
+/// So many seconds from now, negative for the past, as a date in HTTP (RFC 9110 5.6.7).
+pub fn date_in(seconds: i64) -> String {
+    let span = Duration::from_secs(seconds.unsigned_abs());
+    let now = SystemTime::now();
+    httpdate::fmt_http_date(match seconds < 0 {
+        true => now - span,
+        false => now + span,
+    })
+}
+
+/// Requests that the origin got for a path.
+pub fn times(origin: &Origin, path: &str) -> usize {
+    origin.read_record(|record| record.count(path))
+}
+
+/// A field of the request for `path` that reached the origin last.
+pub fn last_sent(origin: &Origin, path: &str, field: &str) -> Option<String> {
+    origin.read_record(|record| {
+        let last = record.of(path).last().expect("it was asked");
+        last.header(field).map(str::to_owned)
+    })
+}
+
+/// Connections are refused from now on, and those that were open are cut.
+pub fn kill(origin: &Origin) {
+    origin.refuse().expect("it listens no more");
+    origin.drop_connections();
+}
+
+/// Asserts that a reply came out of the cache although it is stale, for this reason.
+pub fn assert_stale(reply: &Reply, detail: &str) {
+    assert_hit(reply);
+    assert!(ttl(reply) <= 0, "{}", cache_status(reply));
+    assert_says(reply, &format!("detail={detail}"));
+}
+
+/// Asserts that a reply is what was stored, which the origin has just said to be good.
+pub fn assert_validated(reply: &Reply) {
+    assert_says(reply, "fwd=stale");
+    assert_says(reply, "fwd-status=304");
+}
+
+/// Asserts that the origin has failed and the client is told so in full.
+pub fn assert_failed(reply: &Reply) {
+    let status = reply.status;
+    assert!((500..=504).contains(&status), "{status}");
+    assert!(!reply.truncated());
+    let said = cache_status(reply);
+    assert!(!said.contains("hit"), "{said}");
+}
+
+/// Looks until a path is answered fresh from the cache; the reply that was.
+pub fn until_fresh(edge: &Edge, path: &str) -> Reply {
+    let mut last = None;
+    eventually("it is fresh again", || {
+        let reply = edge.get(path, &[]);
+        let fresh = cache_status(&reply).starts_with("sluice; hit") && ttl(&reply) > 0;
+        last = Some(reply);
+        fresh
+    });
+    last.expect("it was asked")
+}
+
+/// Seconds of freshness left where a second request is answered from the cache.
+pub fn kept_for(edge: &Edge, origin: &Origin, path: &str, resource: Resource) -> Option<i64> {
+    origin.serve(path, resource);
+    edge.get(path, &[]);
+    let again = edge.get(path, &[]);
+    let hit = cache_status(&again).starts_with("sluice; hit");
+    hit.then(|| ttl(&again))
+}
+
+/// What a response is, how it looks, and how long it is kept: none where it is not answered from
+/// the cache.
+pub type Case<'a> = (&'a str, Resource, Option<RangeInclusive<i64>>);
+
+/// Checks how long responses are kept, each at a path of its own.
+pub fn check_kept(setup: &Setup, origin: &Origin, cases: Vec<Case<'_>>) {
+    let edge = setup.start();
+    for (n, (what, resource, expected)) in cases.into_iter().enumerate() {
+        let path = format!("/{n}");
+        let kept = kept_for(&edge, origin, &path, resource);
+        let right = match (&expected, kept) {
+            (Some(expected), Some(ttl)) => expected.contains(&ttl),
+            (None, None) => true,
+            _ => false,
+        };
+        assert!(right, "{what}: kept for {kept:?}, not {expected:?}");
+    }
+}
+
+/// Many clients that have sent the same request, which the edge has taken.
+pub struct Crowd(Vec<Client>);
+
+impl Crowd {
+    /// So many clients that want this, where nobody else wants anything.
+    pub fn of(edge: &Edge, count: usize, target: &str, headers: &[(&str, &str)]) -> Crowd {
+        Crowd::beside(0, edge, count, target, headers)
+    }
+
+    /// So many clients that want this beside so many others who wait already.
+    pub fn beside(
+        others: usize,
+        edge: &Edge,
+        count: usize,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> Crowd {
+        let client = |_| {
+            let mut client = edge.client();
+            client.send("GET", target, headers, b"").expect("sent");
+            client
+        };
+        let clients = (0..count).map(client).collect();
+        let all = (others + count) as u64;
+        eventually("all wait", || edge.counter("requests_now") == all);
+        Crowd(clients)
+    }
+
+    /// What each of them gets.
+    pub fn replies(mut self) -> Vec<Reply> {
+        let read = |client: &mut Client| client.read_response().expect("a reply");
+        self.0.iter_mut().map(read).collect()
+    }
+}

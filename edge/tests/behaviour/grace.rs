@@ -1,0 +1,527 @@
+//! Serving what is stale: while it is revalidated behind, and where the origin fails (RFC 5861, RFC 9111
+//! 4.2.4).
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{BrokenHead, Ending, Fault, Gate, Origin, Resource};
+
+use crate::aging::{
+    Crowd, LENGTH, aged, assert_failed, assert_stale, bare, current, kill, last_sent, stale, times,
+    until_fresh,
+};
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, assert_says, cache_status, eventually, origin, serving,
+    wait_asked,
+};
+use crate::pieces::{BLOCK, FILE, MODES, ask_range, check_range, filling, landed};
+
+const SWR: &str = ", stale-while-revalidate=600";
+const SIE: &str = ", stale-if-error=600";
+
+/// Stale, stored, and asked for again while the origin holds its answer, which is version 1.
+fn revalidated_behind(origin: &Origin, edge: &Edge) -> Gate {
+    edge.get("/x", &[]).verify_whole(LENGTH).expect("stored");
+    let gate = Gate::closed();
+    origin.serve("/x", current().version(1).gate_head(&gate));
+    gate
+}
+
+fn assert_swr(reply: &Reply) {
+    reply.verify_whole(LENGTH).expect("the old one");
+    assert_stale(reply, "stale-while-revalidate");
+}
+
+// RFC 5861 3: the stale response at once, one fetch behind for all, and then the new one.
+#[test]
+fn what_is_stale_is_served_while_it_is_revalidated() {
+    let origin = serving("/x", stale(SWR));
+    let edge = Setup::cached(&origin).start();
+    let gate = revalidated_behind(&origin, &edge);
+    assert_swr(&edge.get("/x", &[]));
+    wait_asked(&origin, "/x", 2);
+    for _ in 0..10 {
+        assert_swr(&edge.get("/x", &[]));
+    }
+    assert_eq!(times(&origin, "/x"), 2, "one fetch for all");
+    gate.release();
+    let new = until_fresh(&edge, "/x");
+    new.verify_version(1, 0).expect("the new one");
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// The same where the response does not say and the configuration does.
+#[test]
+fn the_configuration_may_allow_revalidation_behind() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin)
+        .cache("stale_while_revalidate = \"10m\"")
+        .start();
+    let gate = revalidated_behind(&origin, &edge);
+    assert_swr(&edge.get("/x", &[]));
+    gate.release();
+    let new = until_fresh(&edge, "/x");
+    new.verify_version(1, 0).expect("the new one");
+}
+
+// What the response says goes before the configuration.
+#[test]
+fn the_response_may_forbid_revalidation_behind() {
+    let origin = serving("/x", stale(", stale-while-revalidate=0"));
+    let edge = Setup::cached(&origin)
+        .cache("stale_while_revalidate = \"10m\"")
+        .start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().version(1));
+    let new = edge.get("/x", &[]);
+    new.verify_version(1, 0).expect("the new one");
+}
+
+// RFC 5861 3: beyond the window the request waits.
+#[test]
+fn beyond_its_window_it_is_waited_for() {
+    let origin = serving("/x", stale(", stale-while-revalidate=30"));
+    let edge = Setup::cached(&origin)
+        .cache("stale_while_revalidate = \"10m\"")
+        .start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().version(1));
+    let new = edge.get("/x", &[]);
+    new.verify_version(1, 0).expect("the new one");
+    assert_says(&new, "fwd=stale");
+}
+
+// The fetch behind is a validation where there is a validator, a plain fetch where there is none.
+#[test]
+fn the_fetch_behind_validates_where_it_can() {
+    for validator in [true, false] {
+        let with = |resource| if validator { resource } else { bare(resource) };
+        let origin = serving("/x", with(stale(SWR)));
+        let edge = Setup::cached(&origin).start();
+        edge.get("/x", &[]);
+        origin.serve("/x", with(current()));
+        assert_swr(&edge.get("/x", &[]));
+        until_fresh(&edge, "/x")
+            .verify_whole(LENGTH)
+            .expect("the body");
+        let asked = last_sent(&origin, "/x", "if-none-match");
+        assert_eq!(asked.is_some(), validator);
+        let sent = if validator { LENGTH } else { 2 * LENGTH };
+        assert_eq!(origin.read_record(|record| record.sent_total), sent);
+    }
+}
+
+// A crowd that comes when it is stale: nobody waits.
+#[test]
+fn nobody_of_a_crowd_waits_for_the_fetch_behind() {
+    let origin = serving("/x", stale(SWR));
+    let edge = Setup::cached(&origin).start();
+    let gate = revalidated_behind(&origin, &edge);
+    let mut clients: Vec<_> = (0..50).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        client.send("GET", "/x", &[], b"").expect("sent");
+    }
+    for client in &mut clients {
+        assert_swr(&client.read_response().expect("a reply"));
+    }
+    assert!(gate.wait_held(1, SOON));
+    assert_eq!(times(&origin, "/x"), 2);
+    gate.release();
+}
+
+// Ranges, HEAD and conditions are answered from what is stale as from what is fresh.
+#[test]
+fn all_kinds_of_requests_are_answered_with_what_is_stale() {
+    let origin = serving("/x", stale(SWR));
+    let edge = Setup::cached(&origin).start();
+    let gate = revalidated_behind(&origin, &edge);
+    let range = edge.get("/x", &[("Range", "bytes=5-9")]);
+    range.verify_range(5, 9, LENGTH).expect("the range");
+    assert_hit(&range);
+    let head = edge.ask("HEAD", "/x", &[], b"");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    let tag = head.header("etag").expect("a tag").to_owned();
+    let told = edge.get("/x", &[("If-None-Match", &tag)]);
+    assert_eq!(told.status, 304);
+    gate.release();
+}
+
+// A fetch behind that fails leaves what is stale in its place.
+#[test]
+fn a_failed_fetch_behind_is_not_noticed() {
+    let origin = serving("/x", stale(SWR));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::status(503));
+    assert_swr(&edge.get("/x", &[]));
+    wait_asked(&origin, "/x", 2);
+    kill(&origin);
+    for _ in 0..10 {
+        let reply = edge.get("/x", &[]);
+        reply.verify_whole(LENGTH).expect("the old one");
+        assert_hit(&reply);
+    }
+    origin.reopen().expect("it listens again");
+    origin.serve("/x", current().version(1));
+    let new = until_fresh(&edge, "/x");
+    new.verify_version(1, 0).expect("the new one");
+}
+
+/// What can go wrong with an origin's answer so that what is stale is served in its place.
+fn failures() -> Vec<(&'static str, Resource)> {
+    let cut = b"HTTP/1.1 200 OK\r\nContent-Le".to_vec();
+    let end = |ending| current().fault(Fault::EndBeforeHead(ending));
+    let empty = Resource::bytes("").close();
+    let mut failures = vec![
+        ("closed without an answer", end(Ending::Fin)),
+        ("reset without an answer", end(Ending::Reset)),
+        ("a cut head", empty.fault(Fault::RawHead(cut))),
+        ("no HTTP", current().fault(Fault::Head(BrokenHead::Garbage))),
+        ("no answer", current().fault(Fault::NeverAnswer)),
+        (
+            "half a head",
+            current().fault(Fault::StallHead { after: 30 }),
+        ),
+    ];
+    for (name, status) in [("500", 500), ("502", 502), ("503", 503), ("504", 504)] {
+        failures.push((name, Resource::status(status)));
+    }
+    failures
+}
+
+// RFC 5861 4: an error is "any situation that would result in a 500, 502, 503 or 504".
+#[test]
+fn what_is_stale_is_served_where_the_origin_fails() {
+    let origin = origin();
+    let edge = Setup::cached(&origin)
+        .upstream("read_timeout = \"300ms\"")
+        .start();
+    for (n, (how, failing)) in failures().into_iter().enumerate() {
+        let path = format!("/{n}");
+        origin.serve(&path, stale(SIE));
+        edge.get(&path, &[]);
+        origin.serve(&path, failing);
+        let reply = edge.get(&path, &[]);
+        reply.verify_whole(LENGTH).expect(how);
+        assert_stale(&reply, "stale-if-error");
+        assert!(times(&origin, &path) >= 2, "{how}: it was asked");
+    }
+}
+
+// The same where nobody listens; from the response's word and from the configuration's.
+#[test]
+fn what_is_stale_is_served_where_the_origin_is_dead() {
+    for (more, setting) in [(SIE, "0s"), ("", "10m"), (", stale-if-error=600", "1s")] {
+        let origin = serving("/x", stale(more));
+        let setting = format!("stale_if_error = \"{setting}\"");
+        let edge = Setup::cached(&origin).cache(&setting).start();
+        edge.get("/x", &[]);
+        kill(&origin);
+        for _ in 0..5 {
+            let reply = edge.get("/x", &[]);
+            reply.verify_whole(LENGTH).expect("the old one");
+            assert_stale(&reply, "stale-if-error");
+        }
+        let range = edge.get("/x", &[("Range", "bytes=5-9")]);
+        range.verify_range(5, 9, LENGTH).expect("the range");
+    }
+}
+
+// RFC 5861 4: what the response says goes before the configuration; beyond the window, the error.
+#[test]
+fn beyond_its_window_the_error_is_served() {
+    for (more, setting) in [
+        ("", "0s"),
+        ("", "30s"),
+        (", stale-if-error=30", "10m"),
+        (", stale-if-error=0", "10m"),
+    ] {
+        let origin = serving("/x", stale(more));
+        let setting = format!("stale_if_error = \"{setting}\"");
+        let edge = Setup::cached(&origin).cache(&setting).start();
+        edge.get("/x", &[]);
+        origin.serve("/x", Resource::status(503));
+        let error = edge.get("/x", &[]);
+        assert_eq!((error.status, &*error.text()), (503, "status 503\n"));
+        kill(&origin);
+        assert_failed(&edge.get("/x", &[]));
+    }
+}
+
+// An answer is no error because it says no: 4xx and other 5xx are served.
+#[test]
+fn other_statuses_are_no_reason_for_what_is_stale() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    for status in [400, 403, 404, 410, 429, 501] {
+        let path = format!("/{status}");
+        origin.serve(&path, stale(SIE));
+        edge.get(&path, &[]);
+        origin.serve(&path, Resource::status(status));
+        assert_eq!(edge.get(&path, &[]).status, status);
+    }
+}
+
+// RFC 9111 4.2.4, 5.2.2.2, 5.2.2.4, 5.2.2.8, 5.2.2.10: nothing stale against the origin's word,
+// neither behind its back nor where it fails.
+#[test]
+fn strict_responses_are_never_served_stale() {
+    let origin = origin();
+    let edge = Setup::cached(&origin)
+        .cache("stale_if_error = \"1h\"")
+        .cache("stale_while_revalidate = \"1h\"")
+        .cache("stale_while_updating = \"1h\"")
+        .start();
+    let strict = [
+        "max-age=60, must-revalidate",
+        "max-age=60, proxy-revalidate",
+        "s-maxage=60",
+        "max-age=60, no-cache",
+    ];
+    for (n, control) in strict.into_iter().enumerate() {
+        let path = format!("/{n}");
+        origin.serve(&path, aged(&format!("{control}{SWR}{SIE}"), 100));
+        edge.get(&path, &[]);
+        edge.get(&path, &[]).verify_whole(LENGTH).expect("the body");
+        assert_eq!(times(&origin, &path), 2, "{control}: it was validated");
+    }
+    kill(&origin);
+    for n in 0..strict.len() {
+        assert_failed(&edge.get(&format!("/{n}"), &[]));
+    }
+}
+
+// "After one failure the next requests get what is stale at once."
+#[test]
+fn after_a_failure_nobody_waits_for_the_next_attempt() {
+    let origin = serving("/x", stale(SIE));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::status(503));
+    assert_stale(&edge.get("/x", &[]), "stale-if-error");
+    let gate = Gate::closed();
+    origin.serve("/x", current().version(1).gate_head(&gate));
+    for _ in 0..10 {
+        let reply = edge.get("/x", &[]);
+        reply.verify_whole(LENGTH).expect("the old one");
+        assert_hit(&reply);
+    }
+    gate.release();
+    let new = until_fresh(&edge, "/x");
+    new.verify_version(1, 0).expect("the new one");
+}
+
+// A dead origin is not asked once for each request.
+#[test]
+fn a_failing_origin_is_asked_less_and_less() {
+    let origin = serving("/x", stale(SIE));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::status(503));
+    let mut client = edge.client();
+    for _ in 0..500 {
+        let reply = client.get("/x", &[]).expect("a reply");
+        reply.verify_whole(LENGTH).expect("the old one");
+    }
+    let asked = times(&origin, "/x");
+    assert!(asked <= 50, "{asked} attempts for 500 requests");
+}
+
+// A crowd that waits for a validation that fails.
+#[test]
+fn a_crowd_gets_what_is_stale_when_its_validation_fails() {
+    let origin = serving("/x", stale(SIE));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let gate = Gate::closed();
+    origin.serve("/x", Resource::status(503).gate_head(&gate));
+    let crowd = Crowd::of(&edge, 20, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    gate.release();
+    for reply in crowd.replies() {
+        reply.verify_whole(LENGTH).expect("the old one");
+        assert_stale(&reply, "stale-if-error");
+    }
+    assert!(times(&origin, "/x") <= 4);
+}
+
+// An origin that is back is used again.
+#[test]
+fn an_origin_that_is_back_is_asked_again() {
+    let origin = serving("/x", stale(SIE));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    kill(&origin);
+    for _ in 0..3 {
+        assert_stale(&edge.get("/x", &[]), "stale-if-error");
+    }
+    origin.serve("/x", current().version(1));
+    origin.reopen().expect("it listens again");
+    let new = until_fresh(&edge, "/x");
+    new.verify_version(1, 0).expect("the new one");
+}
+
+// What was never stored can't be served, stale or not.
+#[test]
+fn a_miss_with_a_dead_origin_fails() {
+    let origin = origin();
+    let edge = Setup::cached(&origin)
+        .cache("stale_if_error = \"1h\"")
+        .start();
+    kill(&origin);
+    assert_failed(&edge.get("/x", &[]));
+    origin.serve("/x", current());
+    origin.reopen().expect("it listens again");
+    eventually("it is asked again", || edge.get("/x", &[]).status == 200);
+}
+
+// nginx's `use_stale updating`: one waits for the new version, the others get the old one.
+#[test]
+fn while_one_waits_others_get_what_is_stale() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin)
+        .cache("stale_while_updating = \"10m\"")
+        .start();
+    let gate = revalidated_behind(&origin, &edge);
+    let first = Crowd::of(&edge, 1, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    for _ in 0..5 {
+        let reply = edge.get("/x", &[]);
+        reply.verify_whole(LENGTH).expect("the old one");
+        assert_stale(&reply, "stale-while-updating");
+    }
+    gate.release();
+    for reply in first.replies() {
+        reply.verify_version(1, 0).expect("the new one");
+        assert_says(&reply, "fwd=stale");
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// For at most so long past its lifetime.
+#[test]
+fn what_is_too_stale_is_waited_for_by_all() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin)
+        .cache("stale_while_updating = \"30s\"")
+        .start();
+    let gate = revalidated_behind(&origin, &edge);
+    let crowd = Crowd::of(&edge, 5, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    gate.release();
+    for reply in crowd.replies() {
+        reply.verify_version(1, 0).expect("the new one");
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 5861 4: a request may allow it as well, for as long as it says.
+#[test]
+fn a_client_may_take_what_is_stale_where_the_origin_fails() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    kill(&origin);
+    let ask = |control| edge.get("/x", &[("Cache-Control", control)]);
+    assert_failed(&ask("stale-if-error=5"));
+    let reply = ask("stale-if-error=600");
+    reply.verify_whole(LENGTH).expect("the old one");
+    assert_stale(&reply, "stale-if-error");
+    assert_failed(&edge.get("/x", &[]));
+}
+
+// A cut in the middle of the new version is not hidden by the old one: nothing is mixed.
+#[test]
+fn a_new_version_that_breaks_off_is_not_completed_with_the_old_one() {
+    let cut = Fault::CutBody {
+        after: 500,
+        ending: Ending::Fin,
+    };
+    let origin = serving("/x", stale(SIE));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let new = current().version(1).ranges(false);
+    origin.serve("/x", new.fault(cut));
+    let reply = edge.get("/x", &[]);
+    let old = reply.verify_whole(LENGTH).is_ok();
+    let part = sluice_lab::offset::verify_version(1, 0, &reply.body).is_ok();
+    assert!(
+        old || part,
+        "bytes of one version: {}",
+        cache_status(&reply)
+    );
+}
+
+// Of a large object what is stored is served; what is not fails cleanly, and not in the middle.
+#[test]
+fn what_is_stored_of_a_large_object_is_served_while_the_origin_is_dead() {
+    for mode in MODES {
+        let large = Resource::offset(FILE).cache_control("max-age=60, stale-if-error=600");
+        let origin = serving("/x", large.header("Age", "100"));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 5, 14);
+        landed(&edge);
+        kill(&origin);
+        for _ in 0..2 {
+            let here = check_range(&edge, 100, BLOCK - 1);
+            assert_stale(&here, "stale-if-error");
+            assert_failed(&ask_range(&edge, 4 * BLOCK, 4 * BLOCK + 9));
+        }
+        origin.serve("/x", Resource::offset(FILE).cache_control("max-age=3600"));
+        origin.reopen().expect("it listens again");
+        eventually("the rest is there", || {
+            let reply = ask_range(&edge, 4 * BLOCK, 4 * BLOCK + 9);
+            reply.status == 206
+        });
+        edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
+    }
+}
+
+// The same behind its back: what is stored is served at once, and the rest joins where it fits.
+#[test]
+fn a_large_object_is_revalidated_behind() {
+    for mode in MODES {
+        let large = |control: &str| Resource::offset(FILE).cache_control(control);
+        let old = large("max-age=60, stale-while-revalidate=600");
+        let origin = serving("/x", old.header("Age", "100"));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 5, 14);
+        landed(&edge);
+        let gate = Gate::closed();
+        origin.serve("/x", large("max-age=3600").gate_head(&gate));
+        assert_stale(&check_range(&edge, 5, 14), "stale-while-revalidate");
+        gate.release();
+        eventually("it is fresh again", || {
+            let reply = check_range(&edge, 5, 14);
+            !cache_status(&reply).contains("stale")
+        });
+        assert_eq!(origin.read_record(|record| record.sent_total), BLOCK);
+        edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
+    }
+}
+
+// Microcaching: a page that lives for a second is asked for once a second, behind those who come.
+#[test]
+fn with_short_lifetimes_nobody_waits_but_the_first() {
+    let origin = serving("/x", Resource::offset(LENGTH));
+    let edge = Setup::cached(&origin)
+        .cache("valid = { 200 = \"1s\" }")
+        .cache("stale_while_revalidate = \"1h\"")
+        .start();
+    let gate = revalidated_behind(&origin, &edge);
+    eventually("it has become stale", || {
+        let reply = edge.get("/x", &[]);
+        reply.verify_whole(LENGTH).expect("the old one");
+        assert_hit(&reply);
+        cache_status(&reply).contains("stale-while-revalidate")
+    });
+    wait_asked(&origin, "/x", 2);
+    for _ in 0..20 {
+        assert_swr(&edge.get("/x", &[]));
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+    gate.release();
+    eventually("the new one", || {
+        let reply = edge.get("/x", &[]);
+        assert_hit(&reply);
+        reply.verify_version(1, 0).is_ok()
+    });
+}

@@ -1,0 +1,336 @@
+//! Unsafe methods invalidate what is stored (RFC 9111 4.4).
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Gate, Origin, Resource};
+
+use crate::aging::{LENGTH, assert_failed, bare, current, kill, stale, times};
+use crate::harness::{Edge, SOON, Setup, assert_hit, cache_status, fresh, origin, serving};
+
+fn is_hit(reply: &Reply) -> bool {
+    cache_status(reply).starts_with("sluice; hit")
+}
+
+/// Stores what lies at a path.
+fn store(edge: &Edge, path: &str) {
+    edge.get(path, &[]);
+    assert_hit(&edge.get(path, &[]));
+}
+
+// RFC 9111 4.4: every method that is not known to be safe; safe ones do not.
+#[test]
+fn methods_that_are_not_safe_invalidate() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin).start();
+    for (method, forgotten) in [
+        ("POST", true),
+        ("PUT", true),
+        ("DELETE", true),
+        ("PATCH", true),
+        ("M-SEARCH", true),
+        ("FROBNICATE", true),
+        ("OPTIONS", false),
+        ("HEAD", false),
+    ] {
+        store(&edge, "/x");
+        edge.ask(method, "/x", &[], b"");
+        let hit = is_hit(&edge.get("/x", &[]));
+        assert_eq!(hit, !forgotten, "{method}");
+    }
+}
+
+// RFC 9111 4.4: "a non-error status code" is 2xx or 3xx.
+#[test]
+fn failed_requests_invalidate_nothing() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin).start();
+    for (status, forgotten) in [
+        (200, true),
+        (201, true),
+        (204, true),
+        (299, true),
+        (302, true),
+        (303, true),
+        (400, false),
+        (403, false),
+        (409, false),
+        (500, false),
+        (503, false),
+    ] {
+        origin.serve("/x", current());
+        store(&edge, "/x");
+        origin.serve("/x", Resource::status(status));
+        assert_eq!(edge.ask("POST", "/x", &[], b"x").status, status);
+        origin.serve("/x", current());
+        let hit = is_hit(&edge.get("/x", &[]));
+        assert_eq!(hit, !forgotten, "{status}");
+    }
+}
+
+/// After a POST to `/do` that names a URL in this field: whether `path` is still stored.
+fn survives(edge: &Edge, origin: &Origin, path: &str, field: &str, url: &str) -> bool {
+    origin.serve(path, current());
+    store(edge, path);
+    let done = Resource::status(201).header(field, url);
+    origin.serve("/dir/do", done);
+    assert_eq!(edge.ask("POST", "/dir/do", &[], b"x").status, 201);
+    is_hit(&edge.get(path, &[]))
+}
+
+// RFC 9111 4.4: also what Location and Content-Location name, absolute or relative, …
+#[test]
+fn named_locations_of_the_same_host_are_invalidated() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    let absolute = format!("http://{}/dir/x?a=b", edge.http);
+    let capitals = format!("HTTP://{}/dir/./x?a=b", edge.http);
+    let no_scheme = format!("//{}/dir/x?a=b", edge.http);
+    let urls = [
+        &*absolute,
+        &*capitals,
+        &*no_scheme,
+        "/dir/x?a=b",
+        "x?a=b",
+        "../dir/x?a=b",
+        "/dir/x?a=b#part",
+    ];
+    for field in ["Location", "Content-Location"] {
+        for url in urls {
+            let kept = survives(&edge, &origin, "/dir/x?a=b", field, url);
+            assert!(!kept, "{field}: {url}");
+        }
+    }
+}
+
+// … but not of another origin: anyone could throw out what is not theirs.
+#[test]
+fn named_locations_of_other_hosts_are_left_alone() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    let other_port = format!("http://{}:1/x", edge.http.ip());
+    let urls = [
+        "http://other.example/x",
+        "//other.example/x",
+        &*other_port,
+        "http://[::1/x",
+        "",
+    ];
+    for field in ["Location", "Content-Location"] {
+        for url in urls {
+            let kept = survives(&edge, &origin, "/x", field, url);
+            assert!(kept, "{field}: {url}");
+        }
+    }
+    // What lies there is of the other host, and left alone as well.
+    let other = [("Host", "other.example")];
+    edge.get("/x", &other);
+    origin.serve(
+        "/do",
+        Resource::status(201).header("Location", "http://other.example/x"),
+    );
+    edge.ask("POST", "/do", &[], b"x");
+    assert_hit(&edge.get("/x", &other));
+}
+
+// A failed request's Location means nothing.
+#[test]
+fn locations_of_failed_requests_are_left_alone() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin).start();
+    store(&edge, "/x");
+    origin.serve("/do", Resource::status(409).header("Location", "/x"));
+    edge.ask("POST", "/do", &[], b"x");
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// Safe requests with a Content-Location invalidate nothing.
+#[test]
+fn locations_of_safe_requests_are_left_alone() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin).start();
+    store(&edge, "/x");
+    origin.serve(
+        "/y",
+        Resource::status(302)
+            .header("Location", "/x")
+            .header("Content-Location", "/x"),
+    );
+    edge.get("/y", &[]);
+    edge.ask("OPTIONS", "/y", &[], b"");
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// All variants of the target.
+#[test]
+fn all_variants_are_invalidated() {
+    let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
+    let edge = Setup::cached(&origin).start();
+    let ask = |coding| edge.get("/x", &[("Accept-Encoding", coding)]);
+    for coding in ["gzip", "identity"] {
+        ask(coding);
+        assert_hit(&ask(coding));
+    }
+    edge.ask("POST", "/x", &[("Accept-Encoding", "gzip")], b"x");
+    for coding in ["gzip", "identity"] {
+        assert!(!is_hit(&ask(coding)), "{coding}");
+    }
+}
+
+// Other targets are others, a query more or less included.
+#[test]
+fn other_targets_stay() {
+    let origin = origin();
+    origin.serve_rest(current());
+    let edge = Setup::cached(&origin).start();
+    let others = ["/x?a", "/x/", "/x/y", "/y"];
+    for path in others {
+        store(&edge, path);
+    }
+    edge.ask("POST", "/x", &[], b"x");
+    edge.ask("DELETE", "/x?b", &[], b"");
+    for path in others {
+        assert_hit(&edge.get(path, &[]));
+    }
+}
+
+// What the key leaves out does not matter for invalidation either.
+#[test]
+fn what_the_key_leaves_out_is_left_out() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin)
+        .cache("query_ignore = [\"utm_*\"]")
+        .start();
+    store(&edge, "/x?a=1");
+    edge.ask("POST", "/x?utm_source=x&a=1", &[], b"x");
+    assert!(!is_hit(&edge.get("/x?a=1", &[])));
+}
+
+// What was fetched before the change does not come back by a fetch that was under way.
+#[test]
+fn a_fetch_under_way_is_not_stored_over_a_change() {
+    let gate = Gate::at(100);
+    let origin = serving("/x", current().gate(&gate));
+    let edge = Setup::cached(&origin).start();
+    let mut before = edge.client();
+    before.send("GET", "/x", &[], b"").expect("sent");
+    assert!(gate.wait_held(1, SOON));
+    origin.serve("/x", current().version(1));
+    assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
+    // Who comes now does not ride the old fetch.
+    let now = edge.get("/x", &[]);
+    now.verify_version(1, 0).expect("the new one");
+    gate.release();
+    let reply = before.read_response().expect("a reply");
+    reply
+        .verify_whole(LENGTH)
+        .expect("the one that it asked for");
+    let hit = edge.get("/x", &[]);
+    hit.verify_version(1, 0).expect("the new one");
+}
+
+// The same before the head of that fetch has come.
+#[test]
+fn a_fetch_without_a_head_is_not_stored_over_a_change() {
+    let gate = Gate::closed();
+    let origin = serving("/x", current().gate_head(&gate));
+    let edge = Setup::cached(&origin).start();
+    let mut before = edge.client();
+    before.send("GET", "/x", &[], b"").expect("sent");
+    assert!(gate.wait_held(1, SOON));
+    origin.serve("/x", current().version(1));
+    assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
+    gate.release();
+    let reply = before.read_response().expect("a reply");
+    assert_eq!((reply.status, reply.body.len() as u64), (200, LENGTH));
+    let now = edge.get("/x", &[]);
+    now.verify_version(1, 0).expect("the new one");
+}
+
+// What was invalidated must be validated or fetched (RFC 9111 4.4), whatever grace there is.
+#[test]
+fn what_is_invalidated_is_not_served_stale() {
+    let origin = serving(
+        "/x",
+        stale(", stale-if-error=600, stale-while-revalidate=600"),
+    );
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    edge.ask("POST", "/x", &[], b"x");
+    origin.serve("/x", current().version(1));
+    let now = edge.get("/x", &[]);
+    now.verify_version(1, 0).expect("the new one");
+    edge.ask("POST", "/x", &[], b"x");
+    kill(&origin);
+    assert_failed(&edge.get("/x", &[]));
+}
+
+// A large object of which parts are stored.
+#[test]
+fn all_parts_are_invalidated() {
+    use crate::pieces::{BLOCK, FILE, ask_range, check_range, filling, landed, one_version};
+    let origin = serving("/x", fresh(FILE));
+    let edge = filling(&origin, "slice").start();
+    check_range(&edge, 5, 14);
+    check_range(&edge, 3 * BLOCK, 3 * BLOCK + 9);
+    landed(&edge);
+    origin.serve("/x", fresh(FILE).version(1));
+    edge.ask("POST", "/x", &[], b"x");
+    for first in [5, 3 * BLOCK] {
+        let reply = ask_range(&edge, first, first + 9);
+        assert_eq!(one_version(&reply, first, first + 9), 1);
+    }
+}
+
+// RFC 9110 9.3.3: the answer to POST is not what GET would get, …
+#[test]
+fn answers_to_unsafe_methods_are_not_stored() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    for (n, (method, resource)) in [
+        ("POST", current()),
+        ("POST", current().header("Content-Location", "/other")),
+        (
+            "POST",
+            bare(Resource::offset(LENGTH)).header("Content-Location", "/2"),
+        ),
+        ("PUT", current().header("Content-Location", "/3")),
+        ("DELETE", current().header("Content-Location", "/4")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = format!("/{n}");
+        origin.serve(&path, resource);
+        for asked in 1..=2 {
+            edge.ask(method, &path, &[], b"x");
+            assert_eq!(times(&origin, &path), asked);
+        }
+        assert!(!is_hit(&edge.get(&path, &[])), "{n} {method}");
+    }
+}
+
+// … unless it says so by Content-Location and how long it is fresh.
+#[test]
+fn an_answer_to_post_may_be_what_get_would_get() {
+    let origin = serving("/x", current().header("Content-Location", "/x"));
+    let edge = Setup::cached(&origin).start();
+    for asked in 1..=2 {
+        let reply = edge.ask("POST", "/x", &[], b"x");
+        reply.verify_whole(LENGTH).expect("the body");
+        assert_eq!(times(&origin, "/x"), asked, "POST is always sent on");
+    }
+    let hit = edge.get("/x", &[]);
+    hit.verify_whole(LENGTH).expect("the body");
+    assert_hit(&hit);
+}
+
+// A POST that goes past the cache by the configuration invalidates all the same.
+#[test]
+fn requests_past_the_cache_invalidate() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin)
+        .cache("bypass = { cookies = [\"session\"] }")
+        .start();
+    store(&edge, "/x");
+    edge.ask("POST", "/x", &[("Cookie", "session=1")], b"x");
+    assert!(!is_hit(&edge.get("/x", &[])));
+}

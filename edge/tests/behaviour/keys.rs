@@ -1,0 +1,328 @@
+//! What the key is made of, which requests go past the cache, and what shared fetches carry.
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Origin, Resource, Seen};
+
+use crate::aging::{LENGTH, current, last_sent, times};
+use crate::harness::{Edge, Setup, assert_hit, assert_says, cache_status, origin, serving};
+
+/// An origin that answers every request with what it was asked for and these fields of it.
+fn telling(fields: &'static [&'static str]) -> Origin {
+    let told = move |seen: &Seen| {
+        let mut text = seen.target.clone();
+        for name in fields {
+            let value = seen.header(name).unwrap_or("-");
+            text += &format!(" {value}");
+        }
+        Resource::bytes(text).cache_control("max-age=3600")
+    };
+    let origin = origin();
+    origin.serve_rest(Resource::dynamic(told));
+    origin
+}
+
+fn is_hit(reply: &Reply) -> bool {
+    cache_status(reply).starts_with("sluice; hit")
+}
+
+fn targets(origin: &Origin) -> Vec<String> {
+    let target = |seen: &Seen| seen.target.clone();
+    origin.read_record(|record| record.requests.iter().map(target).collect())
+}
+
+// `key` with a request field: kept apart by it without any Vary, and the origin gets it.
+#[test]
+fn a_field_can_be_part_of_the_key() {
+    let origin = telling(&["x-tenant"]);
+    let edge = Setup::cached(&origin)
+        .cache("key = \"{scheme}{host}{path}{query}{header:X-Tenant}\"")
+        .start();
+    for round in 0..2 {
+        for tenant in ["a", "b", "A"] {
+            let reply = edge.get("/x", &[("x-tenant", tenant)]);
+            assert_eq!(reply.text(), format!("/x {tenant}"));
+            assert_eq!(is_hit(&reply), round > 0);
+        }
+        assert_eq!(edge.get("/x", &[]).text(), "/x -");
+    }
+    assert_eq!(times(&origin, "/x"), 4);
+}
+
+// `key` with a cookie: the origin gets that one, and no other.
+#[test]
+fn a_cookie_can_be_part_of_the_key() {
+    let origin = telling(&["cookie"]);
+    let edge = Setup::cached(&origin)
+        .cache("key = \"{scheme}{host}{path}{query}{cookie:lang}\"")
+        .start();
+    for cookies in ["lang=de; session=1", "session=2; lang=de", "a=b;lang=de"] {
+        let reply = edge.get("/x", &[("Cookie", cookies)]);
+        assert_eq!(reply.text(), "/x lang=de", "{cookies}");
+    }
+    assert_eq!(
+        edge.get("/x", &[("Cookie", "lang=en")]).text(),
+        "/x lang=en"
+    );
+    for none in ["session=3", "Lang=de", "xlang=de"] {
+        assert_eq!(edge.get("/x", &[("Cookie", none)]).text(), "/x -", "{none}");
+    }
+    assert_eq!(times(&origin, "/x"), 3);
+}
+
+// `key` without the host, or without the query.
+#[test]
+fn parts_can_be_left_out_of_the_key() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin).cache("key = \"{path}\"").start();
+    edge.get("/x?a=1", &[("Host", "a.example")]);
+    assert_hit(&edge.get("/x?a=2", &[("Host", "b.example")]));
+    assert_hit(&edge.get("/x", &[]));
+    assert_eq!(times(&origin, "/x"), 1);
+}
+
+// Literal text stands for itself; parts never run into one another.
+#[test]
+fn parts_of_the_key_stay_apart() {
+    let origin = telling(&["x-a", "x-b"]);
+    let edge = Setup::cached(&origin)
+        .cache("key = \"v1 {host}{path}{query}{header:X-A}{header:X-B}\"")
+        .start();
+    for (a, b) in [("1", "23"), ("12", "3"), ("123", "")] {
+        let reply = edge.get("/x", &[("X-A", a), ("X-B", b)]);
+        assert!(!is_hit(&reply), "{a} {b}");
+        assert_eq!(reply.text(), format!("/x {a} {b}"));
+    }
+}
+
+// `query_sort`: in order of name, for the key and for the origin.
+#[test]
+fn parameters_can_be_sorted() {
+    let origin = telling(&[]);
+    let edge = Setup::cached(&origin).cache("query_sort = true").start();
+    for (n, query) in ["b=2&a=1", "a=1&b=2"].into_iter().enumerate() {
+        let reply = edge.get(&format!("/x?{query}"), &[]);
+        assert_eq!(reply.text(), "/x?a=1&b=2");
+        assert_eq!(is_hit(&reply), n > 0);
+    }
+    // The order of those with the same name may mean something.
+    assert_eq!(edge.get("/x?b=2&b=1&a", &[]).text(), "/x?a&b=2&b=1");
+    assert_eq!(edge.get("/x?b=1&b=2&a", &[]).text(), "/x?a&b=1&b=2");
+    assert_eq!(times(&origin, "/x"), 3);
+}
+
+// `query_ignore`: left out of the key and of what the origin is asked.
+#[test]
+fn parameters_can_be_ignored() {
+    let origin = telling(&[]);
+    let edge = Setup::cached(&origin)
+        .cache("query_ignore = [\"utm_*\", \"ref\"]")
+        .start();
+    for query in [
+        "?id=1",
+        "?utm_source=a&id=1",
+        "?id=1&ref=b&utm_=c",
+        "?ref&id=1",
+    ] {
+        assert_eq!(edge.get(&format!("/x{query}"), &[]).text(), "/x?id=1");
+    }
+    for query in ["", "?utm_source=a", "?ref=b&utm_x=c"] {
+        assert_eq!(edge.get(&format!("/x{query}"), &[]).text(), "/x", "{query}");
+    }
+    // Names of parameters are exact.
+    assert_eq!(edge.get("/x?reference=1", &[]).text(), "/x?reference=1");
+    assert_eq!(edge.get("/x?REF=1", &[]).text(), "/x?REF=1");
+    assert_eq!(times(&origin, "/x"), 4);
+}
+
+// `query_only`: these and no others.
+#[test]
+fn parameters_can_be_chosen() {
+    let origin = telling(&[]);
+    let edge = Setup::cached(&origin)
+        .cache("query_only = [\"id\", \"size_*\"]")
+        .start();
+    for query in [
+        "?id=1&size_x=2",
+        "?a=b&id=1&c&size_x=2",
+        "?id=1&size_x=2&ids=3",
+    ] {
+        let reply = edge.get(&format!("/x{query}"), &[]);
+        assert_eq!(reply.text(), "/x?id=1&size_x=2", "{query}");
+    }
+    assert_eq!(edge.get("/x?a=b", &[]).text(), "/x");
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// Requests that go by themselves keep their query as it came.
+#[test]
+fn requests_by_themselves_keep_their_query() {
+    let origin = telling(&[]);
+    let edge = Setup::cached(&origin)
+        .cache("query_sort = true")
+        .cache("query_ignore = [\"utm_*\"]")
+        .cache("bypass = { headers = [\"X-Debug\"] }")
+        .start();
+    edge.ask("POST", "/x?b&utm_a=1&a", &[], b"x");
+    edge.get("/x?b&utm_a=1&a", &[("X-Debug", "1")]);
+    let asked = targets(&origin);
+    assert_eq!(asked, ["/x?b&utm_a=1&a", "/x?b&utm_a=1&a"]);
+}
+
+// `bypass`: to the origin as they are, past what is stored, and not stored.
+#[test]
+fn requests_can_go_past_the_cache() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin)
+        .cache("bypass = { cookies = [\"session*\", \"id\"], headers = [\"X-Debug\"], query = [\"nocache\"] }")
+        .start();
+    let past: [(&str, &str, &str, &str); 6] = [
+        ("/x", "Cookie", "session_id=1", "cookie"),
+        ("/x", "Cookie", "a=b; session=", "cookie"),
+        ("/x", "Cookie", "id=7", "cookie"),
+        ("/x", "x-debug", "", "header"),
+        ("/x?nocache", "X-Other", "1", "query"),
+        ("/x?a=b&nocache=1", "X-Other", "1", "query"),
+    ];
+    for round in ["cold", "stored"] {
+        for (target, name, value, detail) in past {
+            let before = times(&origin, "/x");
+            let reply = edge.get(target, &[(name, value)]);
+            reply.verify_whole(LENGTH).expect("the body");
+            assert_says(&reply, "fwd=bypass");
+            assert_says(&reply, &format!("detail={detail}"));
+            assert_eq!(times(&origin, "/x"), before + 1, "{round} {value}");
+            if name == "Cookie" {
+                assert_eq!(last_sent(&origin, "/x", "cookie").as_deref(), Some(value));
+            }
+        }
+        let shared = edge.get("/x", &[]);
+        assert_eq!(is_hit(&shared), round == "stored", "they stored nothing");
+    }
+    // Names that only look alike; cookies and parameters are exact.
+    for (target, name, value) in [
+        ("/x", "Cookie", "ids=7"),
+        ("/x", "Cookie", "Session=1"),
+        ("/x", "X-Debugger", "1"),
+    ] {
+        assert_hit(&edge.get(target, &[(name, value)]));
+    }
+    edge.get("/x?NoCache", &[]);
+    assert_hit(&edge.get("/x?NoCache", &[]));
+}
+
+// `methods` without HEAD: it is sent on as HEAD.
+#[test]
+fn head_can_be_sent_on() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
+    for _ in 0..2 {
+        let head = edge.ask("HEAD", "/x", &[], b"");
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        assert!(!is_hit(&head));
+    }
+    let methods = |seen: &Seen| seen.method.clone();
+    let asked: Vec<_> = origin.requests().iter().map(methods).collect();
+    assert_eq!(asked, ["HEAD", "HEAD"]);
+    assert!(!is_hit(&edge.get("/x", &[])), "HEAD brings no body");
+}
+
+// RFC 9111 4.3.5: a HEAD response of the same version updates what GET has stored.
+#[test]
+fn head_freshens_what_is_stored() {
+    let origin = serving("/x", current().header("X-Field", "old"));
+    let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().header("X-Field", "new"));
+    edge.ask("HEAD", "/x", &[], b"");
+    let hit = edge.get("/x", &[]);
+    hit.verify_whole(LENGTH).expect("the body");
+    assert_hit(&hit);
+    assert_eq!(hit.header_all("x-field"), ["new"]);
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 9111 4.3.5: one of another version, or of another length, makes it stale.
+#[test]
+fn head_of_another_version_invalidates_what_is_stored() {
+    let same_tag = sluice_lab::origin::Tag::Fixed("\"same\"".to_owned());
+    let longer = Resource::offset(LENGTH + 1).cache_control("max-age=3600");
+    for (old, new, version) in [
+        (current(), current().version(1), 1),
+        (current().tag(same_tag.clone()), longer.tag(same_tag), 0),
+    ] {
+        let origin = serving("/x", old);
+        let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
+        edge.get("/x", &[]);
+        origin.serve("/x", new);
+        edge.ask("HEAD", "/x", &[], b"");
+        let reply = edge.get("/x", &[]);
+        assert!(!is_hit(&reply), "{}", cache_status(&reply));
+        reply.verify_version(version, 0).expect("the new one");
+    }
+}
+
+// A HEAD that fails changes nothing.
+#[test]
+fn a_failed_head_leaves_what_is_stored() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::status(503));
+    assert_eq!(edge.ask("HEAD", "/x", &[], b"").status, 503);
+    assert_hit(&edge.get("/x", &[]));
+}
+
+const ALL: [(&str, &str); 8] = [
+    ("Host", "a.example"),
+    ("X-Tenant", "t"),
+    ("X-Anything", "else"),
+    ("Cookie", "session=1"),
+    ("X-Forwarded-Host", "evil.example"),
+    ("X-Original-URL", "/admin"),
+    ("If-None-Match", "\"mine\""),
+    ("Range", "bytes=0-5"),
+];
+
+/// Which of a client's own fields reach the origin by a shared fetch.
+fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
+    edge.get("/x", &ALL);
+    origin.read_record(|record| {
+        let seen = record.of("/x").last().expect("it was asked");
+        let came = |(name, value): &(&str, &str)| seen.header(name) == Some(*value);
+        let own = ALL.iter().filter(|field| field.0 != "Host" && came(field));
+        own.map(|(name, _)| *name).collect()
+    })
+}
+
+// `forward`: what shared fetches carry beyond the allow-list.
+#[test]
+fn shared_fetches_carry_what_they_are_told() {
+    let cases: [(&str, &[&str]); 4] = [
+        ("[]", &[]),
+        ("[\"x-tenant\"]", &["X-Tenant"]),
+        ("[\"*\"]", &["X-Tenant", "X-Anything"]),
+        ("[\"*\", \"Cookie\"]", &["X-Tenant", "X-Anything", "Cookie"]),
+    ];
+    for (setting, expected) in cases {
+        let origin = serving("/x", current());
+        let edge = Setup::cached(&origin)
+            .cache(&format!("forward = {setting}"))
+            .cache("fill = \"whole\"")
+            .start();
+        assert_eq!(carried(&edge, &origin), expected, "{setting}");
+        assert_hit(&edge.get("/x", &[("Host", "a.example")]));
+    }
+}
+
+// A route's own keys win over its cache's, one by one.
+#[test]
+fn a_routes_own_rules_win() {
+    let origin = telling(&[]);
+    let setup = Setup::cached(&origin)
+        .cache("query_ignore = [\"utm_*\"]")
+        .cache("query_sort = true");
+    let text = setup.text() + "query_ignore = [\"ref\"]\n";
+    let edge = Setup::of_text(text).start();
+    let reply = edge.get("/x?ref=1&utm_a=2&a=3", &[]);
+    assert_eq!(reply.text(), "/x?a=3&utm_a=2");
+}

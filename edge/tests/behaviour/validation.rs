@@ -1,0 +1,655 @@
+//! Validation of what is stored: what the origin is asked, and what its answer means for those who wait.
+
+use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
+
+use crate::aging::{
+    Crowd, LENGTH, assert_failed, assert_validated, bare, current, kill, last_sent, stale, tagged,
+    times,
+};
+use crate::harness::{
+    SOON, Setup, assert_hit, assert_says, cache_status, origin, serving, ttl, wait_asked,
+};
+use crate::pieces::{
+    BLOCK, FILE, MODES, ask_range, assert_sent_once, check_range, filling, landed, one_version,
+};
+
+const LONG_AGO: &str = "Thu, 01 Jan 2015 00:00:00 GMT";
+
+// RFC 9111 4.3.1: the stored entity tag in If-None-Match and the stored date in If-Modified-Since.
+#[test]
+fn validators_are_sent_as_they_are_stored() {
+    let dated = Modified::Fixed(LONG_AGO.to_owned());
+    let cases = [
+        (Tag::None, dated.clone(), None),
+        (tagged("a-b"), Modified::None, Some("\"a-b\"")),
+        (tagged("both"), dated.clone(), Some("\"both\"")),
+        (
+            Tag::Fixed("W/\"weak\"".to_owned()),
+            dated,
+            Some("W/\"weak\""),
+        ),
+    ];
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    for (n, (tag, modified, sent)) in cases.into_iter().enumerate() {
+        let path = format!("/{n}");
+        let has_date = modified != Modified::None;
+        origin.serve(&path, stale("").tag(tag).modified(modified));
+        edge.get(&path, &[]).verify_whole(LENGTH).expect("stored");
+        let again = edge.get(&path, &[]);
+        again.verify_whole(LENGTH).expect("validated");
+        assert_validated(&again);
+        let asked = |field| last_sent(&origin, &path, field);
+        assert_eq!(asked("if-none-match").as_deref(), sent, "{n}");
+        let date = asked("if-modified-since");
+        assert_eq!(date.as_deref(), has_date.then_some(LONG_AGO), "{n}");
+    }
+}
+
+// RFC 9111 4.3.4, 3.2: 304 serves what is stored with the fields that it brings, except for those
+// that belong to the stored content.
+#[test]
+fn not_modified_freshens_what_is_stored() {
+    let old = stale("").header("X-Both", "old").header("X-Old", "old");
+    let origin = serving("/x", old.tag(tagged("v")).header("Content-Type", "a/b"));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let not_modified = Resource::status(304)
+        .tag(tagged("v"))
+        .cache_control("max-age=3600")
+        .header("X-Both", "new")
+        .header("X-New", "new")
+        .header("Content-Length", "5")
+        .header("Content-Encoding", "zebra")
+        .header("Content-Range", "bytes 0-4/5");
+    origin.serve("/x", not_modified);
+    let validated = edge.get("/x", &[]);
+    assert_validated(&validated);
+    let hit = edge.get("/x", &[]);
+    assert_hit(&hit);
+    assert!(ttl(&hit) > 3000, "{}", cache_status(&hit));
+    for reply in [validated, hit] {
+        reply.verify_whole(LENGTH).expect("the stored content");
+        assert_eq!(reply.header_all("x-both"), ["new"]);
+        assert_eq!(reply.header("x-new"), Some("new"));
+        assert_eq!(reply.header("x-old"), Some("old"));
+        assert_eq!(reply.header("content-type"), Some("a/b"));
+        assert_eq!(reply.header_all("content-length"), ["1000"]);
+        assert_eq!(reply.header("content-encoding"), None);
+        assert_eq!(reply.header("content-range"), None);
+        assert_eq!(reply.header_all("etag"), ["\"v\""]);
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 9111 4.2.3: the time since the last successful validation counts.
+#[test]
+fn age_begins_anew_with_a_validation() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    let age = |reply: &sluice_lab::client::Reply| -> u64 {
+        let age = reply
+            .header("age")
+            .map(|age| age.parse().expect("a number"));
+        age.unwrap_or(0)
+    };
+    assert!(age(&edge.get("/x", &[])) >= 100);
+    origin.serve("/x", current());
+    for _ in 0..2 {
+        let reply = edge.get("/x", &[]);
+        assert!(age(&reply) < 50, "{:?}", reply.header("age"));
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 9111 4.3.3: a full response replaces what is stored.
+#[test]
+fn another_version_takes_the_place_of_the_stale_one() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().version(1));
+    let new = edge.get("/x", &[]);
+    new.verify_version(1, 0).expect("the new one");
+    for word in ["fwd=stale", "fwd-status=200", "stored"] {
+        assert_says(&new, word);
+    }
+    let hit = edge.get("/x", &[]);
+    hit.verify_version(1, 0).expect("the new one");
+    assert_hit(&hit);
+}
+
+// RFC 9110 13.1.2: If-None-Match compares weakly, so a weak tag is enough for all of a body.
+#[test]
+fn a_weak_tag_validates() {
+    let origin = serving("/x", stale("").tag(Tag::Weak).modified(Modified::None));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.update("/x", |_| current().tag(Tag::Weak).modified(Modified::None));
+    assert_validated(&edge.get("/x", &[]));
+    let hit = edge.get("/x", &[]);
+    hit.verify_whole(LENGTH).expect("the body");
+    assert_hit(&hit);
+}
+
+// RFC 9111 4.3.4: 304 without a validator freshens the one response that was asked about.
+#[test]
+fn not_modified_need_not_name_the_validator() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::status(304).cache_control("max-age=3600"));
+    let validated = edge.get("/x", &[]);
+    validated.verify_whole(LENGTH).expect("the body");
+    assert_validated(&validated);
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// "one request for many waiters, on revalidation too"
+#[test]
+fn a_crowd_waits_for_one_validation() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let gate = Gate::closed();
+    origin.serve("/x", current().gate_head(&gate));
+    let crowd = Crowd::of(&edge, 50, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    gate.release();
+    for reply in crowd.replies() {
+        reply.verify_whole(LENGTH).expect("the body");
+        assert_validated(&reply);
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// The same where the answer is another version.
+#[test]
+fn a_crowd_waits_for_one_replacement() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let gate = Gate::closed();
+    origin.serve("/x", current().version(1).gate_head(&gate));
+    let crowd = Crowd::of(&edge, 50, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    gate.release();
+    for reply in crowd.replies() {
+        reply.verify_version(1, 0).expect("the new one");
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 9111 5.2.2.4: stored, and validated on each use, however long it would be fresh.
+#[test]
+fn no_cache_is_validated_each_time() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    for (path, control) in [("/a", "no-cache"), ("/b", "no-cache, max-age=3600")] {
+        origin.serve(path, Resource::offset(LENGTH).cache_control(control));
+        edge.get(path, &[]);
+        for asked in 2..=4 {
+            let reply = edge.get(path, &[]);
+            reply.verify_whole(LENGTH).expect("the body");
+            assert_says(&reply, "fwd-status=304");
+            assert_eq!(times(&origin, path), asked);
+        }
+        assert_eq!(origin.read_record(|record| record.sent_for(path)), LENGTH);
+    }
+}
+
+// RFC 9111 4.2.1: fresh for no time at all, and stored for the sake of its validator.
+#[test]
+fn max_age_0_is_stored_and_validated() {
+    let control = "max-age=0";
+    let origin = serving("/x", Resource::offset(LENGTH).cache_control(control));
+    let edge = Setup::cached(&origin).start();
+    assert_says(&edge.get("/x", &[]), "stored");
+    assert_validated(&edge.get("/x", &[]));
+}
+
+// RFC 9111 4.3.2: a client's own condition is judged by what is stored, once that is validated.
+#[test]
+fn a_client_that_has_it_is_told_so_after_the_validation() {
+    let origin = serving("/x", stale("").tag(tagged("v")));
+    let edge = Setup::cached(&origin).start();
+    let own = [("If-None-Match", "\"mine\", \"v\"")];
+    edge.get("/x", &[]);
+    let told = edge.get("/x", &own);
+    assert_eq!((told.status, told.body.len()), (304, 0));
+    assert_eq!(told.header("etag"), Some("\"v\""));
+    let asked = last_sent(&origin, "/x", "if-none-match");
+    assert_eq!(asked.as_deref(), Some("\"v\""), "not the client's own");
+    let other = edge.get("/x", &[("If-None-Match", "\"other\"")]);
+    other.verify_whole(LENGTH).expect("it has another version");
+}
+
+// A client that has what the origin has by now, and not what is stored.
+#[test]
+fn a_client_that_has_the_new_version_is_told_so() {
+    let origin = serving("/x", stale("").tag(tagged("old")));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().version(1).tag(tagged("new")));
+    let told = edge.get("/x", &[("If-None-Match", "\"new\"")]);
+    assert_eq!((told.status, told.header("etag")), (304, Some("\"new\"")));
+    let hit = edge.get("/x", &[]);
+    hit.verify_version(1, 0).expect("and it is stored");
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 9110 13.1.1: If-Match is judged here, after the validation; the origin never gets it.
+#[test]
+fn a_failed_precondition_is_told_after_the_validation() {
+    let origin = serving("/x", stale("").tag(tagged("v")));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    for (tag, status) in [("\"other\"", 412), ("\"v\"", 200)] {
+        let reply = edge.get("/x", &[("If-Match", tag)]);
+        assert_eq!(reply.status, status, "{tag}");
+        assert_eq!(last_sent(&origin, "/x", "if-match"), None);
+        assert!(last_sent(&origin, "/x", "if-none-match").is_some());
+    }
+}
+
+// A range of what is stale is cut from what is stored, once that is validated.
+#[test]
+fn a_range_of_what_is_stale() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current());
+    let range = edge.get("/x", &[("Range", "bytes=5-9")]);
+    range.verify_range(5, 9, LENGTH).expect("the range");
+    assert_says(&range, "fwd-status=304");
+    edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
+    assert_eq!(origin.read_record(|record| record.sent_total), LENGTH);
+}
+
+// A large object of which parts are stored: what is stored stays, and no byte comes twice.
+#[test]
+fn validation_keeps_the_stored_blocks() {
+    let large = |control| Resource::offset(FILE).cache_control(control);
+    for mode in MODES {
+        let origin = serving("/x", large("max-age=60").header("Age", "100"));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 5, 14);
+        assert_sent_once(&edge, &origin, BLOCK);
+        origin.serve("/x", large("max-age=3600"));
+        let validated = check_range(&edge, 5, 14);
+        assert_says(&validated, "fwd-status=304");
+        assert_sent_once(&edge, &origin, BLOCK);
+        assert_hit(&check_range(&edge, 100, BLOCK - 1));
+        // What is missing is fetched and joins.
+        check_range(&edge, 2 * BLOCK, 2 * BLOCK + 9);
+        assert_sent_once(&edge, &origin, 2 * BLOCK);
+    }
+}
+
+// The same where a range is asked for that is not stored.
+#[test]
+fn a_missing_range_of_what_is_stale_keeps_what_is_stored() {
+    let large = |control| Resource::offset(FILE).cache_control(control);
+    for mode in MODES {
+        let origin = serving("/x", large("max-age=60").header("Age", "100"));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 5, 14);
+        assert_sent_once(&edge, &origin, BLOCK);
+        origin.serve("/x", large("max-age=3600"));
+        check_range(&edge, 4 * BLOCK, 4 * BLOCK + 9);
+        assert_sent_once(&edge, &origin, 2 * BLOCK);
+        assert_hit(&check_range(&edge, 5, 14));
+    }
+}
+
+// Bytes of two versions never meet, whether the origin answers with a part or with all.
+#[test]
+fn another_version_of_a_large_object_replaces_all_of_it() {
+    for (mode, ranges) in [("slice", true), ("slice", false), ("auto", true)] {
+        let old = Resource::offset(FILE).cache_control("max-age=60");
+        let origin = serving("/x", old.header("Age", "100"));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 5, 14);
+        landed(&edge);
+        let new = Resource::offset(FILE).cache_control("max-age=3600");
+        origin.serve("/x", new.version(1).ranges(ranges));
+        for first in [5, 3 * BLOCK, 100] {
+            let reply = ask_range(&edge, first, first + 9);
+            let version = one_version(&reply, first, first + 9);
+            assert_eq!(version, 1, "{mode} {ranges}: {}", cache_status(&reply));
+        }
+        let whole = edge.get("/x", &[]);
+        whole.verify_version(1, 0).expect("one version");
+        assert_eq!(whole.body.len() as u64, FILE);
+    }
+}
+
+// HEAD of what is stale: validated, and GET finds it fresh.
+#[test]
+fn head_of_what_is_stale() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current());
+    let head = edge.ask("HEAD", "/x", &[], b"");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(head.header("content-length"), Some("1000"));
+    assert!(last_sent(&origin, "/x", "if-none-match").is_some());
+    let hit = edge.get("/x", &[]);
+    hit.verify_whole(LENGTH).expect("the body");
+    assert_hit(&hit);
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 9111 4.3.1: the validating request carries the fields that select the variant.
+#[test]
+fn the_validation_of_a_variant_selects_it() {
+    let flavoured = |seen: &Seen| {
+        let flavour = seen.header("x-flavour").unwrap_or("plain").to_owned();
+        let tag = tagged(&flavour);
+        let body = Resource::bytes(flavour).tag(tag).vary("X-Flavour");
+        body.cache_control("max-age=60").header("Age", "100")
+    };
+    let origin = serving("/x", Resource::dynamic(flavoured));
+    let edge = Setup::cached(&origin).start();
+    let flavours = ["cherry", "lemon"];
+    let ask = |flavour: &str| edge.get("/x", &[("X-Flavour", flavour)]);
+    for flavour in flavours {
+        ask(flavour);
+    }
+    for flavour in flavours {
+        let reply = ask(flavour);
+        assert_eq!(reply.text(), flavour, "{}", cache_status(&reply));
+        assert_validated(&reply);
+        let asked = |field| last_sent(&origin, "/x", field).expect("it was sent");
+        assert_eq!(asked("x-flavour"), flavour);
+        let tag = format!("\"{flavour}\"");
+        assert!(asked("if-none-match").contains(&tag));
+    }
+}
+
+// RFC 9110 15.4.5: 304 where nothing was asked about is an error of the origin's, and not stored.
+#[test]
+fn not_modified_without_a_question() {
+    let origin = serving("/x", Resource::status(304).cache_control("max-age=3600"));
+    let edge = Setup::cached(&origin).start();
+    for _ in 0..2 {
+        let reply = edge.get("/x", &[]);
+        let status = reply.status;
+        assert!(matches!(status, 304 | 502), "{status}");
+        assert!(!cache_status(&reply).contains("hit"));
+    }
+    origin.serve("/x", current());
+    let good = edge.get("/x", &[]);
+    good.verify_whole(LENGTH).expect("the body");
+}
+
+// RFC 9111 4.3.4: 304 with another strong tag does not change what is stored: a tag and a body of two
+// versions are never put together.
+#[test]
+fn not_modified_of_another_version_mixes_nothing() {
+    let origin = serving("/x", stale("").tag(tagged("a")));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let choose = |seen: &Seen| match seen.header("if-none-match") {
+        Some(_) => Resource::status(304).tag(tagged("b")),
+        None => current().version(1).tag(tagged("b")),
+    };
+    origin.serve("/x", Resource::dynamic(choose));
+    for _ in 0..2 {
+        let reply = edge.get("/x", &[]);
+        assert_eq!(reply.status, 200);
+        let version = u32::from(reply.header("etag") == Some("\"b\""));
+        reply.verify_version(version, 0).expect("that of the tag");
+    }
+}
+
+/// A held 304 to conditions, and a new version to everything else.
+fn held_not_modified(gate: &Gate) -> Resource {
+    let gate = gate.clone();
+    Resource::dynamic(move |seen| match seen.header("if-none-match") {
+        Some(_) => stale("").gate_head(&gate),
+        None => current().version(1),
+    })
+}
+
+// RFC 9111 4.4: what was invalidated during its validation does not come back by it.
+#[test]
+fn what_is_invalidated_during_its_validation_stays_so() {
+    let gate = Gate::closed();
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", held_not_modified(&gate));
+    let waiting = Crowd::of(&edge, 3, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
+    gate.release();
+    for reply in waiting.replies() {
+        assert_eq!(reply.status, 200);
+        let either = [0, 1].map(|version| reply.verify_version(version, 0).is_ok());
+        assert!(either.contains(&true), "one version, whole");
+        assert_eq!(reply.body.len() as u64, LENGTH);
+    }
+    let next = edge.get("/x", &[]);
+    next.verify_version(1, 0).expect("the new one");
+}
+
+// What is evicted during its validation is served all the same, or fetched again.
+#[test]
+fn what_is_evicted_during_its_validation_is_served() {
+    let gate = Gate::closed();
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin)
+        .cache("memory = \"8MiB\"")
+        .cache("evict = \"lru\"")
+        .start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().gate_head(&gate));
+    let waiting = Crowd::of(&edge, 3, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    for n in 0..20 {
+        let length = 1_000_000 + n;
+        let other = edge.get(&format!("/offset/{length}"), &[]);
+        other.verify_whole(length).expect("the body");
+    }
+    assert!(edge.cache_state("evicted") > 5);
+    gate.release();
+    for reply in waiting.replies() {
+        reply.verify_whole(LENGTH).expect("the body");
+    }
+}
+
+// RFC 9111 4.3.1: without a validator there is nothing to ask about.
+#[test]
+fn without_validators_it_is_fetched_anew() {
+    let origin = serving("/x", bare(stale("")));
+    let edge = Setup::cached(&origin)
+        .cache("stale_if_error = \"1h\"")
+        .start();
+    assert_says(&edge.get("/x", &[]), "stored");
+    origin.serve("/x", bare(current()).version(1));
+    let new = edge.get("/x", &[]);
+    new.verify_version(1, 0).expect("the new one");
+    assert_says(&new, "fwd=stale");
+    assert_says(&new, "fwd-status=200");
+    for field in ["if-none-match", "if-modified-since"] {
+        assert_eq!(last_sent(&origin, "/x", field), None);
+    }
+}
+
+// A tag that is none (RFC 9110 8.8.3) is not asked about.
+#[test]
+fn a_tag_without_quotes_validates_nothing() {
+    let unquoted = Tag::Fixed("unquoted".to_owned());
+    let origin = serving("/x", stale("").tag(unquoted).modified(Modified::None));
+    let edge = Setup::cached(&origin).start();
+    for _ in 0..2 {
+        edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
+        assert_eq!(last_sent(&origin, "/x", "if-none-match"), None);
+    }
+}
+
+// RFC 9111 4.3.3: an error answers the request; what is stored can be validated later.
+#[test]
+fn a_failed_validation_costs_nothing_but_an_error() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::status(503));
+    let failed = edge.get("/x", &[]);
+    assert_eq!((failed.status, &*failed.text()), (503, "status 503\n"));
+    kill(&origin);
+    assert_failed(&edge.get("/x", &[]));
+    origin.reopen().expect("it listens again");
+    origin.serve("/x", current());
+    crate::aging::until_fresh(&edge, "/x")
+        .verify_whole(LENGTH)
+        .expect("the body");
+}
+
+// What is gone is gone: the answer takes the place of what was stored.
+#[test]
+fn what_is_gone_is_not_served_any_more() {
+    for status in [403, 404, 410] {
+        let origin = serving("/x", stale(", stale-if-error=600"));
+        let edge = Setup::cached(&origin).start();
+        edge.get("/x", &[]);
+        origin.serve("/x", Resource::status(status).cache_control("max-age=3600"));
+        assert_eq!(edge.get("/x", &[]).status, status);
+        kill(&origin);
+        let stored = edge.get("/x", &[]);
+        assert_eq!(stored.status, status);
+        assert_hit(&stored);
+    }
+}
+
+// RFC 9111 3, 4.3.4: a 304 may forbid what the first response allowed.
+#[test]
+fn not_modified_may_forbid_storing() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::offset(LENGTH).cache_control("no-store"));
+    for _ in 0..3 {
+        let before = times(&origin, "/x");
+        let reply = edge.get("/x", &[]);
+        reply.verify_whole(LENGTH).expect("the body");
+        assert!(times(&origin, "/x") > before, "{}", cache_status(&reply));
+    }
+}
+
+// A client that leaves takes nothing from those who wait for the same validation.
+#[test]
+fn a_validation_outlives_the_client_that_began_it() {
+    let gate = Gate::closed();
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().gate_head(&gate));
+    let mut leader = edge.client();
+    leader.send("GET", "/x", &[], b"").expect("sent");
+    wait_asked(&origin, "/x", 2);
+    let others = Crowd::beside(1, &edge, 5, "/x", &[]);
+    leader.reset().expect("it is reset");
+    crate::harness::eventually("it has left", || edge.counter("requests_now") == 5);
+    gate.release();
+    for reply in others.replies() {
+        reply.verify_whole(LENGTH).expect("the body");
+    }
+    assert_eq!(times(&origin, "/x"), 2);
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// What is stale on arrival may be asked for again while it still comes: that is validated and ridden.
+#[test]
+fn a_body_under_way_is_validated_and_shared() {
+    let gate = Gate::at(100);
+    let stale = Resource::offset(LENGTH).cache_control("max-age=0");
+    let origin = serving("/x", stale.gate(&gate));
+    let edge = Setup::cached(&origin).start();
+    let mut first = edge.client();
+    first.send("GET", "/x", &[], b"").expect("sent");
+    assert!(gate.wait_held(1, SOON));
+    let mut second = edge.client();
+    second.send("GET", "/x", &[], b"").expect("sent");
+    wait_asked(&origin, "/x", 2);
+    gate.release();
+    for client in [&mut first, &mut second] {
+        let reply = client.read_response().expect("a reply");
+        reply.verify_whole(LENGTH).expect("the body");
+    }
+    assert_eq!(origin.read_record(|record| record.sent_total), LENGTH);
+}
+
+// A cookie that a 304 sets is for one client, and not stored with what it freshens.
+#[test]
+fn not_modified_sets_no_cookie_for_others() {
+    for setting in ["pass", "remove"] {
+        let origin = serving("/x", stale(""));
+        let edge = Setup::cached(&origin)
+            .cache(&format!("set_cookie = \"{setting}\""))
+            .start();
+        edge.get("/x", &[]);
+        origin.serve("/x", current().header("Set-Cookie", "id=own"));
+        edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
+        origin.serve("/x", current());
+        for _ in 0..2 {
+            let reply = edge.get("/x", &[]);
+            reply.verify_whole(LENGTH).expect("the body");
+            assert_eq!(reply.header("set-cookie"), None, "{setting}");
+        }
+    }
+}
+
+// RFC 9111 5.2.2.4, 5.2.2.7: the fields that a 304 names are not stored either.
+#[test]
+fn not_modified_names_fields_that_are_not_stored() {
+    let origin = serving("/x", stale("").header("X-Own", "old"));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let control = "max-age=3600, private=\"X-Own\"";
+    let named = Resource::offset(LENGTH).cache_control(control);
+    origin.serve("/x", named.header("X-Own", "mine"));
+    edge.get("/x", &[]);
+    let hit = edge.get("/x", &[]);
+    assert_hit(&hit);
+    assert_eq!(hit.header("x-own"), None);
+}
+
+// RFC 9111 4.1, 4.3.4: what Vary says counts as the last response said it.
+#[test]
+fn not_modified_may_tell_variants_apart() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    let ask = |flavour| edge.get("/x", &[("X-Flavour", flavour)]);
+    ask("cherry");
+    origin.serve("/x", current().vary("X-Flavour"));
+    ask("cherry").verify_whole(LENGTH).expect("the body");
+    origin.serve("/x", current().version(1).vary("X-Flavour"));
+    let lemon = ask("lemon");
+    lemon.verify_version(1, 0).expect("its own");
+    assert!(!cache_status(&lemon).contains("hit"));
+}
+
+// RFC 9111 3.5: who validates with credentials of his own is not told what others may have.
+#[test]
+fn what_is_public_is_validated_with_the_clients_own_credentials() {
+    let guarded = |seen: &Seen| match seen.header("authorization") {
+        Some(_) => stale(", public"),
+        None => Resource::status(401).header("WWW-Authenticate", "Basic realm=x"),
+    };
+    let origin = serving("/x", Resource::dynamic(guarded));
+    let edge = Setup::cached(&origin).start();
+    for who in ["Basic YW5u", "Basic YmVu", "Basic YW5u"] {
+        let reply = edge.get("/x", &[("Authorization", who)]);
+        reply.verify_whole(LENGTH).expect(who);
+        assert_eq!(
+            last_sent(&origin, "/x", "authorization").as_deref(),
+            Some(who)
+        );
+    }
+    assert_eq!(edge.get("/x", &[]).status, 401);
+    let still = edge.get("/x", &[("Authorization", "Basic YW5u")]);
+    still.verify_whole(LENGTH).expect("as before");
+}
