@@ -73,7 +73,7 @@ pub(in crate::cache) fn freshened(
     exchanged: Exchanged,
     rules: &Rules,
 ) -> Result<Head, &'static str> {
-    let fields = freshen(&old.fields, &response.fields).ok_or("too-large")?;
+    let fields = freshen(&old.fields, &response.fields);
     let terms = rules.terms(old.status);
     let verdict =
         freshness::judge(sent, old.status, &fields, &terms, exchanged).map_err(Reason::word)?;
