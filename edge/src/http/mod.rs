@@ -13,11 +13,13 @@ pub mod hop;
 pub mod key;
 pub mod method;
 pub mod pattern;
+pub mod purge;
 pub mod range;
 pub mod surrogate;
 pub mod tags;
 pub mod target;
 pub mod targeted;
+pub mod url;
 pub mod vary;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
