@@ -94,6 +94,8 @@ pub struct CacheState {
     pub flights: u64,
     /// Objects dropped to make room, since the start.
     pub evicted: u64,
+    /// Purges that something stored, or being fetched, may still have to be checked against.
+    pub purges: u64,
 }
 
 /// One upstream now.

@@ -95,6 +95,7 @@ fn cache_state(store: &Store) -> CacheState {
         pinned: status.pinned,
         flights: status.flights,
         evicted: status.evictions,
+        purges: store.rules() as u64,
     }
 }
 
