@@ -64,7 +64,7 @@ impl Flight {
     }
 
     /// The response's head is here: whoever waits learns what it means.
-    async fn arrived(self, response: Response, asked_ms: u64) {
+    pub(super) async fn arrived(self, response: Response, asked_ms: u64) {
         self.handover.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
@@ -111,9 +111,13 @@ impl Flight {
             exchanged,
             &self.cache.0.rules,
         );
+        let born_seq = self.landing.born_seq();
         let stored = stored.map(|storable| {
             self.handover.withhold(storable.withheld);
-            storable.head
+            StoredHead {
+                born_seq,
+                ..storable.head
+            }
         });
         match self.landing.object().phase() {
             Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),
@@ -152,7 +156,6 @@ impl Flight {
             return Err("another-range");
         }
         let sparse = self.room(&head, &content)?;
-        head.born_seq = self.landing.object().born_seq;
         self.replace();
         self.file(&head);
         if self.asked.is_some() && !head.joinable {
@@ -244,7 +247,7 @@ impl Flight {
         let store = self.cache.0.store.clone();
         let (place, old) = (self.landing.place(), self.landing.object().clone());
         let generations = [generation_of(&old), head.generation];
-        let new = store.create(&old.key);
+        let new = self.landing.successor();
         let now_us = self.cache.0.clock.monotonic_us();
         let landing = new.and_then(|new| {
             store

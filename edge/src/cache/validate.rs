@@ -128,7 +128,7 @@ impl Flight {
         let (cache, place) = (self.cache.clone(), self.landing.place());
         let (store, object) = (&cache.0.store, &standing.object);
         let rules = &cache.0.rules;
-        let born_seq = self.landing.object().born_seq;
+        let born_seq = self.landing.born_seq();
         let old = &standing.head;
         let mut head = match storing::freshened(
             self.primary(),
@@ -148,7 +148,7 @@ impl Flight {
         head.born_seq = born_seq;
         let head = Arc::new(head);
         if let Some(charge) = store.charge_head(head.memory()) {
-            store.freshen(place, object, head.clone(), charge);
+            store.renew(place, object, head.clone(), charge);
             super::flight::file(&cache, place, object, &head);
         }
         self.recovered();

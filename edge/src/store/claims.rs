@@ -141,10 +141,14 @@ impl Store {
                 state.answerable(&cut)
             }
         };
+        let mut birth = state.birth.take();
         drop(state);
         let landings = claimed
             .into_iter()
-            .map(|claim| Landing::new(self.clone(), object.clone(), place, &claim))
+            .map(|claim| {
+                let birth = birth.take().unwrap_or_else(|| self.birth());
+                Landing::new(self.clone(), object.clone(), place, &claim, birth)
+            })
             .collect();
         wakes.wake();
         (result, landings)

@@ -10,6 +10,7 @@ use super::ledger::Charge;
 use super::object::{Abandoned, Failure, Object};
 use super::page::{PAGE, Page};
 use super::pages::{Lacking, ToFill};
+use super::purges::Birth;
 use super::window::WINDOW;
 use super::{Place, Store};
 
@@ -33,6 +34,9 @@ pub struct Landing {
     unannounced: u64,
     windowed: bool,
     over: bool,
+    born_seq: u64,
+    /// As long as its head may have to be checked against purges.
+    birth: Option<Birth>,
 }
 
 /// Room made beforehand.
@@ -57,6 +61,7 @@ impl Landing {
         object: Arc<Object>,
         place: Place,
         claim: &Claim,
+        birth: Birth,
     ) -> Landing {
         Landing {
             store,
@@ -71,7 +76,21 @@ impl Landing {
             unannounced: 0,
             windowed: false,
             over: false,
+            born_seq: birth.seq,
+            birth: Some(birth),
         }
+    }
+
+    /// The sequence number at which its fetch began: that of the heads it brings.
+    pub fn born_seq(&self) -> u64 {
+        self.born_seq
+    }
+
+    /// A new object for what this fetch brings, which turned out to be another version: it is no
+    /// younger than the fetch. `None`: there is no room for it.
+    pub fn successor(&self) -> Option<Arc<Object>> {
+        let birth = self.birth.clone().unwrap_or_else(|| self.store.birth());
+        self.store.create_at(&self.object.key, birth)
     }
 
     /// The object that is filled.
@@ -110,9 +129,7 @@ impl Landing {
     /// Puts the head of a later response of the same version in the place of the one that is there
     /// (RFC 9111 3.4).
     pub fn renew(&self, head: Arc<Head>, charge: Charge) {
-        if let Some(more) = self.object.renew(head, charge) {
-            self.weigh(None, more);
-        }
+        self.store.renew(self.place, &self.object, head, charge);
     }
 
     /// The response's head is accepted; its content is `content` of the representation, with
@@ -229,6 +246,7 @@ impl Landing {
     /// # Errors
     /// Nobody reads what can't be kept, or there is no room for what was not reserved.
     pub async fn write(&mut self, bytes: &[u8], now_us: u64) -> Result<Progress, Abandoned> {
+        self.birth = None; // its head is where it belongs
         let skipped = self.skip.min(bytes.len() as u64);
         self.skip -= skipped;
         let mut bytes = &bytes[skipped as usize..];

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::head::VaryNames;
 use super::object::Object;
+use super::purges::Purges;
 use super::table::{Place, Shard};
 
 /// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
@@ -33,6 +34,7 @@ pub struct Lore {
 pub struct Locked<'a> {
     pub(super) shard: &'a mut Shard,
     pub(super) primary: u128,
+    pub(super) purges: &'a Purges,
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
 }
 
@@ -49,17 +51,22 @@ impl Locked<'_> {
         self.shard.entries.get(&self.primary)?.vary.as_ref()
     }
 
-    /// The object of this variant. Counts as a use.
+    /// The object of this variant, if no purge covers it. Counts as a use.
     #[inline]
     pub fn find(&mut self, variant: u128) -> Option<Arc<Object>> {
         let entry = self.shard.entries.get(&self.primary)?;
         let found = entry.variants.iter().find(|v| v.hash == variant)?;
-        self.shard.policy.touch(found.id);
-        Some(found.object.clone())
+        let (id, object) = (found.id, found.object.clone());
+        if !self.purges.is_settled(&object) && !self.stays(variant, &object) {
+            return None;
+        }
+        self.shard.policy.touch(id);
+        Some(object)
     }
 
     /// How many variants are kept.
-    pub fn variants(&self) -> usize {
+    pub fn variants(&mut self) -> usize {
+        self.settle();
         self.shard
             .entries
             .get(&self.primary)
@@ -67,7 +74,8 @@ impl Locked<'_> {
     }
 
     /// Every variant's hash and object.
-    pub fn all(&self) -> Vec<(u128, Arc<Object>)> {
+    pub fn all(&mut self) -> Vec<(u128, Arc<Object>)> {
+        self.settle();
         self.shard
             .entries
             .get(&self.primary)
@@ -148,7 +156,7 @@ impl Locked<'_> {
         }
     }
 
-    fn place(&self, variant: u128) -> Place {
+    pub(super) fn place(&self, variant: u128) -> Place {
         Place {
             primary: self.primary,
             variant,

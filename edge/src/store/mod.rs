@@ -9,6 +9,7 @@ mod object;
 mod page;
 mod pages;
 mod parts;
+mod purges;
 mod reader;
 mod slots;
 mod standing;
@@ -39,6 +40,7 @@ pub use ledger::{Charge, Ledger};
 pub use locked::{Locked, Lore};
 pub use object::{Abandoned, Failure, Object, Phase};
 pub use page::PAGE;
+pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
 pub use standing::Standing;
 pub use table::{Place, VARIANTS_MAX};
@@ -46,6 +48,7 @@ pub use window::WINDOW;
 pub use xray::{Decision, Xray};
 
 use crate::evict;
+use purges::{Birth, Purges};
 use sync::Mutex;
 use table::{Evicted, Shard};
 
@@ -65,7 +68,7 @@ pub struct Options {
 }
 
 /// What an object takes beside its pages: its own structure, table entry, policy's bookkeeping.
-const OBJECT_OVERHEAD: u64 = 736;
+const OBJECT_OVERHEAD: u64 = 800;
 
 /// Busy objects met before one call for room gives up, where there are so many.
 const BUSY_MAX: usize = 4096;
@@ -82,6 +85,7 @@ pub struct Store {
     block: AtomicU64,
     /// Counts flights and purges: what began before a purge is covered by it.
     sequence: AtomicU64,
+    purges: Purges,
     next_flight: AtomicU64,
     /// Where the next victim is sought.
     hand: AtomicUsize,
@@ -108,14 +112,25 @@ pub struct Status {
 }
 
 impl Store {
-    /// An empty store.
+    /// An empty store, whose keys are but texts to it.
     pub fn new(options: &Options) -> Arc<Store> {
+        Store::build(options, None)
+    }
+
+    /// An empty store for keys that `names` can read.
+    pub fn named(options: &Options, names: &'static dyn Names) -> Arc<Store> {
+        Store::build(options, Some(names))
+    }
+
+    fn build(options: &Options, names: Option<&'static dyn Names>) -> Arc<Store> {
+        let ledger = Ledger::new(options.memory);
         let shard = |_| Mutex::new(Shard::new(options.evict.build()));
         Arc::new(Store {
             shards: (0..options.shards.max(1).next_power_of_two())
                 .map(shard)
                 .collect(),
-            ledger: Ledger::new(options.memory),
+            purges: Purges::new(&ledger, names),
+            ledger,
             object_max: AtomicU64::new(options.object),
             block: AtomicU64::new(options.block),
             sequence: AtomicU64::new(1),
@@ -159,10 +174,14 @@ impl Store {
         let mut locked = Locked {
             shard: &mut shard,
             primary,
+            purges: &self.purges,
             removed: SmallVec::new(),
         };
         let result = decide(&mut locked);
         let removed = locked.removed;
+        if !removed.is_empty() {
+            shard.prune(primary);
+        }
         drop(shard);
         drop(removed); // frees pages: after the lock
         result
@@ -171,8 +190,19 @@ impl Store {
     /// A new object without a head, to be filed in the table and filled by the landing. `None`:
     /// there is no room for another object.
     pub fn create(&self, key: &[u8]) -> Option<Arc<Object>> {
+        let born_seq = self.sequence.fetch_add(1, Ordering::SeqCst);
+        self.create_with(key, born_seq)
+    }
+
+    /// The same for what is being fetched already, since this birth.
+    fn create_at(&self, key: &[u8], birth: Birth) -> Option<Arc<Object>> {
+        let object = self.create_with(key, birth.seq)?;
+        object.lock().birth = Some(birth);
+        Some(object)
+    }
+
+    fn create_with(&self, key: &[u8], born_seq: u64) -> Option<Arc<Object>> {
         let overhead = self.make_room(OBJECT_OVERHEAD + key.len() as u64)?;
-        let born_seq = self.sequence.fetch_add(1, Ordering::Relaxed);
         let key = Bytes::copy_from_slice(key);
         Some(Arc::new(Object::new(key, born_seq, overhead)))
     }

@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use super::claims::Claim;
 use super::head::Head;
 use super::ledger::Charge;
+use super::purges::Birth;
 use super::slots::Slots;
 use super::standing::{Standing, Ties};
 use super::sync::{Mutex, MutexGuard};
@@ -45,6 +46,8 @@ pub struct Object {
     pub key: Bytes,
     /// Sequence number at which its flight began; a purge with a later one covers it.
     pub born_seq: u64,
+    /// The newest purge that it was checked against; written with its shard locked.
+    pub(super) checked: AtomicU64,
     pub(super) state: Mutex<State>,
     overhead: Charge,
     /// Bytes charged for notes, of which the eviction policy knows nothing.
@@ -104,6 +107,8 @@ pub(super) struct State {
     pub(super) windowed: bool,
     /// What ties it to an object that it confirms, or that confirms it.
     pub(super) ties: Option<Box<Ties>>,
+    /// It goes on what a fetch for another object brought: that fetch's number.
+    pub(super) birth: Option<Birth>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
@@ -139,6 +144,7 @@ impl Object {
         Object {
             key,
             born_seq,
+            checked: AtomicU64::new(born_seq),
             state: Mutex::new(State {
                 phase: Phase::Awaiting,
                 length: None,
@@ -155,6 +161,7 @@ impl Object {
                 joinable: false,
                 windowed: false,
                 ties: None,
+                birth: None,
             }),
             overhead,
             noted: AtomicU64::new(0),
@@ -204,6 +211,25 @@ impl Object {
         drop(state);
         drop(old);
         Some(more - before.map_or(0, |charge| charge.bytes() as i64))
+    }
+
+    /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
+    pub fn expire(&self, head: &Arc<Head>, at_ms: u64) {
+        if head.fresh_until_ms <= at_ms {
+            return;
+        }
+        let mut stale = Arc::new(Head {
+            fresh_until_ms: at_ms,
+            ..Head::clone(head)
+        });
+        let mut state = self.lock();
+        if let Phase::Open(there) = &mut state.phase
+            && Arc::ptr_eq(there, head)
+        {
+            std::mem::swap(there, &mut stale);
+        }
+        drop(state);
+        drop(stale); // the old one, by now: after the lock
     }
 
     /// Another took its place: riders that have no head yet look again, and nothing more is begun

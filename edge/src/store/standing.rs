@@ -8,9 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::head::Head;
 use super::landing::Landing;
-use super::ledger::Charge;
 use super::object::{Object, Phase};
-use super::{Place, Store};
 
 /// A stored response, which may serve on.
 #[derive(Clone)]
@@ -74,6 +72,17 @@ impl Object {
         drop(before);
         wakes.wake();
     }
+
+    /// Requests from here on are not told to wait for a fetch that began before this number.
+    pub(super) fn forget_validation(&self, before: u64) {
+        let Some(validation) = self.validation().filter(|v| v.born_seq < before) else {
+            return;
+        };
+        if let Some(ties) = &mut self.lock().ties {
+            ties.validation = Weak::new();
+        }
+        drop(validation); // after the lock
+    }
 }
 
 impl Landing {
@@ -82,14 +91,5 @@ impl Landing {
     pub fn stand(mut self, standing: Standing, confirmed: bool) {
         let id = self.end();
         self.object().stand(id, standing, confirmed);
-    }
-}
-
-impl Store {
-    /// Gives a stored object another head: that of a response that confirmed it (RFC 9111 4.3.4).
-    pub fn freshen(&self, place: Place, object: &Arc<Object>, head: Arc<Head>, charge: Charge) {
-        if let Some(more) = object.renew(head, charge) {
-            self.weigh(place, object, None, more);
-        }
     }
 }

@@ -1,16 +1,16 @@
 //! The locks of the store; under the feature `shuttle`, ones whose schedules a test explores.
 
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{Mutex, MutexGuard};
+pub use parking_lot::{Mutex, MutexGuard, RwLock};
 
 #[cfg(feature = "shuttle")]
-pub use explored::{Mutex, MutexGuard};
+pub use explored::{Mutex, MutexGuard, RwLock};
 
 #[cfg(feature = "shuttle")]
 mod explored {
-    //! Shuttle's mutex under the names that parking_lot gives.
+    //! Shuttle's locks under the names that parking_lot gives.
 
-    pub use shuttle::sync::MutexGuard;
+    pub use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
     /// A mutex whose every locking is a point where shuttle may switch threads.
     #[derive(Default)]
@@ -24,6 +24,28 @@ mod explored {
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0
                 .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+
+    /// The same for a lock that readers share.
+    #[derive(Default)]
+    pub struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub fn new(value: T) -> RwLock<T> {
+            RwLock(shuttle::sync::RwLock::new(value))
+        }
+
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0
+                .read()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0
+                .write()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
         }
     }

@@ -135,6 +135,26 @@ impl Shard {
         Some((idle, flights))
     }
 
+    /// The objects of these ids of which `which` is true. `None` past the last id.
+    pub(super) fn those(
+        &self,
+        ids: Range<usize>,
+        which: impl Fn(&Object) -> bool,
+    ) -> Option<Vec<(Place, Arc<Object>)>> {
+        if ids.start >= self.ids.capacity() {
+            return None;
+        }
+        let places = ids
+            .filter_map(|id| self.ids.get(id))
+            .filter(|tracked| tracked.part == WHOLE)
+            .map(Tracked::place);
+        let those = places.filter_map(|place| {
+            let object = &self.variant(place)?.object;
+            which(object).then(|| (place, object.clone()))
+        });
+        Some(those.collect())
+    }
+
     /// How many objects there are.
     pub(super) fn len(&self) -> usize {
         self.ids.len() - self.blocks

@@ -1,0 +1,261 @@
+//! The rules in force, so that checking one object does not depend on their number.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
+use std::ops::Bound;
+
+use super::super::ledger::Charge;
+use super::super::table::AlreadyHashed;
+use super::{Full, Rule};
+
+/// Rules in force at once: of one resource, prefix or tag there is one, however often it is purged.
+pub const RULES_MAX: usize = 65_536;
+/// Bytes of all prefixes together.
+const TEXTS_MAX: usize = 8 << 20;
+/// Bytes of one prefix.
+pub const TEXT_MAX: usize = 4096;
+/// What a rule takes beside its text: rows of tables that may be half empty.
+const RULE_BYTES: usize = 128;
+
+type Hashed<K> = HashMap<K, Mark, BuildHasherDefault<AlreadyHashed>>;
+
+/// Everything but the rules is found by what it is; no rule is older than an `All` of its kind
+/// that makes it needless.
+pub(super) struct Index {
+    all: Mark,
+    resources: Hashed<u128>,
+    tags: Hashed<u64>,
+    prefixes: BTreeMap<Box<[u8]>, Mark>,
+    texts: usize,
+    charge: Charge,
+}
+
+/// The newest rules about one thing; numbers are 0 where there is none.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    hard: u64,
+    soft: u64,
+    /// The time of the soft one.
+    soft_ms: u64,
+}
+
+/// What was found about one object.
+pub(super) struct Covered {
+    /// It is to be taken out.
+    pub(super) hard: bool,
+    /// Since when it is stale, Unix ms.
+    pub(super) stale_at_ms: Option<u64>,
+    /// The newest rule that says so; 0 for none.
+    pub(super) soft: u64,
+    born: u64,
+    head_born: u64,
+}
+
+/// Rules taken out; to be dropped when no lock is held.
+pub(super) struct Dropped {
+    _resources: Hashed<u128>,
+    _tags: Hashed<u64>,
+    _prefixes: BTreeMap<Box<[u8]>, Mark>,
+    _charge: Option<Charge>,
+}
+
+impl Mark {
+    fn add(&mut self, number: u64, soft_ms: Option<u64>) {
+        match soft_ms {
+            None => self.hard = number,
+            Some(now_ms) => {
+                self.soft = number;
+                self.soft_ms = now_ms;
+            }
+        }
+    }
+
+    /// Forgets rules up to this number; whether any is left.
+    fn forget(&mut self, upto: u64) -> bool {
+        if self.hard <= upto {
+            self.hard = 0;
+        }
+        if self.soft <= upto {
+            self.soft = 0;
+        }
+        self.hard != 0 || self.soft != 0
+    }
+
+    fn newest(&self) -> u64 {
+        self.hard.max(self.soft)
+    }
+}
+
+impl Covered {
+    /// Of an object born at this number, whose head was born at that.
+    pub(super) fn nothing(born: u64, head_born: u64) -> Covered {
+        Covered {
+            hard: false,
+            stale_at_ms: None,
+            soft: 0,
+            born,
+            head_born,
+        }
+    }
+
+    fn by(&mut self, mark: &Mark) {
+        self.by_since(mark, self.born);
+    }
+
+    /// By a rule about what it is since this number.
+    fn by_since(&mut self, mark: &Mark, since: u64) {
+        self.hard |= mark.hard > since;
+        if mark.soft > self.head_born {
+            let earliest = self.stale_at_ms.unwrap_or(u64::MAX).min(mark.soft_ms);
+            self.stale_at_ms = Some(earliest);
+            self.soft = self.soft.max(mark.soft);
+        }
+    }
+}
+
+impl Index {
+    pub(super) fn new(charge: Charge) -> Index {
+        Index {
+            all: Mark::default(),
+            resources: HashMap::default(),
+            tags: HashMap::default(),
+            prefixes: BTreeMap::new(),
+            texts: 0,
+            charge,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let all = usize::from(self.all.newest() > 0);
+        self.resources.len() + self.tags.len() + self.prefixes.len() + all
+    }
+
+    /// Sees that there is room for a rule; what becomes needless with it is given back.
+    pub(super) fn make_room(&mut self, rule: &Rule, soft: bool) -> Result<Option<Dropped>, Full> {
+        let known = match rule {
+            // Every older rule covers only what this one covers.
+            Rule::All => return Ok((!soft).then(|| self.clear())),
+            Rule::Resource(resource) => self.resources.contains_key(resource),
+            Rule::Tag(tag) => self.tags.contains_key(tag),
+            Rule::Prefix(text) => {
+                let known = self.prefixes.contains_key(text);
+                if !known && (text.len() > TEXT_MAX || self.texts + text.len() > TEXTS_MAX) {
+                    return Err(Full);
+                }
+                known
+            }
+        };
+        match known || self.len() < RULES_MAX {
+            true => Ok(None),
+            false => Err(Full),
+        }
+    }
+
+    pub(super) fn add(&mut self, rule: &Rule, number: u64, soft_ms: Option<u64>) {
+        let mark = match rule {
+            Rule::All => &mut self.all,
+            Rule::Resource(resource) => self.resources.entry(*resource).or_default(),
+            Rule::Tag(tag) => self.tags.entry(*tag).or_default(),
+            Rule::Prefix(text) => {
+                if !self.prefixes.contains_key(text) {
+                    self.texts += text.len();
+                }
+                self.prefixes.entry(text.clone()).or_default()
+            }
+        };
+        mark.add(number, soft_ms);
+        self.recharge();
+    }
+
+    /// Drops the rules up to this number.
+    pub(super) fn forget(&mut self, upto: u64) -> Option<Dropped> {
+        self.all.forget(upto);
+        let tables = self.resources.values().chain(self.tags.values());
+        let newest = tables.chain(self.prefixes.values()).map(Mark::newest);
+        if newest.max().unwrap_or(0) <= upto {
+            return Some(self.clear_tables());
+        }
+        self.resources.retain(|_, mark| mark.forget(upto));
+        self.tags.retain(|_, mark| mark.forget(upto));
+        self.prefixes.retain(|_, mark| mark.forget(upto));
+        self.texts = self.prefixes.keys().map(|text| text.len()).sum();
+        self.recharge();
+        None
+    }
+
+    fn clear(&mut self) -> Dropped {
+        self.all = Mark::default();
+        self.clear_tables()
+    }
+
+    fn clear_tables(&mut self) -> Dropped {
+        self.texts = 0;
+        Dropped {
+            _resources: std::mem::take(&mut self.resources),
+            _tags: std::mem::take(&mut self.tags),
+            _prefixes: std::mem::take(&mut self.prefixes),
+            _charge: self.charge.split(self.charge.bytes()),
+        }
+    }
+
+    /// The ledger holds what the rules take.
+    fn recharge(&mut self) {
+        let rules = self.resources.len() + self.tags.len() + self.prefixes.len();
+        let bytes = (rules * RULE_BYTES + self.texts) as u64;
+        match bytes.checked_sub(self.charge.bytes()) {
+            Some(0) => {}
+            Some(more) => self.charge.absorb(self.charge.beside(more)),
+            None => drop(self.charge.split(self.charge.bytes() - bytes)),
+        }
+    }
+
+    pub(super) fn has_resources(&self) -> bool {
+        !self.resources.is_empty()
+    }
+
+    pub(super) fn has_prefixes(&self) -> bool {
+        !self.prefixes.is_empty()
+    }
+
+    pub(super) fn all(&self, covered: &mut Covered) {
+        covered.by(&self.all);
+    }
+
+    pub(super) fn resource(&self, resource: u128, covered: &mut Covered) {
+        if let Some(mark) = self.resources.get(&resource) {
+            covered.by(mark);
+        }
+    }
+
+    /// The tags of a head that was born at this number: earlier rules were about other heads.
+    pub(super) fn tags(&self, tags: &[u64], since: u64, covered: &mut Covered) {
+        if self.tags.is_empty() {
+            return;
+        }
+        for mark in tags.iter().filter_map(|tag| self.tags.get(tag)) {
+            covered.by_since(mark, since);
+        }
+    }
+
+    /// All rules that this text begins with: from the longest on, each found by one search. Where
+    /// the search meets another text, none is longer than what the two have in common.
+    pub(super) fn prefixes(&self, text: &[u8], covered: &mut Covered) {
+        let mut rest = text;
+        loop {
+            let upto = (Bound::Unbounded, Bound::Included(rest));
+            let Some((prefix, mark)) = self.prefixes.range::<[u8], _>(upto).next_back() else {
+                return;
+            };
+            let same = prefix.iter().zip(rest).take_while(|(a, b)| a == b).count();
+            if same < prefix.len() {
+                rest = &rest[..same];
+                continue;
+            }
+            covered.by(mark);
+            match prefix.len().checked_sub(1) {
+                Some(shorter) => rest = &rest[..shorter],
+                None => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Going through the store behind purges: objects that nobody looks up are checked here, a few for
+//! each lock; rules that nothing can need any more are dropped.
+
+use super::super::Store;
+use super::births::Era;
+
+/// Objects looked at while one lock is held.
+const AT_ONCE: usize = 64;
+
+/// How far one round through the store is.
+pub(super) struct Round {
+    /// The rules up to this number are dropped at its end.
+    upto: u64,
+    /// What was being fetched when the round began.
+    era: Era,
+    /// All of that had its head, or had ended, when this walk began.
+    sure: bool,
+    shard: usize,
+    id: usize,
+}
+
+/// What is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// Nothing: no rule is in force.
+    Idle,
+    /// The round goes on.
+    More,
+    /// Fetches that began before a purge have not come to a head yet.
+    Waiting,
+}
+
+impl Store {
+    /// Goes on through the store, past so many places in it: takes out what purges cover, marks
+    /// what they make stale, and at a round's end drops the rules that it was made for. No lock of
+    /// the table is held for more than a few objects.
+    pub fn sweep(&self, places: usize) -> Swept {
+        let purges = &self.purges;
+        let mut round = purges.round.lock();
+        let now = match &mut *round {
+            Some(now) => now,
+            None if purges.index.read().len() == 0 => return Swept::Idle,
+            none => {
+                let (upto, era) = purges.births.turn(&purges.latest);
+                none.insert(Round {
+                    sure: era.is_over(),
+                    upto,
+                    era,
+                    shard: 0,
+                    id: 0,
+                })
+            }
+        };
+        for _ in 0..places.div_ceil(AT_ONCE) {
+            if now.shard == self.shards.len() {
+                break;
+            }
+            match self.sweep_some(now.shard, now.id) {
+                true => now.id += AT_ONCE,
+                false => (now.shard, now.id) = (now.shard + 1, 0),
+            }
+        }
+        if now.shard < self.shards.len() {
+            return Swept::More;
+        }
+        if now.sure {
+            let dropped = purges.index.write().forget(now.upto);
+            drop(dropped);
+            *round = None;
+            return Swept::More;
+        }
+        if !now.era.is_over() {
+            return Swept::Waiting;
+        }
+        // What has come since is to be met, too.
+        (now.sure, now.shard, now.id) = (true, 0, 0);
+        Swept::More
+    }
+
+    /// Checks the objects of some ids of a shard; whether there are ids behind them.
+    fn sweep_some(&self, shard: usize, from: usize) -> bool {
+        let mut shard = self.shards[shard].lock();
+        let open = |object: &_| !self.purges.is_settled(object);
+        let Some(unsettled) = shard.those(from..from + AT_ONCE, open) else {
+            return false;
+        };
+        let mut removed = Vec::new();
+        for (place, object) in unsettled {
+            if self.purges.judge(place.primary, &object) {
+                removed.push((shard.remove(place), object));
+                shard.prune(place.primary);
+            }
+        }
+        drop(shard);
+        drop(removed); // frees pages: after the lock
+        true
+    }
+}

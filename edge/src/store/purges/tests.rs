@@ -1,0 +1,510 @@
+//! Purges against a model that keeps every rule and asks all of them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use smallvec::smallvec;
+
+use super::super::tests::{begin, content, head, launch, now, place, store};
+use super::super::{Landing, Seen};
+use super::*;
+
+/// A complete object without content, with these tags, filed under this key text.
+fn filed(store: &Arc<Store>, primary: u128, key: &str, tags: &[u64]) -> Arc<Object> {
+    let landing = flying(store, primary, key);
+    opened(store, landing, tags)
+}
+
+/// An object whose first flight has begun.
+fn flying(store: &Arc<Store>, primary: u128, key: &str) -> Landing {
+    let object = store.create(key.as_bytes()).expect("room");
+    let weight = store.weight(key.as_bytes());
+    store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
+    let all = |_: &Seen<'_>| (smallvec![0..u64::MAX], ());
+    let ((), mut landings) = store.arrange(&object, place(primary), 0, all);
+    landings.pop().expect("a claim")
+}
+
+/// The flight's response came, and ended.
+fn opened(store: &Arc<Store>, mut landing: Landing, tags: &[u64]) -> Arc<Object> {
+    landing.accept(0..0, 0).expect("nothing is claimed");
+    let head = Arc::new(tagged(landing.born_seq(), tags));
+    let charge = store.charge_head(head.memory()).expect("room");
+    landing.open(head, charge, false);
+    let object = landing.object().clone();
+    landing.land();
+    object
+}
+
+fn tagged(born_seq: u64, tags: &[u64]) -> Head {
+    Head {
+        born_seq,
+        tags: tags.into(),
+        ..head(Some(0))
+    }
+}
+
+fn find(store: &Store, primary: u128) -> Option<Arc<Object>> {
+    store.enter(primary, |locked| locked.find(0))
+}
+
+fn fresh_until(object: &Object) -> Option<u64> {
+    match object.phase() {
+        Phase::Open(head) => Some(head.fresh_until_ms),
+        _ => None,
+    }
+}
+
+fn purge(store: &Store, rule: &Rule) -> u64 {
+    store.purge(rule, false, 0).expect("room")
+}
+
+fn prefix(text: &str) -> Rule {
+    Rule::Prefix(text.as_bytes().into())
+}
+
+/// Sweeps until nothing is left to do, or fetches are waited for.
+fn sweep(store: &Store) -> Swept {
+    (0..10_000)
+        .map(|_| store.sweep(64))
+        .find(|swept| *swept != Swept::More)
+        .expect("an end")
+}
+
+fn checks(store: &Store) -> u64 {
+    store.purges.checks.load(Ordering::Relaxed)
+}
+
+#[test]
+fn each_rule_takes_out_what_it_covers_and_nothing_else() {
+    let rules = [
+        (Rule::Resource(1), vec![1]),
+        (prefix("/a/"), vec![1, 2]),
+        (prefix("/a/x"), vec![1]),
+        (prefix(""), vec![1, 2, 3]),
+        (Rule::Tag(7), vec![2, 3]),
+        (Rule::Tag(9), vec![]),
+        (Rule::All, vec![1, 2, 3]),
+    ];
+    for (rule, covered) in rules {
+        for soft in [false, true] {
+            let store = store(1 << 20);
+            filed(&store, 1, "/a/x", &[]);
+            filed(&store, 2, "/a/y", &[7]);
+            filed(&store, 3, "/b", &[6, 7]);
+            store.purge(&rule, soft, 50).expect("room");
+            for primary in 1..=3 {
+                let found = find(&store, primary);
+                let until = found.as_deref().and_then(fresh_until);
+                let expected = match (covered.contains(&primary), soft) {
+                    (false, _) => Some(u64::MAX),
+                    (true, true) => Some(50),
+                    (true, false) => None,
+                };
+                assert_eq!(until, expected, "{rule:?} {soft} {primary}");
+            }
+            // What comes later is not covered.
+            filed(&store, 1, "/a/x", &[7]);
+            assert_eq!(
+                find(&store, 1).as_deref().and_then(fresh_until),
+                Some(u64::MAX)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_purge_touches_no_object_and_each_is_checked_once() {
+    let store = store(256 << 20);
+    for n in 0..100_000_u64 {
+        let tags: &[u64] = if n % 10 == 0 { &[7] } else { &[8] };
+        filed(&store, u128::from(n), "/", tags);
+    }
+    assert!(find(&store, 1).is_some() && checks(&store) == 0);
+    purge(&store, &Rule::Tag(7));
+    assert_eq!(checks(&store), 0);
+    let there = (0..100_000).filter(|n| find(&store, *n).is_some()).count();
+    assert_eq!((there, checks(&store)), (90_000, 100_000));
+    let there = (0..100_000).filter(|n| find(&store, *n).is_some()).count();
+    assert_eq!((there, checks(&store)), (90_000, 100_000));
+    assert_eq!(store.status().objects, 90_000);
+    assert_eq!((sweep(&store), store.rules()), (Swept::Idle, 0));
+    assert_eq!(checks(&store), 100_000);
+}
+
+#[test]
+fn what_is_being_fetched_is_not_joined_after_a_purge() {
+    let store = store(1 << 20);
+    for soft in [false, true] {
+        let landing = launch(&store, 1).expect("room");
+        let rider = landing.object().reader(0);
+        assert!(find(&store, 1).is_some());
+        store.purge(&Rule::Resource(1), soft, 0).expect("room");
+        assert!(find(&store, 1).is_none(), "{soft}");
+        let other = filed(&store, 1, "key", &[]);
+        let was = opened(&store, landing, &[]);
+        assert!(!Arc::ptr_eq(&was, &other));
+        drop(rider);
+        let found = find(&store, 1).expect("the second stays");
+        assert!(Arc::ptr_eq(&found, &other) && fresh_until(&found) == Some(u64::MAX));
+    }
+}
+
+#[test]
+fn a_flight_from_before_a_purge_brings_nothing_back() {
+    let store = store(1 << 20);
+    let landing = flying(&store, 1, "/");
+    let soft = flying(&store, 2, "/");
+    purge(&store, &Rule::Tag(7));
+    store.purge(&Rule::Tag(8), true, 50).expect("room");
+    // Nobody knows yet that they have these tags.
+    assert!(find(&store, 1).is_some() && find(&store, 2).is_some());
+    opened(&store, landing, &[7]);
+    opened(&store, soft, &[8]);
+    assert!(find(&store, 1).is_none());
+    assert_eq!(find(&store, 2).as_deref().and_then(fresh_until), Some(50));
+}
+
+#[test]
+fn another_version_is_as_old_as_the_fetch_that_found_it() {
+    let store = store(1 << 20);
+    let landing = flying(&store, 1, "/");
+    let old = landing.object().clone();
+    purge(&store, &Rule::Tag(7));
+    let new = landing.successor().expect("room");
+    assert!(store.supersede(place(1), &old, Some(new.clone())));
+    let all = |_: &Seen<'_>| (smallvec![0..u64::MAX], ());
+    let ((), mut landings) = store.arrange(&new, place(1), 0, all);
+    let second = landings.pop().expect("a claim");
+    assert_eq!(second.born_seq(), landing.born_seq());
+    drop(landing);
+    assert_eq!(sweep(&store), Swept::Waiting, "its tags are not known yet");
+    opened(&store, second, &[7]);
+    assert_eq!((sweep(&store), store.rules()), (Swept::Idle, 0));
+    assert!(find(&store, 1).is_none());
+}
+
+#[test]
+fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
+    let renewed = |rule: Rule, soft, validated: bool, before: &[u64], after: &[u64]| {
+        let store = store(1 << 20);
+        let object = filed(&store, 1, "/", before);
+        let early = store.birth();
+        store.purge(&rule, soft, 50).expect("room");
+        let birth = if validated { store.birth() } else { early };
+        let head = Arc::new(tagged(birth.seq, after));
+        let charge = store.charge_head(head.memory()).expect("room");
+        store.renew(place(1), &object, head, charge);
+        find(&store, 1).as_deref().and_then(fresh_until)
+    };
+    let fresh = Some(u64::MAX);
+    // The purge was about the tags it had, or about those it turned out to have.
+    for (before, after) in [([7], [8]), ([8], [7])] {
+        assert_eq!(renewed(Rule::Tag(7), false, false, &before, &after), None);
+        assert_eq!(
+            renewed(Rule::Tag(7), true, false, &before, &after),
+            Some(50)
+        );
+        // Confirmed since, it is fresh again.
+        assert_eq!(renewed(Rule::Tag(7), true, true, &before, &after), fresh);
+    }
+    assert_eq!(renewed(Rule::Tag(7), false, true, &[7], &[7]), None);
+    assert_eq!(renewed(Rule::Tag(7), false, true, &[8], &[7]), fresh);
+    assert_eq!(renewed(Rule::Tag(9), false, false, &[7], &[8]), fresh);
+    assert_eq!(renewed(Rule::All, false, true, &[], &[]), None);
+    assert_eq!(renewed(Rule::All, true, true, &[], &[]), fresh);
+}
+
+#[test]
+fn an_object_whose_bytes_are_read_goes_from_the_table_only() {
+    let store = store(1 << 20);
+    let mut landing = begin(&store, 1, Some(100)).expect("room");
+    assert!(now(landing.write(&content(0, 100), 0)).is_ready());
+    let object = landing.object().clone();
+    landing.land();
+    purge(&store, &Rule::All);
+    assert!(find(&store, 1).is_none());
+    assert!(object.is_complete());
+    drop(object);
+    assert_eq!(sweep(&store), Swept::Idle);
+    assert_eq!(store.ledger.used(), 0);
+}
+
+#[test]
+fn variants_that_are_covered_are_not_counted() {
+    let store = store(1 << 20);
+    filed(&store, 1, "/", &[7]);
+    let second = store.create(b"/").expect("room");
+    store.enter(1, |locked| {
+        locked.insert(5, second.clone(), 0);
+        assert_eq!(locked.variants(), 2);
+    });
+    purge(&store, &Rule::Tag(7));
+    store.enter(1, |locked| {
+        assert_eq!(locked.variants(), 1);
+        let all = locked.all();
+        assert!(all.len() == 1 && Arc::ptr_eq(&all[0].1, &second));
+    });
+    purge(&store, &Rule::Resource(1));
+    assert!(store.enter(1, |locked| locked.all()).is_empty());
+    assert_eq!(store.status().objects, 0);
+}
+
+#[test]
+fn rules_are_bounded_and_everything_can_always_be_purged() {
+    let store = store(64 << 20);
+    let held = flying(&store, 1, "/");
+    for tag in 0..RULES_MAX as u64 {
+        purge(&store, &Rule::Tag(tag));
+    }
+    assert!(store.ledger.used() > RULES_MAX as u64 * 40);
+    assert_eq!(store.purge(&Rule::Tag(u64::MAX), false, 0), Err(Full));
+    assert_eq!(store.purge(&Rule::Resource(1), false, 0), Err(Full));
+    // What is purged again takes no more.
+    purge(&store, &Rule::Tag(1));
+    assert_eq!(sweep(&store), Swept::Waiting);
+    store.purge(&Rule::All, true, 0).expect("everything goes");
+    assert_eq!(store.rules(), RULES_MAX + 1);
+    purge(&store, &Rule::All);
+    assert_eq!(store.rules(), 1);
+    assert!(find(&store, 1).is_none());
+    drop(held);
+    assert_eq!((sweep(&store), store.rules()), (Swept::Idle, 0));
+    let long = vec![b'x'; TEXT_MAX + 1];
+    assert_eq!(store.purge(&Rule::Prefix(long.into()), false, 0), Err(Full));
+    let mut last = Ok(0);
+    for n in 0..10_000 {
+        let text = format!("{n:0>TEXT_MAX$}");
+        last = store.purge(&prefix(&text), false, 0);
+        if last.is_err() {
+            break;
+        }
+    }
+    assert_eq!(last, Err(Full));
+    assert!(store.ledger.used() < 9 << 20);
+    assert_eq!(sweep(&store), Swept::Idle);
+    assert_eq!(store.ledger.used(), 0);
+}
+
+#[test]
+fn nobody_is_told_to_wait_for_a_validation_from_before_a_purge() {
+    let store = store(1 << 20);
+    let object = filed(&store, 1, "/", &[7]);
+    let validate = || {
+        let spare = store.create(b"/").expect("room");
+        object.validate_by(Arc::new(tagged(0, &[7])), &spare);
+        spare
+    };
+    let _early = validate();
+    assert!(object.validation().is_some());
+    store.purge(&Rule::Tag(7), true, 50).expect("room");
+    assert!(find(&store, 1).is_some() && object.validation().is_none());
+    let later = validate();
+    store.purge(&Rule::Tag(8), true, 60).expect("room");
+    assert!(find(&store, 1).is_some());
+    let running = object.validation().expect("another's purge");
+    assert!(Arc::ptr_eq(&running, &later));
+}
+
+#[test]
+fn a_response_asked_for_before_a_purge_is_not_stored_after_it() {
+    let store = store(1 << 20);
+    let moment = store.moment();
+    let object = store
+        .create_since(b"/", moment)
+        .expect("nothing was purged");
+    assert_eq!(object.born_seq, moment);
+    store.enter(1, |locked| locked.insert(0, object, 0));
+    assert_eq!(store.purge(&Rule::All, false, 0), Ok(moment + 2));
+    assert!(find(&store, 1).is_none());
+    assert!(store.create_since(b"/", moment).is_none());
+    assert!(store.create_since(b"/", store.moment()).is_some());
+}
+
+#[test]
+fn a_purge_wakes_who_sweeps() {
+    let store = store(1 << 20);
+    store.set_sweeper(std::thread::current());
+    purge(&store, &Rule::All);
+    // It would wait for ever, had nobody woken it.
+    std::thread::park();
+    assert_eq!(store.sweep(1), Swept::More);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Fetch(u8, u8),
+    Arrive(u8),
+    Purge(u8, u8, bool),
+    Look(u8),
+    Renew(u8, u8),
+    Sweep(u8),
+}
+
+const KEYS: [&str; 6] = ["/", "/a", "/a/", "/a/b", "/ab", "/b"];
+const TAGS: u8 = 3;
+
+fn a_step() -> impl Strategy<Value = Step> {
+    let key = || 0..KEYS.len() as u8;
+    let tags = || 0..1_u8 << TAGS;
+    prop_oneof![
+        3 => (key(), tags()).prop_map(|(key, tags)| Step::Fetch(key, tags)),
+        3 => key().prop_map(Step::Arrive),
+        3 => (0..3u8, 0..6u8, any::<bool>()).prop_map(|(kind, of, soft)| Step::Purge(kind, of, soft)),
+        1 => any::<bool>().prop_map(|soft| Step::Purge(3, 0, soft)),
+        4 => key().prop_map(Step::Look),
+        2 => (key(), tags()).prop_map(|(key, tags)| Step::Renew(key, tags)),
+        2 => (1..200u8).prop_map(Step::Sweep),
+    ]
+}
+
+fn tags_of(bits: u8) -> Vec<u64> {
+    (0..u64::from(TAGS))
+        .filter(|tag| bits >> tag & 1 == 1)
+        .collect()
+}
+
+fn rule_of(kind: u8, of: u8) -> Rule {
+    match kind {
+        0 => Rule::Resource(u128::from(of)),
+        1 => prefix(KEYS[usize::from(of)]),
+        2 => Rule::Tag(u64::from(of)),
+        _ => Rule::All,
+    }
+}
+
+/// An object as the model knows it.
+struct Known {
+    object: Arc<Object>,
+    born: u64,
+    head_born: u64,
+    /// All tags it had: after which number and up to which.
+    tags: Vec<(u64, Range<u64>)>,
+    /// A sweep may have met it while it was to be taken out.
+    may_be_out: bool,
+    is_out: bool,
+    landing: Option<(Landing, u8)>,
+}
+
+impl Known {
+    /// Whether it is to be taken out, and whether it is stale.
+    fn fate(&self, key: u8, rules: &[(u64, Rule, bool)]) -> (bool, bool) {
+        let by = |soft: bool, born: u64| {
+            rules.iter().any(|(number, rule, is_soft)| {
+                *is_soft == soft && *number > born && self.is_named_by(key, rule, *number)
+            })
+        };
+        let nothing_to_keep = self.landing.is_some() && by(true, self.born);
+        (
+            by(false, self.born) || nothing_to_keep,
+            by(true, self.head_born),
+        )
+    }
+
+    /// A rule covers it by what it is: a tag, if it had it then or has it now.
+    fn is_named_by(&self, key: u8, rule: &Rule, number: u64) -> bool {
+        match rule {
+            Rule::Resource(resource) => *resource == u128::from(key),
+            Rule::Prefix(text) => KEYS[usize::from(key)].as_bytes().starts_with(text),
+            Rule::Tag(tag) => self
+                .tags
+                .iter()
+                .any(|(is, had)| is == tag && had.start < number && number <= had.end),
+            Rule::All => true,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn they_do_what_asking_every_rule_would_do(steps in prop::collection::vec(a_step(), 1..80)) {
+        let store = store(16 << 20);
+        let mut rules: Vec<(u64, Rule, bool)> = Vec::new();
+        let mut known: BTreeMap<u8, Known> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Fetch(key, tags) => {
+                    let landing = flying(&store, u128::from(key), KEYS[usize::from(key)]);
+                    let object = landing.object().clone();
+                    let (born, head_born) = (object.born_seq, landing.born_seq());
+                    let landing = Some((landing, tags));
+                    known.insert(key, Known {
+                        object,
+                        born,
+                        head_born,
+                        tags: vec![],
+                        may_be_out: false,
+                        is_out: false,
+                        landing,
+                    });
+                }
+                Step::Arrive(key) => {
+                    if let Some(known) = known.get_mut(&key)
+                        && let Some((landing, tags)) = known.landing.take()
+                    {
+                        opened(&store, landing, &tags_of(tags));
+                        let since = known.head_born;
+                        known.tags =
+                            tags_of(tags).into_iter().map(|tag| (tag, since..u64::MAX)).collect();
+                    }
+                }
+                Step::Purge(kind, of, soft) => {
+                    let rule = rule_of(kind, of);
+                    let number = store.purge(&rule, soft, 50).expect("few rules");
+                    rules.push((number, rule, soft));
+                }
+                Step::Look(key) => {
+                    let found = find(&store, u128::from(key));
+                    let Some(known) = known.get_mut(&key) else {
+                        prop_assert!(found.is_none());
+                        continue;
+                    };
+                    let (gone, stale) = known.fate(key, &rules);
+                    let awaits = known.landing.is_some();
+                    match found {
+                        None => {
+                            prop_assert!(gone || known.may_be_out || known.is_out);
+                            known.is_out = true;
+                        }
+                        Some(found) => {
+                            prop_assert!(!gone && !known.is_out);
+                            prop_assert!(Arc::ptr_eq(&found, &known.object));
+                            let until = (!awaits).then_some(if stale { 50 } else { u64::MAX });
+                            prop_assert_eq!(fresh_until(&found), until);
+                        }
+                    }
+                }
+                Step::Renew(key, tags) => {
+                    let birth = store.birth();
+                    if let Some(known) = known.get_mut(&key).filter(|k| k.landing.is_none()) {
+                        let number = birth.seq;
+                        let head = Arc::new(tagged(number, &tags_of(tags)));
+                        let charge = store.charge_head(head.memory()).expect("room");
+                        store.renew(place(u128::from(key)), &known.object, head, charge);
+                        known.head_born = number;
+                        known.tags.iter_mut().for_each(|(_, had)| had.end = number.min(had.end));
+                        let tags = tags_of(tags).into_iter();
+                        known.tags.extend(tags.map(|tag| (tag, number..u64::MAX)));
+                    }
+                }
+                Step::Sweep(places) => {
+                    store.sweep(usize::from(places));
+                    for (key, known) in &mut known {
+                        known.may_be_out |= known.fate(*key, &rules).0;
+                    }
+                }
+            }
+        }
+        // When all has come to an end, nothing is left of the rules, and only what they cover went.
+        for known in known.values_mut() {
+            known.landing = None;
+        }
+        prop_assert_eq!((sweep(&store), store.rules()), (Swept::Idle, 0));
+        drop(known);
+        store.purge(&Rule::All, false, 0).expect("room");
+        prop_assert_eq!(sweep(&store), Swept::Idle);
+        prop_assert_eq!(store.ledger.used(), 0);
+    }
+}
