@@ -5,13 +5,14 @@ use std::ops::Range;
 
 use smallvec::smallvec;
 
+use super::Cache;
 use super::account::Bill;
+use super::bring::{Rode, Why};
 use super::decide::asks::Asks;
 use super::decide::{fence, storing};
 use super::flight::Flight;
 use super::handover::Handover;
 use super::pass::forwarded;
-use super::{Cache, Rode, Why};
 use crate::fill::OPEN;
 use crate::handler::{Body, Cause, Fault, Request, Response};
 use crate::http::freshness::Exchanged;

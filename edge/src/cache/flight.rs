@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::account::Bill;
 use super::decide::fence::{self, Further, Meaning};
-use super::decide::storing;
+use super::decide::{reuse, storing};
 use super::handover::Handover;
 use super::{Cache, lore};
 use crate::fill::{Kind, OPEN};
@@ -432,6 +432,10 @@ impl Flight {
                 self.cache.0.clock.unix_ms() + pass_for.as_millis() as u64
             }
         };
+        if !reuse::is_failure(response.status) {
+            // It is no failure that what is stored may stand in for.
+            self.landing.object().take_standing();
+        }
         self.handover.put(response);
         self.landing.refuse(word, until_ms);
     }

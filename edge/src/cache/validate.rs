@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::bring::found_in;
 use super::decide::asks::Asks;
 use super::decide::reuse;
 use super::decide::storing;
@@ -10,7 +11,7 @@ use super::decide::validation::{self, Outcome};
 use super::flight::Flight;
 use super::look::{Found, How};
 use super::ride::Ride;
-use super::{Cache, found_in, lore};
+use super::{Cache, lore};
 use crate::handler::{Body, Fault, Request, Response, Whose};
 use crate::http::Method;
 use crate::http::freshness::Exchanged;

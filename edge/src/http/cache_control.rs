@@ -76,10 +76,12 @@ impl ResponseDirectives {
     /// Whether a stale response must never be given (RFC 9111 4.2.4): must-revalidate,
     /// proxy-revalidate, s-maxage, which includes the latter (5.2.2.10), and no-cache.
     pub fn is_strict(&self) -> bool {
-        self.must_revalidate
-            || self.proxy_revalidate
-            || self.s_maxage.is_some()
-            || self.no_cache == Scope::Whole
+        self.must_be_validated() || self.s_maxage.is_some()
+    }
+
+    /// The same by a directive that says nothing else.
+    pub fn must_be_validated(&self) -> bool {
+        self.must_revalidate || self.proxy_revalidate || self.no_cache == Scope::Whole
     }
 
     /// Whether the response may be shared although its request had Authorization (RFC 9111 3.5).

@@ -144,7 +144,8 @@ pub struct Verdict {
     pub swr_s: u32,
     /// For how many seconds past its lifetime it may be given when the origin fails.
     pub sie_s: u32,
-    /// It must never be given stale (RFC 9111 4.2.4), whoever asks or allows it.
+    /// It must not be given stale (RFC 9111 4.2.4), whoever asks or allows it, but within `swr_s` and
+    /// `sie_s`.
     pub strict: bool,
     /// It is validated before each use (RFC 9111 5.2.2.4).
     pub no_cache: bool,
@@ -226,9 +227,11 @@ pub fn judge(
     let lifetime = lifetime::of(status, response, &force, terms, exchanged)?;
     let age = lifetime::Age::of(response, terms.ignore.age, exchanged);
     let strict = directives.is_strict();
-    let grace = |said: Option<u32>, configured| match strict {
-        true => 0,
-        false => said.unwrap_or(clamp_s(configured)),
+    let grace = |said: Option<u32>, configured| match () {
+        () if directives.must_be_validated() => 0,
+        // s-maxage forbids what is stale unless the same response names when it is allowed.
+        () if strict => said.unwrap_or(0),
+        () => said.unwrap_or(clamp_s(configured)),
     };
     let verdict = Verdict {
         lifetime_s: lifetime.seconds,

@@ -32,7 +32,8 @@ pub struct Head {
     pub stale_while_revalidate_ms: u64,
     /// How long after that it may be given where the origin fails (RFC 5861 4).
     pub stale_if_error_ms: u64,
-    /// It may never be given stale: must-revalidate and the like (RFC 9111 4.2.4).
+    /// It may not be given stale but within those times: must-revalidate and the like, with which
+    /// they are 0, and s-maxage (RFC 9111 4.2.4).
     pub strict: bool,
     /// Whether it may answer requests with Authorization (RFC 9111 3.5).
     pub authorized: bool,

@@ -67,9 +67,6 @@ fn satisfies(head: &Head, asks: &Asks, now_ms: u64) -> bool {
 
 /// Judges one that has been stale for `past_ms` (RFC 9111 4.2.4, RFC 5861).
 fn stale(head: &Head, asks: &Asks, past_ms: u64, about: &Circumstances) -> Reuse {
-    if head.strict {
-        return Reuse::Validate(Fwd::Stale);
-    }
     let behind = !about.updating && !about.resting;
     let max_stale = asks.directives.and_then(|asked| asked.max_stale);
     let given = |word, behind| Reuse::Stale { word, behind };
@@ -77,6 +74,7 @@ fn stale(head: &Head, asks: &Asks, past_ms: u64, about: &Circumstances) -> Reuse
         () if past_ms < head.stale_while_revalidate_ms => given("stale-while-revalidate", behind),
         // After a first failure nobody waits for the next.
         () if about.failing && past_ms < head.stale_if_error_ms => given("stale-if-error", behind),
+        () if head.strict => Reuse::Validate(Fwd::Stale),
         () if about.updating && past_ms < about.updating_ms => given("stale-while-updating", false),
         () if max_stale.is_some_and(|s| past_ms <= u64::from(s) * 1000) => {
             given("max-stale", false)
@@ -90,8 +88,9 @@ fn stale(head: &Head, asks: &Asks, past_ms: u64, about: &Circumstances) -> Reuse
 pub(in crate::cache) fn stands_in(head: &Head, asks: &Asks, now_ms: u64) -> bool {
     let past_ms = now_ms.saturating_sub(head.fresh_until_ms);
     let asked = asks.directives.and_then(|asked| asked.stale_if_error);
+    let asked = asked.filter(|_| !head.strict);
     let asked_ms = asked.map_or(0, |seconds| u64::from(seconds) * 1000);
-    !head.strict && past_ms < head.stale_if_error_ms.max(asked_ms)
+    past_ms < head.stale_if_error_ms.max(asked_ms)
 }
 
 /// The statuses that stand for a failing origin (RFC 5861 4).
@@ -197,6 +196,8 @@ mod tests {
         }
         let strict = Head {
             strict: true,
+            stale_while_revalidate_ms: 0,
+            stale_if_error_ms: 0,
             ..head()
         };
         for about in [quiet, failing, updating] {
@@ -211,6 +212,7 @@ mod tests {
         assert!(stands_in(&head(), &asking("stale-if-error=60"), 159_000));
         let strict = Head {
             strict: true,
+            stale_if_error_ms: 0,
             ..head()
         };
         assert!(!stands_in(&strict, &asking("stale-if-error=60"), 101_000));
@@ -222,7 +224,9 @@ mod tests {
         fn strict_responses_are_never_given_stale(
             past_s in 0..200_u64, failing: bool, updating: bool, stale in prop::option::of(0..300_u32),
         ) {
-            let strict = Head { strict: true, ..head() };
+            let strict = Head {
+                strict: true, stale_while_revalidate_ms: 0, stale_if_error_ms: 0, ..head()
+            };
             let asks = Asks {
                 directives: Some(RequestDirectives { max_stale: stale, ..RequestDirectives::default() }),
                 ..Asks::default()
