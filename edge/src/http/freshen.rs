@@ -3,12 +3,13 @@
 use super::fields::lines_of;
 use super::{Fields, hop};
 
-/// A head larger than this is not kept: each 304 may bring new fields.
-pub const BYTES_MAX: usize = 128 << 10;
+/// A head does not grow beyond this: each 304 may bring new fields.
+pub const BYTES_MAX: usize = 256 << 10;
 
 /// Fields of a 304 that say nothing about the stored response: those that describe the bytes it has
 /// (RFC 9111 3.2), the ETag under which they are stored, and what belongs to one message.
 const NOT_UPDATED: &[&str] = &[
+    "age",
     "content-encoding",
     "content-length",
     "content-md5",
@@ -18,27 +19,38 @@ const NOT_UPDATED: &[&str] = &[
 ];
 
 /// The fields of a stored response, freshened by those of a 304: all lines of each name that the 304
-/// has are replaced, the others stay. `stored` is text as `Fields::text` gives it. `None` where they
-/// become too many to be kept.
+/// has are replaced, the others stay. `stored` is text as `Fields::text` gives it.
 ///
-/// Date and Age are never those of before: they tell when this answer was given (RFC 9110 6.6.1).
-/// The 304's own are there, so that the result can be judged as if it had just arrived; Age is not to
-/// be stored.
-pub fn freshen(stored: &[u8], update: &Fields) -> Option<Fields> {
+/// There is never an Age, and no Date but the 304's: those of before tell nothing of this answer. What
+/// would become larger than `BYTES_MAX` stays as it was, but for these.
+pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
     let ending = hop::Ending::of(update);
     let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !ending.covers(name);
-    let replaced = |name: &[u8]| {
-        let is_own = |(own, _): (&[u8], &[u8])| own.eq_ignore_ascii_case(name);
-        hop::is_in(&["age", "date"], name) || taken(name) && update.iter().any(is_own)
-    };
+    let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
+    let is_new = |name: &[u8]| update.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+    let kept = |name: &[u8]| !ends_with_message(name) && !(taken(name) && is_new(name));
+    let kept_lines = || lines_of(stored).filter(|(name, _)| kept(name));
+    let new_lines = || update.iter().filter(|(name, _)| taken(name));
+    let bytes: usize = kept_lines().chain(new_lines()).map(size).sum();
     let mut fields = Fields::with_capacity(stored.len(), update.len());
-    for (name, value) in lines_of(stored).filter(|(name, _)| !replaced(name)) {
+    if bytes > BYTES_MAX {
+        for (name, value) in lines_of(stored).filter(|(name, _)| !ends_with_message(name)) {
+            fields.append_bytes(name, value);
+        }
+        if let Some(date) = update.get("date") {
+            fields.append("date", date);
+        }
+        return fields;
+    }
+    for (name, value) in kept_lines().chain(new_lines()) {
         fields.append_bytes(name, value);
     }
-    for (name, value) in update.iter().filter(|(name, _)| taken(name)) {
-        fields.append_bytes(name, value);
-    }
-    (fields.text().len() <= BYTES_MAX).then_some(fields)
+    fields
+}
+
+/// Whether a field tells when one message was made.
+fn ends_with_message(name: &[u8]) -> bool {
+    hop::is_in(&["age", "date"], name)
 }
 
 #[cfg(test)]
@@ -91,20 +103,27 @@ mod tests {
         ]);
         let expected = "ETag: \"a\"\r\nX-Kept: 1\r\nContent-Length: 5\r\nX-Named: 1\r\n\
             cache-control: max-age=2\r\nContent-Location: /x\r\nSET-COOKIE: c=2\r\n\
-            content-type: 2\r\nDate: 2\r\nAge: 2\r\nX-New: 1\r\nX-New: 2\r\n";
-        let fresh = freshen(stored.text(), &update).expect("few fields");
+            content-type: 2\r\nDate: 2\r\nX-New: 1\r\nX-New: 2\r\n";
+        let fresh = freshen(stored.text(), &update);
         assert_eq!(String::from_utf8_lossy(fresh.text()), expected);
-        let fresh = freshen(stored.text(), &Fields::new()).expect("few fields");
+        let fresh = freshen(stored.text(), &Fields::new());
         assert!(!fresh.contains("date") && !fresh.contains("age") && fresh.len() == 8);
     }
 
     #[test]
     fn heads_do_not_grow_without_bound() {
         let large = "x".repeat(BYTES_MAX - 100);
-        let stored = fields(&[("a", &large)]);
-        assert!(freshen(stored.text(), &fields(&[("b", "1")])).is_some());
-        assert!(freshen(stored.text(), &fields(&[("b", &large)])).is_none());
-        assert!(freshen(stored.text(), &fields(&[("A", &large)])).is_some());
+        let stored = fields(&[("a", &large), ("date", "1"), ("age", "1")]);
+        let by = |update: &[(&str, &str)]| freshen(stored.text(), &fields(update));
+        assert_eq!(by(&[("b", "1")]), fields(&[("a", &large), ("b", "1")]));
+        assert_eq!(by(&[("A", &large)]), fields(&[("A", &large)]));
+        let update = [("b", &*large), ("a", "2"), ("Date", "2")];
+        assert_eq!(
+            by(&update),
+            fields(&[("b", &large), ("a", "2"), ("Date", "2")])
+        );
+        let update = [("b", &*large), ("Date", "2")];
+        assert_eq!(by(&update), fields(&[("a", &large), ("date", "2")]));
     }
 
     proptest! {
@@ -119,8 +138,8 @@ mod tests {
                 fields
             };
             let update = make(&update);
-            let once = freshen(make(&stored).text(), &update).expect("few fields");
-            let twice = freshen(once.text(), &update).expect("few fields");
+            let once = freshen(make(&stored).text(), &update);
+            let twice = freshen(once.text(), &update);
             prop_assert_eq!(once, twice);
         }
     }

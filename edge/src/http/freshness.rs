@@ -33,6 +33,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// Whether the response itself says so.
+    pub fn is_explicit(self) -> bool {
+        !matches!(
+            self,
+            Source::Configured | Source::Heuristic | Source::Nobody
+        )
+    }
+
     /// The word for people and logs.
     pub fn word(self) -> &'static str {
         match self {

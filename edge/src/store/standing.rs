@@ -43,13 +43,6 @@ impl Object {
         self.lock().ties.get_or_insert_default().validation = Arc::downgrade(new);
     }
 
-    /// A purge marked this object stale: nobody waits for what was asked before.
-    pub(super) fn part_from_validation(&self) {
-        if let Some(ties) = &mut self.lock().ties {
-            ties.validation = Weak::new();
-        }
-    }
-
     /// What this object is fetched to confirm.
     pub fn standing(&self) -> Option<Standing> {
         self.lock().ties.as_ref()?.standing.clone()
@@ -78,6 +71,17 @@ impl Object {
         drop(state);
         drop(before);
         wakes.wake();
+    }
+
+    /// Requests from here on are not told to wait for a fetch that began before this number.
+    pub(super) fn forget_validation(&self, before: u64) {
+        let Some(validation) = self.validation().filter(|v| v.born_seq < before) else {
+            return;
+        };
+        if let Some(ties) = &mut self.lock().ties {
+            ties.validation = Weak::new();
+        }
+        drop(validation); // after the lock
     }
 }
 

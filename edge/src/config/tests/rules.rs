@@ -280,7 +280,14 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         ),
         (
             "purge, doubtful",
-            format!("[admin]\npurge = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{LEAST}"),
+            format!(
+                "[admin]\npurge = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{}",
+                cached("", "")
+            ),
+        ),
+        (
+            "purge, of nothing",
+            format!("[admin]\npurge = [\"::1\"]\n{LEAST}"),
         ),
     ];
     let all: String = cases

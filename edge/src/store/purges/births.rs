@@ -23,6 +23,13 @@ pub(in super::super) struct Births {
 /// An era that no birth joins any more.
 pub(super) struct Era(Arc<()>);
 
+impl Birth {
+    /// The same with an earlier number: its fetch is over, and was not counted before.
+    pub(super) fn at(self, seq: u64) -> Birth {
+        Birth { seq, ..self }
+    }
+}
+
 impl Births {
     pub(super) fn new() -> Births {
         Births {

@@ -45,6 +45,8 @@ pub(super) struct Covered {
     pub(super) hard: bool,
     /// Since when it is stale, Unix ms.
     pub(super) stale_at_ms: Option<u64>,
+    /// The newest rule that says so; 0 for none.
+    pub(super) soft: u64,
     born: u64,
     head_born: u64,
 }
@@ -90,6 +92,7 @@ impl Covered {
         Covered {
             hard: false,
             stale_at_ms: None,
+            soft: 0,
             born,
             head_born,
         }
@@ -105,6 +108,7 @@ impl Covered {
         if mark.soft > self.head_born {
             let earliest = self.stale_at_ms.unwrap_or(u64::MAX).min(mark.soft_ms);
             self.stale_at_ms = Some(earliest);
+            self.soft = self.soft.max(mark.soft);
         }
     }
 }

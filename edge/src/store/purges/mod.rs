@@ -135,7 +135,7 @@ impl Purges {
             (Phase::Awaiting | Phase::Refused { .. }, Some(_)) => return true,
             (Phase::Open(head), Some(at_ms)) => {
                 object.expire(head, at_ms);
-                object.part_from_validation();
+                object.forget_validation(covered.soft);
             }
             _ => {}
         }
@@ -208,6 +208,20 @@ impl Store {
     /// Has this thread unparked by each purge: it is to call `sweep` until that says `Idle`.
     pub fn set_sweeper(&self, thread: Thread) {
         *self.purges.sweeper.lock() = Some(thread);
+    }
+
+    /// A number for what is asked from now on; for `create_since`.
+    pub fn moment(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// A new object, as `create` gives one, for a response that is here already: it was asked for
+    /// at this moment. `None` also where anything was purged since.
+    pub fn create_since(&self, key: &[u8], moment: u64) -> Option<Arc<Object>> {
+        // Held from before the look at the rules, so that those that come behind it are kept.
+        let birth = self.birth().at(moment);
+        let purged = self.purges.latest.load(Ordering::Acquire) > moment;
+        (!purged).then(|| self.create_at(key, birth)).flatten()
     }
 
     /// A number for what is fetched from now on.

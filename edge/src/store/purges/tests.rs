@@ -289,6 +289,41 @@ fn rules_are_bounded_and_everything_can_always_be_purged() {
 }
 
 #[test]
+fn nobody_is_told_to_wait_for_a_validation_from_before_a_purge() {
+    let store = store(1 << 20);
+    let object = filed(&store, 1, "/", &[7]);
+    let validate = || {
+        let spare = store.create(b"/").expect("room");
+        object.validate_by(Arc::new(tagged(0, &[7])), &spare);
+        spare
+    };
+    let _early = validate();
+    assert!(object.validation().is_some());
+    store.purge(&Rule::Tag(7), true, 50).expect("room");
+    assert!(find(&store, 1).is_some() && object.validation().is_none());
+    let later = validate();
+    store.purge(&Rule::Tag(8), true, 60).expect("room");
+    assert!(find(&store, 1).is_some());
+    let running = object.validation().expect("another's purge");
+    assert!(Arc::ptr_eq(&running, &later));
+}
+
+#[test]
+fn a_response_asked_for_before_a_purge_is_not_stored_after_it() {
+    let store = store(1 << 20);
+    let moment = store.moment();
+    let object = store
+        .create_since(b"/", moment)
+        .expect("nothing was purged");
+    assert_eq!(object.born_seq, moment);
+    store.enter(1, |locked| locked.insert(0, object, 0));
+    assert_eq!(store.purge(&Rule::All, false, 0), Ok(moment + 2));
+    assert!(find(&store, 1).is_none());
+    assert!(store.create_since(b"/", moment).is_none());
+    assert!(store.create_since(b"/", store.moment()).is_some());
+}
+
+#[test]
 fn a_purge_wakes_who_sweeps() {
     let store = store(1 << 20);
     store.set_sweeper(std::thread::current());
