@@ -363,6 +363,29 @@ fn the_lab_counts_what_crowds_and_dead_origins_cost() {
 }
 
 #[test]
+fn the_lab_purges_some_of_many() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let arguments =
+        "lab purge --json --objects 2000 --tagged 300 --rules 30 --rounds 1 --seconds 0.2";
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let output = sluice(folder.path(), &arguments);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    let figure = |key: &str| {
+        let found = figures.iter().find(|figure| figure["key"] == key);
+        found.and_then(|figure| figure["sluice"].as_f64())
+    };
+    assert_eq!(figure("purge_kept"), Some(0.0), "{report:#}");
+    assert_eq!(figure("purge_lost"), Some(0.0), "{report:#}");
+    assert!(figure("purge_ms") > Some(0.0), "{report:#}");
+    // What rules cost is measured on two cores.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(cores < 2 || figure("cost") > Some(0.0), "{report:#}");
+}
+
+#[test]
 fn lab_options_are_checked() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for arguments in [

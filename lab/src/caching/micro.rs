@@ -1,6 +1,7 @@
 //! A page that takes the origin long to make and lives for a second, under a constant load: how often the origin makes
 //! it, and who waits for that.
 
+use std::thread;
 use std::time::Duration;
 
 use super::{Bed, MICRO, Measured, Options, fill};
@@ -21,12 +22,22 @@ const CONNECTIONS: usize = 256;
 
 const PATH: &str = "/page";
 
+/// A page that does not expire, asked for at the same time, so many times less often: what takes long there is the
+/// machine's doing.
+const LASTING: &str = "/lasting";
+const LESS_OFTEN: f64 = 10.0;
+
 pub(super) fn specs(options: &Options) -> Vec<Spec> {
     let line =
         |key, what: &str, unit| Spec::new(key, format!("a page lives for 1 s: {what}"), unit);
     vec![
         line("micro", "made by the origin", "times").most(options.seconds.ceil() + 1.0),
         line("micro_waited", "waited longer than 25 ms", "requests").most(0.0),
+        line(
+            "micro_noise",
+            "the same for one that lasts, a tenth as often",
+            "requests",
+        ),
         line("micro_errors", "not answered with 200", "requests").most(0.0),
         line("micro_p50", "median latency", "ms"),
         line("micro_p99", "99th percentile", "ms"),
@@ -43,21 +54,36 @@ pub(super) fn measure(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<
         .modified(Modified::None)
         .delay_head(DELAY);
     origin.serve(PATH, page);
+    origin.serve(
+        LASTING,
+        Resource::offset(LENGTH).cache_control("max-age=86400"),
+    );
     let server = bed.start(origin.addr(), &MICRO)?;
+    fill(server.addr(), LASTING)?;
     fill(server.addr(), PATH)?;
     let (rate, seconds) = (bed.options.rate, bed.options.seconds);
     bed.tell(&format!(
         "a page that lives for a second: {rate} requests/s, {seconds} s"
     ));
-    let result = load::run(LoadPlan {
+    let load = |path: &str, rate: f64| LoadPlan {
         connections: CONNECTIONS,
         rate: Some(rate),
         seconds: Some(seconds),
         expect_length: Some(LENGTH),
         verify: true,
-        slow_us: Some(u64::try_from(WAITED.as_micros())?),
-        ..LoadPlan::new(server.addr(), PATH)
+        slow_us: u64::try_from(WAITED.as_micros()).ok(),
+        ..LoadPlan::new(server.addr(), path)
+    };
+    let (result, beside) = thread::scope(|scope| {
+        let beside = scope.spawn(|| load::run(load(LASTING, rate / LESS_OFTEN)));
+        let result = load::run(load(PATH, rate));
+        let beside = beside.join();
+        anyhow::Ok((
+            result?,
+            beside.map_err(|_| anyhow::anyhow!("a client panicked"))??,
+        ))
     })?;
+    measured.put("micro_noise", beside.slow as f64);
     measured.put("micro", origin.read_record(|seen| seen.count(PATH)) as f64);
     measured.put("micro_waited", result.slow as f64);
     measured.put("micro_errors", result.errors.total() as f64);

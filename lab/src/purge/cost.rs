@@ -47,18 +47,20 @@ pub(super) fn measure(
         Contender::start(options, &origin)?,
         Contender::start(options, &origin)?,
     );
-    let runs = |what: &str| -> anyhow::Result<(f64, f64)> {
-        let (mut with, mut without) = (Vec::new(), Vec::new());
+    let runs = |what: &str| -> anyhow::Result<Cost> {
+        let mut pairs = Vec::new();
         for _ in 0..options.rounds {
-            with.push(ruled.hit_us(options.seconds)?);
-            without.push(control.hit_us(options.seconds)?);
+            pairs.push((
+                ruled.hit_us(options.seconds)?,
+                control.hit_us(options.seconds)?,
+            ));
         }
-        let with = median(with).context("rounds")?;
-        let without = median(without).context("rounds")?;
+        let cost = Cost::of(&pairs)?;
         tell(&format!(
-            "{what}: {with:.3} µs CPU a hit; beside it, without rules, {without:.3} µs"
+            "{what}: {:.3} µs CPU a hit; beside it, without rules, {:.3} µs",
+            cost.us, cost.control_us
         ));
-        Ok((with, without))
+        Ok(cost)
     };
     let before = runs("before")?;
     for number in 0..options.rules {
@@ -66,15 +68,35 @@ pub(super) fn measure(
     }
     let after = runs("with rules")?;
     let coming = keep_coming(&ruled.sluice, options.rules, || runs("more rules coming"))?;
-    let change = |now: (f64, f64)| (now.0 / before.0) / (now.1 / before.1);
-    measured.put("cost", change(after));
-    measured.put("cost_us", after.0);
-    measured.put("cost_coming", change(coming));
-    let noise = after.1 / before.1;
+    measured.put("cost", after.ratio / before.ratio);
+    measured.put("cost_us", after.us);
+    measured.put("cost_coming", coming.ratio / before.ratio);
+    let noise = after.control_us / before.control_us;
     measured.notes.push(format!(
         "CPU of a hit without rules, beside it: {noise:.3} of what it was before"
     ));
     Ok(())
+}
+
+/// What hits took in the program with rules and in the one without, medians.
+struct Cost {
+    us: f64,
+    control_us: f64,
+    /// Of the two of each round.
+    ratio: f64,
+}
+
+impl Cost {
+    fn of(pairs: &[(f64, f64)]) -> anyhow::Result<Cost> {
+        let of = |pick: fn(&(f64, f64)) -> f64| {
+            median(pairs.iter().map(pick).collect()).context("rounds")
+        };
+        Ok(Cost {
+            us: of(|pair| pair.0)?,
+            control_us: of(|pair| pair.1)?,
+            ratio: of(|pair| pair.0 / pair.1)?,
+        })
+    }
 }
 
 /// Purges of all kinds, none of which covers anything that is stored.

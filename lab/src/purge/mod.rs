@@ -164,7 +164,8 @@ fn purge(admin: SocketAddr, rule: &Value) -> anyhow::Result<(Reply, u64)> {
     let text = String::from_utf8_lossy(&reply.body);
     anyhow::ensure!(reply.status == 200, "{rule}: {} {text}", reply.status);
     let answer: Value = serde_json::from_slice(&reply.body).context("the purge's answer")?;
-    let sequence = answer["sequence"].as_u64();
+    let caches = answer["purged"].as_array().into_iter().flatten();
+    let sequence = caches.filter_map(|one| one["sequence"].as_u64()).max();
     let sequence = sequence.with_context(|| format!("no sequence number in {answer}"))?;
     Ok((reply, sequence))
 }
