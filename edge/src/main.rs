@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
+        Command::Purge(args) => commands::purge::run(&args),
         Command::Reload(args) => commands::reload::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),

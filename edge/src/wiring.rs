@@ -4,6 +4,7 @@
 //! each worker builds its handlers from the newest one and swaps them between two requests.
 
 mod inspect;
+mod purge;
 mod snapshot;
 mod worker;
 
@@ -52,6 +53,8 @@ struct Edge {
     stopping: watch::Sender<bool>,
     /// Workers without a client left. Each lives until all are: its flights have riders elsewhere.
     drained: watch::Sender<usize>,
+    /// Goes through stores behind purges, until it is told to stop.
+    sweeper: Mutex<Option<JoinHandle<()>>>,
     /// One reload at a time.
     reloading: Mutex<()>,
     /// Every access log there was: at the end each has lines to write.
@@ -90,10 +93,14 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         last_error: Mutex::new(None),
         stopping: watch::Sender::new(false),
         drained: watch::Sender::new(0),
+        sweeper: Mutex::new(None),
         reloading: Mutex::new(()),
         logs: Mutex::new(Vec::new()),
     });
     edge.keep_log();
+    let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
+    edge.snapshots.borrow().wake(&sweeper);
+    *edge.sweeper.lock() = Some(sweeper);
     // Before the first request is taken, so that whoever sees a listener finds this, too.
     let admin_thread = match admin_address {
         None => None,
@@ -183,6 +190,9 @@ impl Edge {
         let next = Snapshot::build(plan, workers, Some(&before)).map_err(|e| format!("{e:#}\n"))?;
         let taken_up = next.taken_up.clone();
         next.take_effect();
+        if let Some(sweeper) = &*self.sweeper.lock() {
+            next.wake(sweeper);
+        }
         self.snapshots.send_replace(Arc::new(next));
         self.keep_log();
         match taken_up.wait(workers, RELOAD_WAIT) {
@@ -234,6 +244,12 @@ impl Running {
             }
         }
         drop(self.admin_thread.take());
+        if let Some(sweeper) = self.edge.sweeper.lock().take() {
+            sweeper.thread().unpark();
+            if sweeper.join().is_err() {
+                tracing::error!("the thread that goes through stores had panicked");
+            }
+        }
         self.edge.finish_logs();
     }
 }

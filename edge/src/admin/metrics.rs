@@ -32,6 +32,11 @@ const CACHE: &[Number<CacheState>] = &[
     ),
     ("flights_now", "Fetches in progress.", |c| c.flights),
     ("evicted", "Objects dropped to make room.", |c| c.evicted),
+    (
+        "purges_now",
+        "Purges that objects may still have to be checked against.",
+        |c| c.purges,
+    ),
 ];
 
 const SERVER: &[Number<ServerState>] = &[

@@ -1,8 +1,9 @@
-//! The admin API: status, a look at one URL, reload, metrics. It runs on a thread of its own and sees
+//! The admin API: status, a look at one URL, purges, reload, metrics. It runs on a thread of its own and sees
 //! the rest of the edge through one trait, `Inspect`.
 
 mod metrics;
 mod object;
+mod purge;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,10 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use object::{DecisionState, FlightState, ObjectState, Span, UrlState};
+pub use purge::{Order, Refusal};
 pub use server::Admin;
+
+use crate::http::purge::Answer;
 
 /// What the admin API asks the edge. Called on the admin thread or one beside it, never on a worker.
 pub trait Inspect: Send + Sync {
@@ -25,6 +29,12 @@ pub trait Inspect: Send + Sync {
     /// # Errors
     /// What is wrong with the URL (400).
     fn url(&self, url: &str) -> Result<Vec<UrlState>, String>;
+
+    /// Purges. It is in force when this returns.
+    ///
+    /// # Errors
+    /// Why nothing, or not all of it, was purged.
+    fn purge(&self, order: &Order) -> Result<Answer, Refusal>;
 
     /// Reads the configuration again and brings it into force. Says what changed. May take its time.
     ///
@@ -84,6 +94,8 @@ pub struct CacheState {
     pub flights: u64,
     /// Objects dropped to make room, since the start.
     pub evicted: u64,
+    /// Purges that something stored, or being fetched, may still have to be checked against.
+    pub purges: u64,
 }
 
 /// One upstream now.

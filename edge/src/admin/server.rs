@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::extract::{Query, Request, State};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Sleep;
 
-use super::{Inspect, metrics};
+use super::{Inspect, Order, Refusal, metrics, purge::BODY_MAX};
 
 /// Connections at once; more wait in the accept queue.
 const CONNECTIONS_MAX: usize = 64;
@@ -39,6 +40,8 @@ GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and in flight of a URL, JSON
 GET  /metrics          counters for Prometheus
 GET  /health           ok
+POST /purge            drop what is stored, or mark it stale; JSON, as described in docs/purging.md
+                       (needs the field `x-sluice: 1`)
 POST /reload           read the configuration again (needs the field `x-sluice: 1`)
 ";
 
@@ -118,6 +121,8 @@ fn pages(edge: Shared) -> Router {
     Router::new()
         .route("/", get(|| async { PAGES }))
         .route("/status", get(status))
+        .route("/purge", post(purge))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
         .route("/reload", post(reload))
         .layer(from_fn(guard))
         // What monitors ask, under whatever name they know this host; it holds no secrets.
@@ -147,6 +152,16 @@ async fn metrics(State(edge): State<Shared>) -> impl IntoResponse {
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
         metrics::render(&edge.status()),
     )
+}
+
+async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {
+    match Order::parse(&body).and_then(|order| edge.purge(&order)) {
+        Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer.to_json()).into_response(),
+        Err(Refusal { status, why }) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+            (status, format!("{why}\n")).into_response()
+        }
+    }
 }
 
 async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sluice_lab::client::{self, Reply};
 
 use super::*;
+use crate::http::purge::{Purge, Purged};
 use crate::telemetry::Telemetry;
 
 #[derive(Default)]
@@ -60,6 +61,24 @@ impl Inspect for Edge {
                 }],
             }]),
             _ => Err("not a URL".to_owned()),
+        }
+    }
+
+    fn purge(&self, order: &Order) -> Result<Answer, Refusal> {
+        let purged = |rule: &Purge| Purged {
+            cache: order.cache.clone(),
+            sequence: 12,
+            rule: rule.clone(),
+            soft: order.soft,
+        };
+        match order.cache.as_deref() {
+            Some("c") => Ok(Answer {
+                purged: order.what.iter().map(purged).collect(),
+            }),
+            _ => Err(Refusal {
+                status: 404,
+                why: "there is no such cache".to_owned(),
+            }),
         }
     }
 
@@ -134,6 +153,34 @@ fn reload_needs_its_field_and_says_what_came_of_it() {
     assert_eq!(outcomes[1], (422, "error: no site\n".to_owned()));
     assert_eq!(outcomes[2].0, 500);
     assert_eq!(ask(&admin, "GET", "/health", &[]).status, 200);
+}
+
+#[test]
+fn a_purge_is_json_both_ways() {
+    let (admin, _) = start();
+    let purge = |fields: &[(&str, &str)], body: &str| {
+        client::once(admin.address(), "POST", "/purge", fields, body.as_bytes()).expect("an answer")
+    };
+    let own: &[_] = &[("x-sluice", "1")];
+    assert_eq!(purge(&[], "{\"all\": true}").status, 403);
+    let reply = purge(
+        own,
+        "{\"tags\": [\"t\", \"u\"], \"soft\": true, \"cache\": \"c\"}",
+    );
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, Some("application/json"))
+    );
+    let one = |tag| {
+        format!("{{\"cache\":\"c\",\"sequence\":12,\"rule\":{{\"tag\":\"{tag}\"}},\"soft\":true}}")
+    };
+    let both = format!("{{\"purged\":[{},{}]}}\n", one("t"), one("u"));
+    assert_eq!(reply.text(), both);
+    assert_eq!(purge(own, "{\"all\": true}").status, 404);
+    let reply = purge(own, "{}");
+    assert!(reply.status == 400 && reply.text().starts_with("say what"));
+    assert_eq!(purge(own, &"x".repeat(65 << 10)).status, 413);
+    assert_eq!(ask(&admin, "GET", "/purge", own).status, 405);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod look;
 mod lore;
 mod memo;
 mod pass;
+pub mod purge;
 mod ride;
 pub mod rules;
 mod serve;
@@ -134,6 +135,9 @@ impl Handler for Cache {
         let rules = &self.0.rules;
         let asks = match decide::asks::admit(&request.head, request.body.is_empty(), rules) {
             Ok(asks) => asks,
+            Err(_) if purge::is_purge(&request.head) => {
+                return Answer::Ready(Ok(self.purge_for(&request)));
+            }
             Err(status) => return self.pass(request, status),
         };
         let key = self.key(&request);

@@ -4,6 +4,7 @@ pub mod check;
 pub mod demo;
 pub mod inspect;
 pub mod lab;
+pub mod purge;
 pub mod reload;
 pub mod serve;
 pub mod status;
@@ -40,6 +41,8 @@ pub enum Command {
     Demo(demo::DemoArgs),
     /// Measure how this program fills its cache, beside nginx and Varnish, and look at every byte
     Lab(lab::LabArgs),
+    /// Drop what a running edge has stored, or mark it stale
+    Purge(purge::PurgeArgs),
     /// Let a running edge read its configuration again
     Reload(AdminArgs),
     /// Show what a running edge does
@@ -78,10 +81,15 @@ impl AdminArgs {
 
     /// Asks, and gives the answer whatever its status.
     fn ask(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
+        self.tell(method, target, b"")
+    }
+
+    /// The same with a body.
+    fn tell(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
         let address = self.address()?;
         let host = address.to_string();
         let fields = [("host", host.as_str()), ("x-sluice", "1")];
-        client::once(address, method, target, &fields, b"").map_err(|error| {
+        client::once(address, method, target, &fields, body).map_err(|error| {
             anyhow::anyhow!("no edge answers at {address}: {error}\n(--admin ADDRESS asks another)")
         })
     }

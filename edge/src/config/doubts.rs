@@ -254,3 +254,25 @@ fn never_passed(file: &RulesFile, checks: &mut Checks) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_overlap_where_both_can_mean_a_name() {
+        for (one, other, both) in [
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a*", "ab", true),
+            ("a*", "ba", false),
+            ("ab*", "a*", true),
+            ("ab*", "ac*", false),
+            ("*", "x", true),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(overlap(one, other), both, "{one} {other}");
+            assert_eq!(overlap(other, one), both, "{other} {one}");
+        }
+    }
+}

@@ -205,6 +205,14 @@ fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
         );
         return None;
     }
+    if text.contains(char::is_control) {
+        checks.push(
+            Problem::error("`key` has control characters")
+                .at(span)
+                .help("keep to what can be seen: keys are shown by `sluice inspect`"),
+        );
+        return None;
+    }
     let error = match KeyRules::parse(text) {
         Ok(rules) => return Some(rules),
         Err(error) => error,

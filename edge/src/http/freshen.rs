@@ -9,7 +9,6 @@ pub const BYTES_MAX: usize = 256 << 10;
 /// Fields of a 304 that say nothing about the stored response: those that describe the bytes it has
 /// (RFC 9111 3.2), the ETag under which they are stored, and what belongs to one message.
 const NOT_UPDATED: &[&str] = &[
-    "age",
     "content-encoding",
     "content-length",
     "content-md5",
@@ -21,15 +20,16 @@ const NOT_UPDATED: &[&str] = &[
 /// The fields of a stored response, freshened by those of a 304: all lines of each name that the 304
 /// has are replaced, the others stay. `stored` is text as `Fields::text` gives it.
 ///
-/// There is never an Age, and no Date but the 304's: those of before tell nothing of this answer. What
-/// would become larger than `BYTES_MAX` stays as it was, but for these.
+/// Date and Age are the 304's, if it has any: those of before tell nothing of this answer. So the
+/// result can be judged as if it had just arrived; Age is not to be stored. What would become larger
+/// than `BYTES_MAX` stays as it was, but for these.
 pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
     let ending = hop::Ending::of(update);
     let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !ending.covers(name);
     let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
     let is_new = |name: &[u8]| update.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
-    let kept = |name: &[u8]| !ends_with_message(name) && !(taken(name) && is_new(name));
-    let kept_lines = || lines_of(stored).filter(|(name, _)| kept(name));
+    let replaced = |name: &[u8]| ends_with_message(name) || taken(name) && is_new(name);
+    let kept_lines = || lines_of(stored).filter(|(name, _)| !replaced(name));
     let new_lines = || update.iter().filter(|(name, _)| taken(name));
     let bytes: usize = kept_lines().chain(new_lines()).map(size).sum();
     let mut fields = Fields::with_capacity(stored.len(), update.len());
@@ -37,8 +37,8 @@ pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
         for (name, value) in lines_of(stored).filter(|(name, _)| !ends_with_message(name)) {
             fields.append_bytes(name, value);
         }
-        if let Some(date) = update.get("date") {
-            fields.append("date", date);
+        for (name, value) in update.iter().filter(|(name, _)| ends_with_message(name)) {
+            fields.append_bytes(name, value);
         }
         return fields;
     }
@@ -103,7 +103,7 @@ mod tests {
         ]);
         let expected = "ETag: \"a\"\r\nX-Kept: 1\r\nContent-Length: 5\r\nX-Named: 1\r\n\
             cache-control: max-age=2\r\nContent-Location: /x\r\nSET-COOKIE: c=2\r\n\
-            content-type: 2\r\nDate: 2\r\nX-New: 1\r\nX-New: 2\r\n";
+            content-type: 2\r\nDate: 2\r\nAge: 2\r\nX-New: 1\r\nX-New: 2\r\n";
         let fresh = freshen(stored.text(), &update);
         assert_eq!(String::from_utf8_lossy(fresh.text()), expected);
         let fresh = freshen(stored.text(), &Fields::new());
@@ -122,8 +122,9 @@ mod tests {
             by(&update),
             fields(&[("b", &large), ("a", "2"), ("Date", "2")])
         );
-        let update = [("b", &*large), ("Date", "2")];
-        assert_eq!(by(&update), fields(&[("a", &large), ("date", "2")]));
+        let update = [("b", &*large), ("Date", "2"), ("Age", "2")];
+        let expected = [("a", &*large), ("Date", "2"), ("Age", "2")];
+        assert_eq!(by(&update), fields(&expected));
     }
 
     proptest! {

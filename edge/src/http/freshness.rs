@@ -135,8 +135,9 @@ pub struct Verdict {
     pub lifetime_s: u32,
     /// What said so.
     pub source: Source,
-    /// How long it is fresh, milliseconds from its arrival on; 0: it was stale then.
-    pub fresh_ms: u64,
+    /// How long it is fresh, milliseconds from its arrival on; 0 or less: it was stale then, for so
+    /// long.
+    pub fresh_ms: i64,
     /// How old it was on arrival, milliseconds (RFC 9111 4.2.3).
     pub initial_age_ms: u64,
     /// For how many seconds past its lifetime it may be given while it is revalidated.

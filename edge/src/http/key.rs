@@ -210,6 +210,35 @@ impl fmt::Debug for Key {
     }
 }
 
+impl<'a> Parts<'a> {
+    /// Those of the key with this text; `None` where it is of no key.
+    pub fn of(text: &'a [u8]) -> Option<Parts<'a>> {
+        parts_of(text).map(|(parts, _)| parts)
+    }
+}
+
+/// `Key::resource` of the key with this hash and text.
+pub fn resource_with(hash: KeyHash, text: &[u8]) -> KeyHash {
+    match parts_of(text) {
+        Some((_, extras)) if !extras.is_empty() => {
+            KeyHash::of_bytes(&text[..text.len() - extras.len()])
+        }
+        _ => hash,
+    }
+}
+
+/// A host as keys have it; of no scheme: without a port that is any scheme's own.
+pub fn normal_host(scheme: Option<Scheme>, authority: &str) -> String {
+    let normal = |authority, scheme| without_default_port(scheme, authority);
+    let host = match scheme {
+        Some(scheme) => normal(authority, scheme),
+        None => [Scheme::Http, Scheme::Https]
+            .into_iter()
+            .fold(authority, normal),
+    };
+    host.to_ascii_lowercase()
+}
+
 /// What the first byte of a key says.
 const HTTP: u8 = 0;
 const HTTPS: u8 = 1;

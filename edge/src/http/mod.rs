@@ -14,11 +14,13 @@ pub mod key;
 pub mod location;
 pub mod method;
 pub mod pattern;
+pub mod purge;
 pub mod range;
 pub mod surrogate;
 pub mod tags;
 pub mod target;
 pub mod targeted;
+pub mod url;
 pub mod vary;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};

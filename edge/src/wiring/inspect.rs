@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, ReloadState,
-    ServerState, Span, Status, UpstreamState, UrlState,
+    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, Order, Refusal,
+    ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
 };
 use crate::http::date;
 use crate::http::key::KeyHash;
-use crate::http::target;
-use crate::http::{Method, Scheme};
+use crate::http::purge::Answer;
+use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
 use crate::upstream::Shared;
@@ -48,7 +48,13 @@ impl Inspect for Edge {
     }
 
     fn url(&self, url: &str) -> Result<Vec<UrlState>, String> {
-        let key = key_of(url)?;
+        let Url {
+            scheme,
+            authority,
+            path,
+            query,
+        } = Url::parse(url)?;
+        let key = KeyHash::of(scheme, &authority, &path, query.as_deref());
         let snapshot = self.snapshots.borrow().clone();
         let (now_ms, now_us) = (self.clock.unix_ms(), self.clock.monotonic_us());
         Ok(stores(&snapshot)
@@ -64,6 +70,10 @@ impl Inspect for Edge {
             .collect())
     }
 
+    fn purge(&self, order: &Order) -> Result<Answer, Refusal> {
+        Edge::purge(self, order)
+    }
+
     fn reload(&self) -> Result<String, String> {
         Edge::reload(self)
     }
@@ -76,38 +86,6 @@ fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
         .map(|(name, (_, store))| (name, store))
 }
 
-/// The key of a URL, put into the same form as a request's target and host.
-fn key_of(url: &str) -> Result<KeyHash, String> {
-    // Schemes are the same in capitals (RFC 3986 3.1).
-    let (scheme, rest) = match url.split_once("://") {
-        Some((name, rest)) if name.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
-        Some((name, rest)) if name.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
-        _ => return Err("a URL begins with http:// or https://".to_owned()),
-    };
-    if rest.contains('#') {
-        return Err("leave out what begins with #: clients keep it to themselves".to_owned());
-    }
-    let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (host, path) = rest.split_at(authority_end);
-    if host.is_empty() {
-        return Err("a URL names a host, as in http://cdn.example.com/".to_owned());
-    }
-    let path = match path.starts_with('/') {
-        true => path.to_owned(),
-        false => format!("/{path}"),
-    };
-    let (mut authority, mut canonical) = (String::new(), String::new());
-    let wrong = |word: &str| format!("this is no URL ({word})");
-    target::host(host.as_bytes(), &mut authority).map_err(|e| wrong(e.word()))?;
-    target::canonical(&Method::Get, path.as_bytes(), &mut canonical)
-        .map_err(|e| wrong(e.word()))?;
-    let (path, query) = match canonical.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (canonical.as_str(), None),
-    };
-    Ok(KeyHash::of(scheme, &authority, path, query))
-}
-
 fn cache_state(store: &Store) -> CacheState {
     let status = store.status();
     CacheState {
@@ -117,6 +95,7 @@ fn cache_state(store: &Store) -> CacheState {
         pinned: status.pinned,
         flights: status.flights,
         evicted: status.evictions,
+        purges: store.rules() as u64,
     }
 }
 
@@ -388,25 +367,5 @@ mod tests {
         let state = described(&failed, 3);
         assert_eq!(state.why.as_deref(), Some("the fetch was given up"));
         assert_eq!(described(&Phase::Awaiting, 3).state, "awaiting");
-    }
-
-    #[test]
-    fn what_is_no_url_is_refused() {
-        assert_eq!(key_of("http://a"), key_of("HTTP://A:80/"));
-        assert_eq!(key_of("http://a?b=c"), key_of("Http://a/?b=c"));
-        assert_ne!(key_of("http://a/"), key_of("https://a/"));
-        for bad in [
-            "",
-            "a/b",
-            "ftp://a/",
-            "http://a/..",
-            "http://a%00/",
-            "http://",
-            "http:///b",
-        ] {
-            assert!(key_of(bad).is_err(), "{bad}");
-        }
-        let fragment = key_of("http://a/b#c").expect_err("a fragment");
-        assert!(fragment.starts_with("leave out what begins with #"));
     }
 }

@@ -1,13 +1,13 @@
 //! One configuration in force, with what outlives it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::{Condvar, Mutex};
 
-use crate::cache;
+use crate::cache::{self, purge::Keys};
 use crate::config::Plan;
 use crate::store::{self, Store};
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
@@ -21,6 +21,8 @@ pub(super) struct Snapshot {
     /// 1 from the start, one more for each reload.
     pub(super) generation: u64,
     pub(super) stores: BTreeMap<String, (store::Options, Arc<Store>)>,
+    /// Stores of earlier snapshots, which busy workers may still serve from.
+    retired: Vec<(String, Weak<Store>)>,
     pub(super) accounts: BTreeMap<String, Arc<cache::Accounts>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
     pub(super) log: Option<Arc<Log>>,
@@ -34,6 +36,8 @@ impl Snapshot {
         workers: usize,
         before: Option<&Snapshot>,
     ) -> anyhow::Result<Snapshot> {
+        let mut retired = before.map_or(Vec::new(), |before| before.retired.clone());
+        retired.retain(|(_, store)| store.strong_count() > 0);
         let stores = plan.caches.iter().map(|(name, options)| {
             let wanted = store_options(options, workers);
             let kept = before
@@ -43,7 +47,7 @@ impl Snapshot {
                 });
             let store = match kept {
                 Some((_, store)) => store.clone(),
-                None => Store::new(&wanted),
+                None => Store::named(&wanted, &Keys),
             };
             (name.clone(), (wanted, store))
         });
@@ -58,8 +62,18 @@ impl Snapshot {
             let kept = before.and_then(|before| before.accounts.get(name).cloned());
             (name.clone(), kept.unwrap_or_default())
         });
+        let stores: BTreeMap<_, (_, Arc<Store>)> = stores.collect();
+        for (name, (_, old)) in before.iter().flat_map(|before| &before.stores) {
+            let kept = stores
+                .get(name)
+                .is_some_and(|(_, new)| Arc::ptr_eq(new, old));
+            if !kept {
+                retired.push((name.clone(), Arc::downgrade(old)));
+            }
+        }
         Ok(Snapshot {
-            stores: stores.collect(),
+            stores,
+            retired,
             accounts: accounts.collect(),
             upstreams: upstreams.collect(),
             log: log(plan.log.access.as_ref(), before)?,
@@ -72,6 +86,12 @@ impl Snapshot {
 }
 
 impl Snapshot {
+    /// Stores of this cache that are out of use, but for workers that are busy.
+    pub(super) fn retired(&self, cache: &str) -> impl Iterator<Item = Arc<Store>> {
+        let its = self.retired.iter().filter(move |(name, _)| name == cache);
+        its.filter_map(|(_, store)| store.upgrade())
+    }
+
     /// It is in force: stores that were kept take up the sizes it says.
     pub(super) fn take_effect(&self) {
         for (options, store) in self.stores.values() {

@@ -38,6 +38,7 @@ mod passing;
 mod patience;
 mod pieces;
 mod pressure;
+mod purge;
 mod ranges;
 mod refusals;
 mod reload;

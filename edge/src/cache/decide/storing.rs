@@ -111,7 +111,7 @@ fn head(
 ) -> Head {
     let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
     let fresh_ms = match verdict.no_cache {
-        true => 0,
+        true => verdict.fresh_ms.min(0),
         false => verdict.fresh_ms,
     };
     let ms = |seconds: u32| u64::from(seconds) * 1000;
@@ -121,12 +121,13 @@ fn head(
         date_s,
         received_ms: exchanged.response_ms,
         initial_age_ms: verdict.initial_age_ms,
-        fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
+        fresh_until_ms: exchanged.response_ms.saturating_add_signed(fresh_ms),
         stale_while_revalidate_ms: ms(verdict.swr_s),
         stale_if_error_ms: ms(verdict.sie_s),
         strict: verdict.strict || verdict.no_cache,
         authorized: verdict.authorized,
         immutable: verdict.immutable,
+        odd_range: fields.contains("content-range"),
         tags: tags(fields, &rules.tags),
         vary: selecting(&verdict.vary).map(|names| Selected {
             variant: variant(primary, &names, sent, None),

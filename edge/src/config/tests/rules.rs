@@ -250,7 +250,11 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         ),
         (
             "a template with escapes",
-            cache("key = \"{path}\\t{header:Cookie}\""),
+            cache("key = \"\\u0041{path}{header:Cookie}\""),
+        ),
+        (
+            "a template with a control character",
+            cache("key = \"{path}\\t\""),
         ),
         ("a template without a path", cache("key = \"\"")),
         (

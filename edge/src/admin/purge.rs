@@ -1,0 +1,140 @@
+//! `POST /purge`: takes apart what is asked for, and tells what came of it.
+
+use serde::Deserialize;
+
+use crate::http::purge::Purge;
+
+/// Bytes of a request's body.
+pub(super) const BODY_MAX: usize = 64 << 10;
+/// Tags in one request.
+const TAGS_MAX: usize = 256;
+
+/// What is to be purged, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// One rule for each.
+    pub what: Vec<Purge>,
+    /// What is covered becomes stale, and is not dropped.
+    pub soft: bool,
+    /// The name of the only cache meant; none: all.
+    pub cache: Option<String>,
+}
+
+/// Why nothing, or not all of it, was purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status to answer with.
+    pub status: u16,
+    /// For people.
+    pub why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    url: Option<String>,
+    prefix: Option<String>,
+    tag: Option<String>,
+    tags: Option<Vec<String>>,
+    all: Option<bool>,
+    #[serde(default)]
+    soft: bool,
+    cache: Option<String>,
+}
+
+impl Order {
+    /// From a request's body.
+    pub(super) fn parse(body: &[u8]) -> Result<Order, Refusal> {
+        let body: Body =
+            serde_json::from_slice(body).map_err(|error| Refusal::wrong(error.to_string()))?;
+        let tags = body.tags.is_some();
+        let mut kinds: Vec<Vec<Purge>> = Vec::new();
+        kinds.extend(body.url.map(|url| vec![Purge::Url(url)]));
+        kinds.extend(body.prefix.map(|prefix| vec![Purge::Prefix(prefix)]));
+        kinds.extend(body.tag.map(|tag| vec![Purge::Tag(tag)]));
+        kinds.extend(
+            body.tags
+                .map(|tags| tags.into_iter().map(Purge::Tag).collect()),
+        );
+        kinds.extend(body.all.map(|all| vec![Purge::All(all)]));
+        let what = match (kinds.len(), kinds.pop()) {
+            (1, Some(what)) => what,
+            (0, _) => {
+                return Err(Refusal::wrong(
+                    "say what: \"url\", \"prefix\", \"tag\", \"tags\" or \"all\": true",
+                ));
+            }
+            _ => {
+                return Err(Refusal::wrong(
+                    "only one of \"url\", \"prefix\", \"tag\", \"tags\" and \"all\" at once",
+                ));
+            }
+        };
+        if tags && !(1..=TAGS_MAX).contains(&what.len()) {
+            return Err(Refusal::wrong(format!(
+                "\"tags\" lists 1 to {TAGS_MAX} tags"
+            )));
+        }
+        Ok(Order {
+            what,
+            soft: body.soft,
+            cache: body.cache,
+        })
+    }
+}
+
+impl Refusal {
+    /// The request is wrong.
+    fn wrong(why: impl Into<String>) -> Refusal {
+        Refusal {
+            status: 400,
+            why: why.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(body: &str) -> String {
+        let refusal = Order::parse(body.as_bytes()).expect_err(body);
+        assert_eq!(refusal.status, 400);
+        refusal.why
+    }
+
+    #[test]
+    fn one_thing_is_purged_at_once() {
+        let order = |body: &str| Order::parse(body.as_bytes()).expect(body);
+        let tag = |tag: &str| Purge::Tag(tag.to_owned());
+        assert_eq!(
+            order(r#"{"tags": ["a", "b"], "soft": true, "cache": "c"}"#),
+            Order {
+                what: vec![tag("a"), tag("b")],
+                soft: true,
+                cache: Some("c".to_owned()),
+            }
+        );
+        assert_eq!(order(r#"{"tag": "a"}"#).what, [tag("a")]);
+        assert_eq!(order(r#"{"all": true}"#).what, [Purge::All(true)]);
+        let url = Purge::Url("http://a/".to_owned());
+        assert_eq!(order(r#"{"url": "http://a/"}"#).what, [url]);
+        let prefix = Purge::Prefix("/a/".to_owned());
+        assert_eq!(order(r#"{"prefix": "/a/"}"#).what, [prefix]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert!(why("{}").starts_with("say what"));
+        assert!(why(r#"{"soft": true}"#).starts_with("say what"));
+        assert!(why(r#"{"tag": "a", "all": true}"#).starts_with("only one"));
+        assert!(why(r#"{"tags": []}"#).starts_with("\"tags\" lists"));
+        let many = vec!["\"a\""; TAGS_MAX + 1].join(",");
+        assert!(why(&format!("{{\"tags\": [{many}]}}")).starts_with("\"tags\" lists"));
+        assert!(why(r#"{"tga": "a"}"#).contains("unknown field `tga`"));
+        assert!(why(r#"{"tag": 1}"#).contains("line 1"));
+        for bad in ["", "x", "[]", "{\"all\": true", "\u{0}"] {
+            why(bad);
+        }
+    }
+}

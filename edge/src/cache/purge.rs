@@ -1,0 +1,295 @@
+//! Purging: what operators ask for as rules of the store, and the method PURGE.
+
+use super::Cache;
+use crate::handler::{Head, Request, Response};
+use crate::http::key::{self, KeyHash, KeyRules, Parts};
+use crate::http::purge::{Answer, Purge, Purged};
+use crate::http::tags;
+use crate::http::url::{Start, Url};
+use crate::http::{CacheStatus, Fields, Fwd, Method, Scheme, Status};
+use crate::store::{self, Full, Rule, Store};
+
+/// With the value `soft`, a PURGE marks stale and drops nothing.
+const SOFTLY: &str = "sluice-purge";
+
+/// How the store reads the keys of caches.
+pub struct Keys;
+
+/// Why nothing was purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// What is wrong with what was asked for.
+    Wrong(String),
+    /// The store has no room for another rule.
+    Full(Full),
+}
+
+impl Refusal {
+    /// The status for it.
+    pub fn status(&self) -> Status {
+        match self {
+            Refusal::Wrong(_) => 400,
+            Refusal::Full(_) => 429,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Wrong(why) => f.write_str(why),
+            Refusal::Full(full) => full.fmt(f),
+        }
+    }
+}
+
+/// What texts of keys, and prefixes, begin with: they are told apart by what they name.
+const URL: char = 'u';
+const HOST: char = 'h';
+const PATH: char = 'p';
+/// A path of a key that stands for all hosts.
+const HOSTLESS: char = 'a';
+
+impl store::Names for Keys {
+    fn resource(&self, primary: u128, text: &[u8]) -> u128 {
+        key::resource_with(KeyHash(primary), text).0
+    }
+
+    fn texts(&self, text: &[u8], each: &mut dyn FnMut(&[u8])) {
+        let Some(parts) = Parts::of(text) else {
+            return;
+        };
+        let mut target = parts.path.to_owned();
+        if let Some(query) = parts.query {
+            target.push('?');
+            target.push_str(query);
+        }
+        each(format!("{PATH}{target}").as_bytes());
+        let Some(host) = parts.authority else {
+            return each(format!("{HOSTLESS}{target}").as_bytes());
+        };
+        each(format!("{HOST}{host}{target}").as_bytes());
+        // A key without a scheme stands for both.
+        let both = [Scheme::Http, Scheme::Https];
+        let is = |scheme: &Scheme| parts.scheme.is_none_or(|its| its == *scheme);
+        for scheme in both.into_iter().filter(is) {
+            each(format!("{URL}{}://{host}{target}", scheme.as_str()).as_bytes());
+        }
+    }
+}
+
+/// What has to be known of a purge before it is done: the store's rules, where keys are made so.
+///
+/// # Errors
+/// What is wrong with what was asked for.
+pub fn rules(what: &Purge, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
+    let mut rules = match what {
+        Purge::All(true) => vec![Rule::All],
+        Purge::All(false) => {
+            return Err(Refusal::Wrong("\"all\" is true, or left out".to_owned()));
+        }
+        Purge::Tag(tag) if tags::is_tag(tag.as_bytes()) => {
+            vec![Rule::Tag(tags::tag_hash(tag.as_bytes()))]
+        }
+        Purge::Tag(_) => {
+            let most = tags::TAG_MAX;
+            let why = format!("a tag has 1 to {most} bytes, none of them a space or a comma");
+            return Err(Refusal::Wrong(why));
+        }
+        Purge::Url(url) => {
+            let url = Url::parse(url).map_err(Refusal::Wrong)?;
+            let query = url.query.as_deref();
+            let resource =
+                |keys: &KeyRules| keys.resource(url.scheme, &url.authority, &url.path, query);
+            keys.iter()
+                .map(|keys| Rule::Resource(resource(keys).0))
+                .collect()
+        }
+        Purge::Prefix(text) => prefixes(&Start::parse(text).map_err(Refusal::Wrong)?, keys)?,
+    };
+    rules.dedup();
+    Ok(rules)
+}
+
+fn prefixes(start: &Start, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
+    let path = &start.path;
+    let text = match (start.scheme, &start.authority) {
+        (_, None) => format!("{PATH}{path}"),
+        (None, Some(host)) => format!("{HOST}{}{path}", key::normal_host(None, host)),
+        (Some(scheme), Some(host)) => {
+            let host = key::normal_host(Some(scheme), host);
+            format!("{URL}{}://{host}{path}", scheme.as_str())
+        }
+    };
+    if text.len() > store::TEXT_MAX {
+        return Err(Refusal::Wrong("this prefix is too long".to_owned()));
+    }
+    let mut rules = vec![Rule::Prefix(text.into_bytes().into())];
+    // Where keys don't tell hosts apart, what is stored may be this host's.
+    if start.authority.is_some() && keys.iter().any(is_hostless) {
+        rules.push(Rule::Prefix(
+            format!("{HOSTLESS}{path}").into_bytes().into(),
+        ));
+    }
+    Ok(rules)
+}
+
+fn is_hostless(keys: &KeyRules) -> bool {
+    let key = keys.key(Scheme::Http, "a", "/", None, &Fields::new());
+    key.parts().authority.is_none()
+}
+
+/// Purges from one store. `keys`: how keys are made in the routes that use it. Gives the number of
+/// the last rule that took.
+///
+/// # Errors
+/// What is wrong with what was asked for, or that there are too many rules.
+pub fn purge(
+    store: &Store,
+    what: &Purge,
+    keys: &[KeyRules],
+    soft: bool,
+    now_ms: u64,
+) -> Result<u64, Refusal> {
+    let mut last = 0;
+    for rule in rules(what, keys)? {
+        last = store.purge(&rule, soft, now_ms).map_err(Refusal::Full)?;
+    }
+    Ok(last)
+}
+
+/// Whether a request is to purge what is stored of its own target.
+pub(super) fn is_purge(head: &Head) -> bool {
+    matches!(&head.method, Method::Other(token) if &**token == "PURGE")
+}
+
+impl Cache {
+    /// Answers a PURGE, from addresses that may.
+    pub(super) fn purge_for(&self, request: &Request) -> Response {
+        let address = request.peer.address.ip();
+        let rules = &self.0.rules;
+        let mut response = match rules.purge.iter().any(|network| network.contains(address)) {
+            true => self.purge_own(&request.head, request.peer.scheme),
+            false => Response::text(403, "purge-not-allowed\n"),
+        };
+        response.fields.append("cache-control", "no-store");
+        response.cache = Some(CacheStatus::fwd(Fwd::Method).because("purge"));
+        response
+    }
+
+    fn purge_own(&self, head: &Head, scheme: Scheme) -> Response {
+        let soft = match head.fields.get(SOFTLY) {
+            None => false,
+            Some(value) if value.eq_ignore_ascii_case(b"soft") => true,
+            Some(_) => return Response::text(400, "Sluice-Purge is soft, or left out\n"),
+        };
+        let (host, path, query) = (&head.authority, head.path(), head.query());
+        let resource = self.0.rules.key.resource(scheme, host, path, query);
+        let now_ms = self.0.clock.unix_ms();
+        match self
+            .0
+            .store
+            .purge(&Rule::Resource(resource.0), soft, now_ms)
+        {
+            Ok(sequence) => {
+                let url = key::Key::new(scheme, host, path, query).to_string();
+                let purged = Purged {
+                    cache: None,
+                    sequence,
+                    rule: Purge::Url(url),
+                    soft,
+                };
+                let answer = Answer {
+                    purged: vec![purged],
+                };
+                let mut response = Response::text(200, answer.to_json());
+                response.fields.set("content-type", "application/json");
+                response
+            }
+            Err(full) => Response::text(429, format!("{full}\n")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Names;
+
+    fn covers(prefix: &str, keys: &KeyRules, url: &str) -> bool {
+        let prefixes = rules(
+            &Purge::Prefix(prefix.to_owned()),
+            std::slice::from_ref(keys),
+        );
+        let url = Url::parse(url).expect("a URL");
+        let query = url.query.as_deref();
+        let key = keys.key(url.scheme, &url.authority, &url.path, query, &Fields::new());
+        let mut found = false;
+        Keys.texts(key.text(), &mut |text| {
+            found |= prefixes
+                .iter()
+                .flatten()
+                .any(|rule| matches!(rule, Rule::Prefix(prefix) if text.starts_with(prefix)));
+        });
+        found
+    }
+
+    #[test]
+    fn prefixes_cover_what_begins_so() {
+        let plain = KeyRules::default();
+        for (prefix, url, covered) in [
+            ("http://a/b/", "http://a/b/c", true),
+            ("http://a/b/", "http://a/b/", true),
+            ("http://a/b", "http://a/bc?d", true),
+            ("http://a/b/", "http://a/b", false),
+            ("http://a/b/", "https://a/b/c", false),
+            ("//a/b/", "https://a/b/c", true),
+            ("//a", "https://a/b/c", true),
+            ("//a", "https://ab/", false),
+            ("//a:80", "http://a/b", true),
+            ("http://A:80", "http://a/b", true),
+            ("/b/", "https://x/b/c", true),
+            ("/", "https://x:8/b/c", true),
+            ("/b?c=", "http://a/b?c=1", true),
+            ("//a/", "http://x//a/b", false),
+            ("http://a/%62", "http://a/b", true),
+        ] {
+            assert_eq!(covers(prefix, &plain, url), covered, "{prefix} {url}");
+        }
+    }
+
+    #[test]
+    fn what_keys_leave_out_is_any() {
+        let hostless = KeyRules::parse("{scheme}{path}").expect("a template");
+        assert!(covers("http://a/b/", &hostless, "http://x/b/c"));
+        assert!(covers("/b/", &hostless, "http://x/b/c"));
+        assert!(!covers("/c/", &hostless, "http://x/b/c"));
+        let schemeless = KeyRules::parse("{host}{path}").expect("a template");
+        assert!(covers("https://a/b/", &schemeless, "http://a/b/c"));
+        assert!(covers("http://a/b/", &schemeless, "https://a/b/c"));
+    }
+
+    #[test]
+    fn a_url_names_every_key_that_differs_in_more_than_the_url() {
+        let template = "{scheme}{host}{path}{query}{header:X-A}";
+        let keys = KeyRules::parse(template).expect("a template");
+        let url = Purge::Url("http://a/b?c".to_owned());
+        let expected = rules(&url, std::slice::from_ref(&keys)).expect("a URL");
+        for value in ["1", "2"] {
+            let mut fields = Fields::new();
+            fields.append("x-a", value);
+            let key = keys.key(Scheme::Http, "a", "/b", Some("c"), &fields);
+            let resource = Keys.resource(key.hash().0, key.text());
+            assert_eq!(expected, [Rule::Resource(resource)]);
+        }
+        let plain = key::Key::new(Scheme::Http, "a", "/b", Some("c"));
+        assert_eq!(Keys.resource(plain.hash().0, plain.text()), plain.hash().0);
+        let of = |purge: Purge| rules(&purge, &[KeyRules::default()]);
+        assert_eq!(of(url).expect("a URL"), [Rule::Resource(plain.hash().0)]);
+        assert!(of(Purge::Url("a".to_owned())).is_err());
+        assert!(of(Purge::Tag("a b".to_owned())).is_err());
+        assert!(of(Purge::All(false)).is_err());
+        let long = Purge::Prefix(format!("/{}", "x".repeat(store::TEXT_MAX)));
+        assert_eq!(of(long).expect_err("too long").status(), 400);
+    }
+}

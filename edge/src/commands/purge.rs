@@ -1,0 +1,113 @@
+//! `sluice purge`: has a running edge drop what it stored, or mark it stale.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::{Map, Value, json};
+use sluice::http::purge::{Answer, Purge, Purged};
+
+use super::{AdminArgs, harmless, say};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It is in force on all workers when this ends; responses to what was asked of an origin before are covered, too."
+)]
+pub struct PurgeArgs {
+    #[command(flatten)]
+    what: What,
+    /// Mark stale and keep for validation and for grace, instead of dropping
+    #[arg(long)]
+    soft: bool,
+    /// Only in this cache [default: in all]
+    #[arg(long, value_name = "NAME")]
+    cache: Option<String>,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print the edge's answer as it is, JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// All variants of this URL, as clients ask for it: http://cdn.example.com/video.mp4
+    url: Option<String>,
+    /// All URLs that begin so: http://HOST/DIR/, //HOST/DIR/ for any scheme, /DIR/ for any host
+    #[arg(long)]
+    prefix: Option<String>,
+    /// All responses that carry one of these tags (Surrogate-Key, Cache-Tag)
+    #[arg(long = "tag", value_name = "TAG", num_args = 1..)]
+    tags: Option<Vec<String>>,
+    /// Everything
+    #[arg(long)]
+    all: bool,
+}
+
+pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
+    let body = order(args).to_string();
+    let reply = args.admin.tell("POST", "/purge", body.as_bytes())?;
+    if reply.status != 200 {
+        bail!("{}", harmless(reply.text().trim_end()));
+    }
+    let answer: Answer =
+        serde_json::from_slice(&reply.body).context("the answer of the edge is not understood")?;
+    match args.json {
+        true => say(&super::json(&serde_json::from_slice(&reply.body)?)),
+        false => say(&show(&answer)),
+    }
+}
+
+/// What the admin API is told.
+fn order(args: &PurgeArgs) -> Value {
+    let mut order = Map::new();
+    let What {
+        url,
+        prefix,
+        tags,
+        all,
+    } = &args.what;
+    let texts = [("url", url), ("prefix", prefix), ("cache", &args.cache)];
+    for (key, text) in texts {
+        if let Some(text) = text {
+            order.insert(key.to_owned(), json!(text));
+        }
+    }
+    if let Some(tags) = tags {
+        order.insert("tags".to_owned(), json!(tags));
+    }
+    for (key, set) in [("all", *all), ("soft", args.soft)] {
+        if set {
+            order.insert(key.to_owned(), json!(true));
+        }
+    }
+    Value::Object(order)
+}
+
+fn show(answer: &Answer) -> String {
+    let mut out = String::new();
+    for purged in &answer.purged {
+        let Purged {
+            cache,
+            sequence,
+            rule,
+            soft,
+        } = purged;
+        let what = match rule {
+            Purge::Url(url) => format!("URL {url}"),
+            Purge::Prefix(prefix) => format!("all that begins with {prefix}"),
+            Purge::Tag(tag) => format!("tag {tag}"),
+            Purge::All(_) => "everything".to_owned(),
+        };
+        let how = if *soft { "stale" } else { "purged" };
+        let cache = harmless(cache.as_deref().unwrap_or("-"));
+        // Writing to a String can't fail.
+        let _ = writeln!(
+            out,
+            "cache {cache}: {how}, sequence {sequence}: {}",
+            harmless(&what)
+        );
+    }
+    out
+}

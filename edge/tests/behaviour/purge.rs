@@ -1,0 +1,321 @@
+//! Purges: by URL, prefix and tag, of everything; hard and soft; on all workers at once and against
+//! what is being fetched.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use sluice_lab::client::{self, Reply};
+use sluice_lab::origin::{Gate, Origin, Resource};
+
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving, wait_asked,
+};
+
+const LENGTH: u64 = 3000;
+
+fn is_hit(reply: &Reply) -> bool {
+    cache_status(reply).starts_with("sluice; hit")
+}
+
+fn tagged(tags: &str) -> Resource {
+    fresh(LENGTH).header("Surrogate-Key", tags)
+}
+
+/// Stores what lies at a path.
+fn store(edge: &Edge, path: &str) {
+    edge.get(path, &[]);
+    assert_hit(&edge.get(path, &[]));
+}
+
+fn ask(edge: &Edge, order: &Value) -> Reply {
+    let body = order.to_string();
+    let fields = [("x-sluice", "1")];
+    client::once(edge.admin, "POST", "/purge", &fields, body.as_bytes()).expect("an answer")
+}
+
+/// Purges; gives the sequence number.
+fn purge(edge: &Edge, order: &Value) -> u64 {
+    let reply = ask(edge, order);
+    assert_eq!(reply.status, 200, "{order}: {}", reply.text());
+    let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
+    let first = &answer["purged"][0];
+    assert_eq!(first["cache"], "main");
+    first["sequence"].as_u64().expect("a number")
+}
+
+fn url(edge: &Edge, path: &str) -> String {
+    format!("http://{}{path}", edge.http)
+}
+
+#[test]
+fn what_is_named_goes_and_all_else_stays() {
+    let origin = origin();
+    let paths = ["/a/x", "/a/y?q", "/ab", "/b"];
+    origin.serve("/a/x", tagged("one two"));
+    origin.serve("/a/y", tagged("two"));
+    origin.serve("/ab", fresh(LENGTH).header("Cache-Tag", "one, three"));
+    origin.serve("/b", fresh(LENGTH));
+    let edge = Setup::cached(&origin).start();
+    let host = edge.http;
+    let mut before = 0;
+    for (order, gone) in [
+        (json!({"url": format!("http://{host}/a/x")}), vec!["/a/x"]),
+        (json!({"url": format!("http://{host}/a/y")}), vec![]),
+        (json!({"url": "http://other/a/x"}), vec![]),
+        (
+            json!({"prefix": format!("http://{host}/a/")}),
+            vec!["/a/x", "/a/y?q"],
+        ),
+        (
+            json!({"prefix": format!("//{host}/a")}),
+            vec!["/a/x", "/a/y?q", "/ab"],
+        ),
+        (json!({"prefix": "/b", "cache": "main"}), vec!["/b"]),
+        (json!({"prefix": "https://other/"}), vec![]),
+        (json!({"tag": "two"}), vec!["/a/x", "/a/y?q"]),
+        (json!({"tags": ["three", "four"]}), vec!["/ab"]),
+        (json!({"tag": "TWO"}), vec![]),
+        (json!({"all": true}), paths.to_vec()),
+    ] {
+        paths.iter().for_each(|path| store(&edge, path));
+        let sequence = purge(&edge, &order);
+        assert!(sequence > before, "{order}");
+        before = sequence;
+        for path in paths {
+            assert_eq!(
+                is_hit(&edge.get(path, &[])),
+                !gone.contains(&path),
+                "{order} {path}"
+            );
+        }
+    }
+    eventually("nothing has to be checked any more", || {
+        edge.cache_state("purges") == 0
+    });
+}
+
+#[test]
+fn all_variants_of_a_url_go() {
+    let origin = serving("/x", fresh(LENGTH).vary("X-A"));
+    let edge = Setup::cached(&origin).start();
+    let get = |value| edge.get("/x", &[("x-a", value)]);
+    for soft in [false, true] {
+        for value in ["1", "2", "3"] {
+            get(value);
+            assert_hit(&get(value));
+        }
+        purge(&edge, &json!({"url": url(&edge, "/x"), "soft": soft}));
+        for value in ["1", "2", "3"] {
+            assert!(!is_hit(&get(value)), "{soft} {value}");
+        }
+    }
+}
+
+// Soft: what is stored is stale, is validated as ever, and may stand in for a failing origin.
+#[test]
+fn soft_purges_make_stale() {
+    let origin = origin();
+    let page = || fresh(LENGTH).header("Surrogate-Key", "t");
+    origin.serve("/x", page());
+    origin.serve(
+        "/grace",
+        page().cache_control("max-age=3600, stale-while-revalidate=600"),
+    );
+    let edge = Setup::cached(&origin).start();
+    store(&edge, "/x");
+    store(&edge, "/grace");
+    purge(&edge, &json!({"tag": "t", "soft": true}));
+    let validated = edge.get("/x", &[]);
+    assert_eq!(validated.status, 200);
+    assert!(cache_status(&validated).starts_with("sluice; fwd=stale; fwd-status=304"));
+    assert_hit(&edge.get("/x", &[]));
+    let stale = edge.get("/grace", &[]);
+    assert!(is_hit(&stale), "{}", cache_status(&stale));
+    assert!(cache_status(&stale).contains("detail=stale-while-revalidate"));
+    wait_asked(&origin, "/grace", 2);
+    eventually("it is fresh again", || {
+        let status = cache_status(&edge.get("/grace", &[])).to_owned();
+        status.starts_with("sluice; hit; ttl=3")
+    });
+    assert_eq!(origin.record().count("/grace"), 2);
+}
+
+/// One origin request is held; then a purge; then another request.
+fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -> Resource) {
+    let gate = Gate::closed();
+    let origin = serving("/x", held(&gate));
+    let edge = Setup::cached(&origin).start();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| edge.get("/x", &[]));
+        assert!(gate.wait_held(1, SOON));
+        purge(&edge, &order(&edge));
+        origin.serve("/x", tagged("t").version(2));
+        let second = edge.get("/x", &[]);
+        assert_eq!(second.header("etag"), edge.get("/x", &[]).header("etag"));
+        gate.release();
+        let first = first.join().expect("no panic");
+        // Who rode before gets what it rode; nobody else does.
+        assert_eq!(first.status, 200);
+        assert_ne!(first.header("etag"), second.header("etag"));
+        let later = edge.get("/x", &[]);
+        assert_eq!(later.header("etag"), second.header("etag"));
+    });
+}
+
+#[test]
+fn a_response_asked_for_before_a_purge_serves_nobody_after_it() {
+    let head = |gate: &Gate| tagged("t").gate_head(gate);
+    for soft in [false, true] {
+        purged_during_a_flight(|edge| json!({"url": url(edge, "/x"), "soft": soft}), head);
+        purged_during_a_flight(|_| json!({"prefix": "/", "soft": soft}), head);
+        purged_during_a_flight(|_| json!({"all": true, "soft": soft}), head);
+    }
+    // Its head is known, its body is on its way.
+    let body = |gate: &Gate| {
+        gate.advance_to(1);
+        tagged("t").gate(gate)
+    };
+    purged_during_a_flight(|_| json!({"tag": "t"}), body);
+    purged_during_a_flight(|edge| json!({"url": url(edge, "/x")}), body);
+}
+
+// The tags of what is being fetched come to light after the purge.
+#[test]
+fn a_tag_that_comes_later_is_purged_all_the_same() {
+    let gate = Gate::closed();
+    let origin = serving("/x", tagged("t").gate_head(&gate));
+    let edge = Setup::cached(&origin).start();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| edge.get("/x", &[]));
+        assert!(gate.wait_held(1, SOON));
+        purge(&edge, &json!({"tag": "t"}));
+        gate.release();
+        assert_eq!(first.join().expect("no panic").status, 200);
+    });
+    assert!(!is_hit(&edge.get("/x", &[])));
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// "effective on all workers at once": connections spread over them, each asked before and after.
+#[test]
+fn every_worker_heeds_it_at_once() {
+    let origin = serving("/x", fresh(LENGTH));
+    let edge = Setup::cached(&origin).workers(4).start();
+    let mut clients: Vec<_> = (0..16).map(|_| edge.client()).collect();
+    let mut asked = 0;
+    for round in 0..20 {
+        for client in &mut clients {
+            client.request("GET", "/x", &[], b"").expect("an answer");
+        }
+        asked += usize::from(round == 0);
+        assert_eq!(origin.record().count("/x"), asked, "{round}");
+        let order = match round % 2 {
+            0 => json!({"all": true}),
+            _ => json!({"url": url(&edge, "/x")}),
+        };
+        purge(&edge, &order);
+        // Whoever asks first is not given what was stored before.
+        let first = &mut clients[round % 16];
+        let reply = first.request("GET", "/x", &[], b"").expect("an answer");
+        asked += 1;
+        assert!(!is_hit(&reply), "{round}");
+    }
+}
+
+#[test]
+fn what_can_t_be_purged_is_said() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    for (order, status, said) in [
+        (json!({}), 400, "say what"),
+        (json!({"tag": "a", "url": "b"}), 400, "only one"),
+        (json!({"tag": "a b"}), 400, "a tag has"),
+        (json!({"url": "/a"}), 400, "a URL begins with"),
+        (json!({"prefix": "a"}), 400, "a prefix begins with"),
+        (json!({"all": false}), 400, "\"all\" is true"),
+        (json!({"teg": "a"}), 400, "unknown field `teg`"),
+        (
+            json!({"all": true, "cache": "x"}),
+            404,
+            "there is no cache \"x\", only: main",
+        ),
+    ] {
+        let reply = ask(&edge, &order);
+        assert_eq!(reply.status, status, "{order}");
+        assert!(reply.text().contains(said), "{order}: {}", reply.text());
+    }
+    assert_eq!(edge.cache_state("purges"), 0);
+}
+
+/// As the harness sets it up, and these addresses may send PURGE.
+fn allowing(origin: &Origin, networks: &str) -> Edge {
+    let text = Setup::cached(origin).text();
+    let admin = format!("[admin]\npurge = [{networks}]\n");
+    Setup::of_text(text.replace("[admin]\n", &admin)).start()
+}
+
+#[test]
+fn the_method_purges_its_own_target() {
+    let origin = serving("/x", fresh(LENGTH));
+    let edge = allowing(&origin, "\"127.0.0.0/8\"");
+    store(&edge, "/x");
+    edge.get("/y", &[]);
+    let reply = edge.ask("PURGE", "/x", &[], b"");
+    let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
+    let purged = &answer["purged"][0];
+    assert_eq!((reply.status, &purged["soft"]), (200, &json!(false)));
+    assert_eq!(purged["rule"], json!({"url": url(&edge, "/x")}));
+    assert!(purged["sequence"].as_u64() > Some(0));
+    let again = edge.get("/x", &[]);
+    assert!(cache_status(&again).contains("fwd=uri-miss"));
+    let reply = edge.ask("PURGE", "/x", &[("sluice-purge", "soft")], b"");
+    assert_eq!(reply.status, 200);
+    assert!(cache_status(&edge.get("/x", &[])).contains("fwd=stale"));
+    let reply = edge.ask("PURGE", "/x", &[("sluice-purge", "hard")], b"");
+    assert_eq!(reply.status, 400);
+    assert!(origin.requests().iter().all(|seen| seen.method == "GET"));
+}
+
+#[test]
+fn others_may_not_purge() {
+    let origin = serving("/x", fresh(LENGTH));
+    for edge in [
+        Setup::cached(&origin).start(),
+        allowing(&origin, "\"10.0.0.0/8\""),
+    ] {
+        store(&edge, "/x");
+        assert_eq!(edge.ask("PURGE", "/x", &[], b"").status, 403);
+        assert_hit(&edge.get("/x", &[]));
+    }
+}
+
+#[test]
+fn the_command_says_what_it_did() {
+    let origin = serving("/x", tagged("t"));
+    let edge = Setup::cached(&origin).start();
+    let out = |arguments: &[&str]| {
+        let output = edge.command(&[&["purge"], arguments].concat());
+        let (out, err) = (&output.stdout, &output.stderr);
+        let text = String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err);
+        (output.status.success(), text)
+    };
+    store(&edge, "/x");
+    let (done, said) = out(&["--tag", "t", "u"]);
+    assert!(done && said.lines().count() == 2, "{said}");
+    assert!(said.starts_with("cache main: purged, sequence ") && said.contains(": tag t\n"));
+    assert!(!is_hit(&edge.get("/x", &[])));
+    let (done, said) = out(&[&url(&edge, "/x"), "--soft", "--cache", "main"]);
+    assert!(
+        done && said.starts_with("cache main: stale, sequence "),
+        "{said}"
+    );
+    assert!(cache_status(&edge.get("/x", &[])).contains("fwd=stale"));
+    let (done, said) = out(&["--all", "--json"]);
+    assert!(done && said.contains("\"all\": true"), "{said}");
+    let (done, said) = out(&["--prefix", "x"]);
+    assert!(
+        !done && said.starts_with("error: a prefix begins with"),
+        "{said}"
+    );
+    assert!(!out(&[]).0 && !out(&["--all", "--tag", "x"]).0);
+}
