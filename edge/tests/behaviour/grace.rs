@@ -2,11 +2,11 @@
 //! 4.2.4).
 
 use sluice_lab::client::Reply;
-use sluice_lab::origin::{BrokenHead, Ending, Fault, Gate, Origin, Resource};
+use sluice_lab::origin::{BrokenHead, Ending, Fault, Gate, Origin, Resource, Seen};
 
 use crate::aging::{
-    Crowd, LENGTH, aged, assert_failed, assert_stale, bare, current, kill, last_sent, stale, times,
-    until_fresh,
+    Crowd, LENGTH, aged, assert_failed, assert_stale, bare, current, kill, last_sent, stale,
+    tagged, times, until_fresh,
 };
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, assert_says, cache_status, eventually, origin, serving,
@@ -165,6 +165,48 @@ fn a_failed_fetch_behind_is_not_noticed() {
     new.verify_version(1, 0).expect("the new one");
 }
 
+// What the fetch behind brings counts, also where it is not to be stored, or not there any more.
+#[test]
+fn what_is_not_to_be_had_any_more_is_not_served_stale_for_long() {
+    for (status, control) in [(200, "no-store"), (404, "max-age=60"), (302, "private")] {
+        let origin = serving("/x", stale(SWR));
+        let edge = Setup::cached(&origin).start();
+        edge.get("/x", &[]);
+        let new = Resource::bytes("new").with_status(status);
+        origin.serve("/x", new.cache_control(control));
+        assert_swr(&edge.get("/x", &[]));
+        eventually("the new answer", || {
+            let reply = edge.get("/x", &[]);
+            reply.status == status && reply.text() == "new"
+        });
+    }
+}
+
+// RFC 9111 4.1: the fetch behind is for the variant that was served.
+#[test]
+fn the_fetch_behind_is_for_the_same_variant() {
+    let speaking = |seen: &Seen| {
+        let language = seen.header("accept-language").unwrap_or("none");
+        let body = Resource::bytes(format!("{language} {}", seen.id)).vary("Accept-Language");
+        let body = body.tag(tagged(&format!("{language}{}", seen.id)));
+        match seen.id {
+            0 | 1 => body
+                .cache_control("max-age=60, stale-while-revalidate=600")
+                .header("Age", "100"),
+            _ => body.cache_control("max-age=3600"),
+        }
+    };
+    let origin = serving("/x", Resource::dynamic(speaking));
+    let edge = Setup::cached(&origin).start();
+    let ask = |language| edge.get("/x", &[("Accept-Language", language)]).text();
+    assert_eq!((ask("de"), ask("en")), ("de 0".into(), "en 1".into()));
+    assert_eq!(ask("de"), "de 0");
+    eventually("the new German one", || ask("de") == "de 2");
+    assert_eq!(ask("en"), "en 1", "it is stale as before");
+    eventually("the new English one", || ask("en") == "en 3");
+    assert_eq!(times(&origin, "/x"), 4);
+}
+
 /// What can go wrong with an origin's answer so that what is stale is served in its place.
 fn failures() -> Vec<(&'static str, Resource)> {
     let cut = b"HTTP/1.1 200 OK\r\nContent-Le".to_vec();
@@ -257,6 +299,25 @@ fn other_statuses_are_no_reason_for_what_is_stale() {
         edge.get(&path, &[]);
         origin.serve(&path, Resource::status(status));
         assert_eq!(edge.get(&path, &[]).status, status);
+    }
+}
+
+// Nor because it is for one client alone.
+#[test]
+fn what_is_not_shared_is_no_reason_for_what_is_stale() {
+    let ann = [("Authorization", "Basic YW5u")];
+    for (control, fields) in [
+        ("no-store", &[][..]),
+        ("private", &[]),
+        ("max-age=60", &ann),
+    ] {
+        let origin = serving("/x", stale(", public, stale-if-error=600"));
+        let edge = Setup::cached(&origin).start();
+        edge.get("/x", &[]);
+        let own = Resource::offset(LENGTH).cache_control(control);
+        origin.serve("/x", own.version(1));
+        let reply = edge.get("/x", fields);
+        reply.verify_version(1, 0).expect(control);
     }
 }
 

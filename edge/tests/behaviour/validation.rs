@@ -102,6 +102,22 @@ fn age_begins_anew_with_a_validation() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
+// RFC 9111 4.2.3: a 304 that comes out of another cache is as old as it says.
+#[test]
+fn the_age_of_a_304_counts() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    for asked in 1..=4 {
+        edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
+        assert_eq!(times(&origin, "/x"), asked, "a 304 that is stale itself");
+    }
+    origin.serve("/x", current().header("Age", "1000"));
+    edge.get("/x", &[]);
+    let hit = edge.get("/x", &[]);
+    assert_hit(&hit);
+    assert!((2500..=2600).contains(&ttl(&hit)), "{}", cache_status(&hit));
+}
+
 // RFC 9111 4.3.3: a full response replaces what is stored.
 #[test]
 fn another_version_takes_the_place_of_the_stale_one() {
