@@ -343,6 +343,26 @@ fn the_lab_counts_what_single_bytes_cost() {
 }
 
 #[test]
+fn the_lab_counts_what_crowds_and_dead_origins_cost() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let arguments = "lab caching --json --seconds 1 --clients 40 --rate 200 \
+                     --only crowd --only dead --only micro";
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let output = sluice(folder.path(), &arguments);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    // Everything that counts requests; times are the machine's.
+    let timed = |figure: &&serde_json::Value| figure["key"] != "micro_waited";
+    let with_goals = figures.iter().filter(|figure| !figure["goal"].is_null());
+    let met: Vec<_> = with_goals.filter(timed).map(|f| &f["met"]).collect();
+    assert_eq!(met.len(), 9, "{report:#}");
+    assert!(met.iter().all(|met| **met == true), "{report:#}");
+    assert!(figures.iter().all(|figure| figure["rival"].is_null()));
+}
+
+#[test]
 fn lab_options_are_checked() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for arguments in [
@@ -361,6 +381,13 @@ fn lab_options_are_checked() {
         ["budget", "--client-budget", "64KiB"],
         ["budget", "--connections", "101"],
         ["budget", "--seconds", "inf"],
+        ["caching", "--against", "varnish"],
+        ["caching", "--only", "queue"],
+        ["caching", "--clients", "3"],
+        ["caching", "--rate", "0"],
+        ["purge", "--objects", "1"],
+        ["purge", "--rules", "0"],
+        ["purge", "--seconds", "0"],
     ] {
         let output = sluice(folder.path(), &[&["lab"], &arguments[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -4,11 +4,16 @@
 use sluice::downstream::http1::{chunked, head};
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::http::conditional::{Decision, Validators, evaluate};
-use sluice::http::fields::{Fields, is_field_value};
+use sluice::http::fields::{Fields, is_field_value, is_token, lines_of};
+use sluice::http::freshen::{self, freshen};
+use sluice::http::freshness::{Exchanged, SetCookie, Terms, judge};
+use sluice::http::key::{Key, KeyRules};
+use sluice::http::location::{Base, same_host_target};
+use sluice::http::pattern::Pattern;
 use sluice::http::range::{self, ContentRange, Resolved};
 use sluice::http::target::{self, Form};
-use sluice::http::vary::{Codings, NAMES_MAX, Vary};
-use sluice::http::{Method, date};
+use sluice::http::vary::{self, Codings, NAMES_MAX, Vary};
+use sluice::http::{Method, Scheme, date, surrogate, targeted};
 
 /// A target: its name, its function, and inputs to begin from.
 pub struct Target {
@@ -53,6 +58,7 @@ pub const TARGETS: &[Target] = &[
             b"gzip;q=1.0, br;q=0.5, *;q=0, identity",
             b"*",
             b"a, \"b, c\" ,d",
+            b"en-US, De;q=0.80, *;q=0",
         ],
     },
     Target {
@@ -75,6 +81,37 @@ pub const TARGETS: &[Target] = &[
             b"https://[2001:db8::1]:443",
             b"*",
             b"user@host:80",
+        ],
+    },
+    Target {
+        name: "judge",
+        run: judged,
+        seeds: &[
+            b"cache-control: max-age=60, private=\"set-cookie\"\r\nset-cookie: a=b\r\nage: 7, 8\r\n",
+            b"sluice-cache-control: max-age=60, no-cache=\"a, b\";x=?0\r\ncache-control: no-store\r\n",
+            b"surrogate-control: max-age=600+60;sluice, no-store;other, content=\"ESI/1.0\"\r\n",
+            b"x-accel-expires: @784111800\r\ncache-control: private, stale-if-error=5\r\n",
+            b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\nlast-modified: Sun, 06 Nov 1994 07:49:37 GMT\r\n",
+            b"expires: Sun, 06 Nov 1994 08:59:37 GMT\r\netag: W/\"x\"\r\nvary: a, b\r\n",
+        ],
+    },
+    Target {
+        name: "key_rules",
+        run: key_rules,
+        seeds: &[
+            b"{scheme}{host}{path}{query}\nb=2&a=1&utm_x=3&a\na=1; lang=de",
+            b"v2 {path}{header:X-Tenant}{cookie:lang}\n\nlang=\"a;b\"",
+            b"{host}{path}{header:accept-language}\n&&=&%3D\nen, de;q=0.5",
+        ],
+    },
+    Target {
+        name: "location",
+        run: location,
+        seeds: &[
+            b"http://a.example:80/x/../y?z#f",
+            b"//A.example/%7e/./x",
+            b"../../g;x=1/./../h?y/../z",
+            b"?y",
         ],
     },
     Target {
@@ -160,6 +197,112 @@ pub fn cache_control(data: &[u8]) {
     assert_eq!(ResponseDirectives::of(&fields), response);
 }
 
+/// The caching rules of a response: its field lines are the input.
+pub fn judged(data: &[u8]) {
+    let response = head_of(data);
+    for value in [
+        data,
+        &response.joined("surrogate-control").unwrap_or_default(),
+    ] {
+        for policy in [targeted::parse(value), surrogate::parse(value)] {
+            let directives = policy.unwrap_or_default().directives;
+            let seconds = [directives.max_age, directives.s_maxage];
+            assert!(seconds.iter().flatten().all(|s| *s <= SECONDS_MAX));
+        }
+    }
+    let targets = ["sluice-cache-control".into(), "surrogate-control".into()];
+    let at_ms = 784_111_779_500;
+    for (request_ms, response_ms) in [(at_ms, at_ms + 1), (u64::MAX, 0), (0, u64::MAX)] {
+        let terms = Terms {
+            valid_s: (request_ms == 0).then_some(u64::MAX),
+            heuristic_max_s: u64::MAX,
+            lifetime_s: 10..=1000,
+            set_cookie: SetCookie::Remove,
+            stale_while_revalidate_s: u64::MAX,
+            targets: &targets,
+            ..Terms::default()
+        };
+        let exchanged = Exchanged {
+            request_ms,
+            response_ms,
+        };
+        let Ok(verdict) = judge(&Fields::new(), 200, &response, &terms, exchanged) else {
+            continue;
+        };
+        assert!(verdict.lifetime_s == 0 || (10..=1000).contains(&verdict.lifetime_s));
+        assert!(verdict.fresh_ms <= u64::from(verdict.lifetime_s) * 1000);
+        assert!(!verdict.strict || verdict.swr_s == 0 && verdict.sie_s == 0);
+        let cookies = response.contains("set-cookie");
+        assert!(!cookies || verdict.stripped.iter().any(|name| name == "set-cookie"));
+    }
+    // Freshened by itself once or twice, it is the same.
+    let once = freshen(response.text(), &response);
+    assert!(once.text().len() <= freshen::BYTES_MAX);
+    assert_eq!(freshen(once.text(), &response), once);
+}
+
+/// A template, a query, and a field's value: a line each.
+pub fn key_rules(data: &[u8]) {
+    let mut lines = data.splitn(3, |&b| b == b'\n').map(std::str::from_utf8);
+    let (Some(Ok(template)), Some(Ok(query))) = (lines.next(), lines.next()) else {
+        return;
+    };
+    let mut rules = match KeyRules::parse(template) {
+        Ok(rules) => rules,
+        Err(error) => return assert!(template.get(error.at).is_some() && !error.help.is_empty()),
+    };
+    let names = ["cookie", "accept-language", "x-tenant"];
+    let value = lines.next().and_then(Result::ok).unwrap_or_default();
+    let fields = all_of(&names, value.as_bytes()).unwrap_or_default();
+    let check = |rules: &KeyRules| {
+        let key = rules.key(Scheme::Http, "a", "/", Some(query), &fields);
+        let hash = rules.hash(Scheme::Http, "a", "/", Some(query), &fields);
+        assert_eq!(key.hash(), hash);
+        assert_eq!(Key::from_text(key.text()).as_ref(), Some(&key));
+        let resource = rules.resource(Scheme::Http, "a", "/", Some(query));
+        assert_eq!(
+            (key.resource(), Key::resource_of(key.text())),
+            (resource, Some(resource))
+        );
+        let normal = rules.query(Some(query));
+        assert_eq!(rules.query(normal.as_deref()), normal);
+    };
+    check(&rules);
+    rules.sort = true;
+    rules.ignore = vec![Pattern::new("utm_*")];
+    check(&rules);
+}
+
+/// Location, relative to a target.
+pub fn location(data: &[u8]) {
+    let base = Base {
+        scheme: Scheme::Http,
+        authority: "a.example",
+        target: "/b/c?d",
+    };
+    let Some((path, query)) = same_host_target(base, data) else {
+        return;
+    };
+    let text = match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    let mut again = String::new();
+    let form = target::canonical(&Method::Get, text.as_bytes(), &mut again);
+    assert_eq!((form, &again), (Ok(Form::Origin), &text));
+}
+
+/// The field lines of a text, those that no head can have left out.
+fn head_of(data: &[u8]) -> Fields {
+    let mut fields = Fields::new();
+    for (name, value) in lines_of(data) {
+        if is_token(name) && is_field_value(value) {
+            fields.append_bytes(name, value);
+        }
+    }
+    fields
+}
+
 /// Vary, and the request fields it selects by.
 pub fn vary(data: &[u8]) {
     let Some(fields) = all_of(&["vary", "accept-encoding", "x"], data) else {
@@ -175,6 +318,11 @@ pub fn vary(data: &[u8]) {
     let mut names = Fields::new();
     names.append("vary", "x, accept-encoding");
     let vary = Vary::of(&names).expect("two names");
+    let mut languages = Fields::new();
+    languages.append("accept-language", data);
+    let normal = vary::language_value(&languages).expect("the field is there");
+    languages.set("accept-language", &normal);
+    assert_eq!(vary::language_value(&languages), Some(normal));
     let mut key = Vec::new();
     vary.select(&fields, &mut key);
     // Two names, each with its length, the field's presence and length, and never more than its value.

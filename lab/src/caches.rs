@@ -114,6 +114,7 @@ impl Cache {
             Cache::Nginx(NginxMode::Locked) => "nginx lock".to_owned(),
             Cache::Nginx(NginxMode::Sliced(_)) => "nginx slice".to_owned(),
             Cache::Nginx(NginxMode::SlicedLocked(_)) => "nginx slice+lock".to_owned(),
+            Cache::Nginx(NginxMode::Graceful(_)) => "nginx graceful".to_owned(),
             Cache::Nginx(NginxMode::Proxy | NginxMode::Static(_)) => "nginx".to_owned(),
             Cache::Varnish => "Varnish".to_owned(),
         }

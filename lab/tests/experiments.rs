@@ -2,7 +2,9 @@
 
 use sluice_lab::byte_range::{self, Row};
 use sluice_lab::caches::Rival;
-use sluice_lab::{budget, storm};
+use sluice_lab::caching::{self, Part};
+use sluice_lab::figures::missed;
+use sluice_lab::{budget, purge, storm};
 
 const NO_PROGRAM: &str = "/no/such/program";
 
@@ -70,4 +72,60 @@ fn rivals_that_are_installed_are_measured() {
             );
         }
     }
+}
+
+#[test]
+fn caching_is_measured_part_by_part() {
+    let nginx = Rival::Nginx.version();
+    let options = caching::Options {
+        nginx: nginx.is_ok(),
+        parts: vec![Part::Crowd, Part::Micro],
+        seconds: 2.5,
+        clients: 40,
+        rate: 100.0,
+        ..caching::Options::new(NO_PROGRAM)
+    };
+    let report = caching::run(&options, &silent).expect("a report");
+    // What could not be measured has not reached its goal, and says why.
+    assert!(report.figures.iter().all(|figure| figure.sluice.is_none()));
+    assert_eq!(missed(&report.figures).count(), 7, "{report:?}");
+    let why = |note: &&String| note.contains(NO_PROGRAM);
+    assert_eq!(report.notes.iter().filter(why).count(), 2, "{report:?}");
+    if let Err(missing) = nginx {
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let figure = |key: &str| {
+        let found = report.figures.iter().find(|figure| figure.spec.key == key);
+        found.and_then(|figure| figure.rival).expect("a figure")
+    };
+    assert_eq!((figure("crowd"), figure("crowd_errors")), (1.0, 0.0));
+    assert_eq!((figure("vary"), figure("vary_errors")), (4.0, 0.0));
+    assert!((2.0..=4.0).contains(&figure("micro")), "{report:?}");
+    assert!(figure("micro_max") >= figure("micro_p50"), "{report:?}");
+}
+
+#[test]
+fn experiments_with_figures_check_their_options() {
+    let caching = |change: fn(&mut caching::Options)| {
+        let mut options = caching::Options::new(NO_PROGRAM);
+        options.parts = vec![Part::Micro];
+        change(&mut options);
+        caching::run(&options, &silent).is_err()
+    };
+    assert!(caching(|options| options.clients = 3));
+    assert!(caching(|options| options.seconds = f64::NAN));
+    assert!(caching(|options| options.rate = 0.0));
+    assert!(!caching(|_| ()));
+    let purge = |change: fn(&mut purge::Options)| {
+        let mut options = purge::Options::new(NO_PROGRAM);
+        change(&mut options);
+        purge::run(&options, &silent).is_err()
+    };
+    assert!(purge(|options| options.tagged = options.objects));
+    assert!(purge(|options| options.tagged = 0));
+    assert!(purge(|options| options.samples = 0));
+    assert!(purge(|options| options.rules = 0));
+    assert!(purge(|options| options.seconds = 0.0));
+    assert!(!purge(|_| ()));
 }

@@ -1,6 +1,7 @@
-//! The task runner: `cargo xtask test`, `lint` and `bench`.
+//! The task runner: `cargo xtask test`, `lint`, `conformance` and `bench`.
 
 mod bench;
+mod conformance;
 mod deny;
 mod steps;
 mod tasks;
@@ -25,6 +26,8 @@ enum Task {
     },
     /// Formatting, clippy, dependencies, architecture.
     Lint,
+    /// The public suite of HTTP caching tests: what fails, and whether that is what it was.
+    Conformance(conformance::ConformanceArguments),
     /// CPU per request, memory and origin traffic of Sluice and nginx, side by side.
     Bench(bench::BenchArguments),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Test { quick, only } => tasks::test(quick, only.as_deref()),
         Task::Lint => tasks::lint(),
+        Task::Conformance(arguments) => conformance::conformance(&arguments),
         Task::Bench(arguments) => bench::bench(arguments),
     };
     match done {

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::steps::{Step, Totals, run};
-use crate::{deny, tools};
+use crate::{conformance, deny, tools};
 
 /// `cargo xtask test`: the last line printed is the sum over all runs of tests.
 pub fn test(quick: bool, only: Option<&str>) -> Result<()> {
@@ -39,6 +39,7 @@ fn all_steps() -> Vec<Step> {
         dependencies(),
         tests(),
         Step::cargo("doc-tests", "test --workspace --doc"),
+        Step::action("conformance", conformance::step),
         // The store's locks under every schedule that shuttle thinks of.
         Step::cargo(
             "schedules",

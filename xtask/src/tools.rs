@@ -12,6 +12,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("wget", "wget"),
     ("ffmpeg", "ffmpeg"),
     ("chromium", "chromium"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
 ];
 
 /// Sees to it that every program is there. Root on a Debian machine installs what is missing; elsewhere

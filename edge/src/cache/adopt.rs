@@ -21,7 +21,7 @@ use crate::store::{Landing, Lore, Place};
 
 /// What is kept of a POST until its response is here.
 pub(super) struct Posted {
-    request: Request,
+    pub(super) request: Request,
     key: KeyHash,
     asked_ms: u64,
     /// When it was asked, in the order of purges.
@@ -79,7 +79,10 @@ impl Cache {
         let flight = self.flight_for(&request, landing, handover.clone());
         tokio::task::spawn_local(flight.arrived(response, asked_ms));
         let why = Why::New(Fwd::Method);
-        match self.ride(request, &Asks::default(), key, &object, place, why).await {
+        match self
+            .ride(request, &Asks::default(), key, &object, place, why)
+            .await
+        {
             Rode::Answered(result) => result,
             _ => match handover.take() {
                 Some(response) => Ok(forwarded(response, status)),
@@ -91,9 +94,12 @@ impl Cache {
     /// The place for a response to a POST, if it is one that may be stored.
     fn adopting(&self, posted: &Posted, response: &Response) -> Option<Landing> {
         let head = &posted.request.head;
-        let own = response.fields.get("content-location").is_some_and(|value| {
-            self.target_of(&posted.request, value).is_some_and(|target| target == head.target)
-        });
+        let own = response
+            .fields
+            .get("content-location")
+            .is_some_and(|value| {
+                Cache::target_of(&posted.request, value).is_some_and(|target| target == head.target)
+            });
         if response.status != 200 || !own {
             return None;
         }
@@ -104,8 +110,8 @@ impl Cache {
         let content = fence::content_of(response);
         let asked: (Option<&Range<u64>>, _) = (None, &content);
         let sent = &head.fields;
-        let stored =
-            storing::store_as(posted.key, sent, response, asked, exchanged, &self.0.rules).ok()?;
+        let rules = &self.0.rules;
+        let stored = storing::store_as(posted.key, sent, response, asked, exchanged, rules).ok()?;
         if !stored.explicit {
             return None;
         }
@@ -119,8 +125,8 @@ impl Cache {
             locked.insert(place.variant, object.clone(), store.weight(&object.key));
         });
         let now_us = self.0.clock.monotonic_us();
-        let claim = |_: &_| (smallvec![0..OPEN], ());
-        let ((), mut landings) = store.arrange(&object, place, now_us, claim);
+        let whole = || (smallvec![0..OPEN], ());
+        let ((), mut landings) = store.arrange(&object, place, now_us, |_| whole());
         landings.pop()
     }
 

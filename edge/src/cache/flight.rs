@@ -64,7 +64,7 @@ impl Flight {
     }
 
     /// The response's head is here: whoever waits learns what it means.
-    async fn arrived(self, response: Response, asked_ms: u64) {
+    pub(super) async fn arrived(self, response: Response, asked_ms: u64) {
         self.handover.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,

@@ -30,7 +30,7 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
     let asked = (!plain).then_some(range);
     let request = &filler.request;
     let mut head = Head::new();
-    head.target.push_str(&request.head.target);
+    cache.shared_target(&request.head, &mut head.target);
     head.authority.push_str(&request.head.authority);
     decide::flight_fields(
         &request.head.fields,

@@ -4,11 +4,13 @@
 //! stored, or ride the object, whose missing bytes are fetched as the fill policy says.
 
 mod account;
+mod adopt;
 mod ahead;
 mod decide;
 mod filler;
 mod flight;
 mod handover;
+mod keys;
 mod launch;
 mod look;
 mod lore;
@@ -28,7 +30,7 @@ use bytes::Bytes;
 use crate::evict;
 use crate::fill::{self, ReadAhead};
 use crate::handler::{Answer, Body, Cause, Exchange, Fault, Handler, Pending, Request, Response};
-use crate::http::key::{Key, KeyHash};
+use crate::http::key::KeyHash;
 use crate::http::{CacheStatus, Fwd, Method};
 use crate::store::{Failure, Head, Object, Phase, Place, Standing, Store};
 use crate::sys::{Clock, Random};
@@ -82,6 +84,8 @@ pub struct Cache(Rc<Parts>);
 struct Parts {
     options: Options,
     rules: Rules,
+    /// Keys are made of the URL just as it is.
+    plain_keys: bool,
     store: Arc<Store>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
@@ -172,6 +176,7 @@ impl Cache {
             accounts,
             ahead: ahead::Readers::default(),
             options,
+            plain_keys: rules.key.is_plain(),
             rules,
             store,
             origin,
@@ -179,23 +184,6 @@ impl Cache {
             random,
             counters,
         }))
-    }
-
-    /// The hash of a request's primary key.
-    #[inline]
-    fn key(&self, request: &Request) -> KeyHash {
-        self.0.memo.key(request.peer.scheme, &request.head)
-    }
-
-    /// A request's primary key.
-    fn key_text(&self, request: &Request) -> Key {
-        let head = &request.head;
-        Key::new(
-            request.peer.scheme,
-            &head.authority,
-            head.path(),
-            head.query(),
-        )
     }
 
     /// Answers from a stored object whose wanted bytes are all there; `None` if some are not.

@@ -158,12 +158,15 @@ fn part(answering: &Answering<'_>, mut ride: Ride, range: Range<u64>, length: u6
 }
 
 fn part_head(answering: &Answering<'_>, range: &Range<u64>, length: u64) -> Response {
-    let mut response = begin(
-        answering.head,
-        206,
-        Some(answering.status),
-        answering.now_ms,
-    );
+    let head = answering.head;
+    let mut response = begin(head, 206, Some(answering.status), answering.now_ms);
+    if head.odd_range {
+        response.stored = Bytes::new();
+        let is_odd = |name: &[u8]| name.eq_ignore_ascii_case(b"content-range");
+        for (name, value) in lines_of(&head.fields).filter(|(name, _)| !is_odd(name)) {
+            response.fields.append_bytes(name, value);
+        }
+    }
     let mut value = Vec::with_capacity(48);
     ContentRange::Part {
         range: range.clone(),

@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_lab::caches::Rival;
-use sluice_lab::{budget, byte_range, storm};
+use sluice_lab::{budget, byte_range, caching, purge, storm};
 
 use super::{count, say};
 
@@ -27,6 +27,10 @@ enum Experiment {
     Storm(StormArgs),
     /// Ask for single bytes of a 100 GB file: what the origin sends must stay within the client's budget
     Budget(BudgetArgs),
+    /// What a crowd, a dead origin and a page that lives for a second cost the origin and the clients
+    Caching(CachingArgs),
+    /// How long a purge by tag takes among a million objects, and what rules in force cost a hit
+    Purge(PurgeArgs),
 }
 
 /// What all experiments take.
@@ -143,6 +147,51 @@ struct BudgetArgs {
     common: Common,
 }
 
+#[derive(Debug, Args)]
+struct CachingArgs {
+    /// Measure nginx, too, and fail if it is not installed
+    #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
+    against: Option<String>,
+    /// Only this part: crowd, uncacheable, dead or micro; may be given several times [default: all]
+    #[arg(long, value_name = "PART")]
+    only: Vec<caching::Part>,
+    /// How long the load on a dead origin's objects, and on the page that lives for a second, goes on
+    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = seconds)]
+    seconds: f64,
+    /// Clients of a crowd
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(4..=5000))]
+    clients: u16,
+    /// Requests a second of the loads that have a constant rate
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct PurgeArgs {
+    /// Objects to store
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
+    objects: u64,
+    /// How many of them carry the tag [default: a tenth]
+    #[arg(long, value_name = "N")]
+    tagged: Option<u64>,
+    /// Bytes that the cache may keep
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
+    memory: u64,
+    /// Rules in force while the cost of a hit is measured
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    rules: u32,
+    /// Runs whose median is the cost of a hit; 0: it is not measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rounds: u8,
+    /// Seconds of each of these runs
+    #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    #[command(flatten)]
+    common: Common,
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -206,6 +255,8 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::ByteRange(args) => byte_range(args),
         Experiment::Storm(args) => storm(args),
         Experiment::Budget(args) => budget(args),
+        Experiment::Caching(args) => caching(args),
+        Experiment::Purge(args) => purge(args),
     }
 }
 
@@ -267,5 +318,33 @@ fn budget(args: &BudgetArgs) -> anyhow::Result<()> {
         ..budget::Options::new(args.common.program()?)
     };
     let report = budget::run(&options, &tell)?;
+    args.common.print(&report, &report.render())
+}
+
+/// A missed goal is shown, and is no failure: times differ between machines.
+fn caching(args: &CachingArgs) -> anyhow::Result<()> {
+    let options = caching::Options {
+        nginx: args.against.is_some(),
+        parts: args.only.clone(),
+        seconds: args.seconds,
+        clients: args.clients.into(),
+        rate: args.rate.into(),
+        ..caching::Options::new(args.common.program()?)
+    };
+    let report = caching::run(&options, &tell)?;
+    args.common.print(&report, &report.render())
+}
+
+fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
+    let options = purge::Options {
+        objects: args.objects,
+        tagged: args.tagged.unwrap_or(args.objects.div_ceil(10)),
+        memory: args.memory,
+        rules: args.rules,
+        rounds: args.rounds.into(),
+        seconds: args.seconds,
+        ..purge::Options::new(args.common.program()?)
+    };
+    let report = purge::run(&options, &tell)?;
     args.common.print(&report, &report.render())
 }

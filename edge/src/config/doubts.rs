@@ -19,7 +19,7 @@ pub fn say(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     ignored(file, checks);
     targets(rules, file, checks);
     methods(rules, file, checks);
-    key(file, checks);
+    key(rules, file, checks);
     parameters(file, checks);
     bypass(file, checks);
     cookie_forwarded(file, checks);
@@ -149,27 +149,15 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
 }
 
 /// Templates that leave out what tells resources apart.
-fn key(file: &RulesFile, checks: &mut Checks) {
-    let Some(typed) = &file.key else { return };
-    let lacks = |part: &str| !typed.get_ref().contains(part);
-    let parts = [
-        (
-            "{host}",
-            "all hosts share one response",
-            "only where the hosts of the site have the same content; a site without `hosts` takes any name that a client invents",
-        ),
-        (
-            "{path}",
-            "all paths share one response",
-            "only where the rest of `key` tells them apart",
-        ),
-    ];
-    for (part, title, only) in parts.into_iter().filter(|(part, ..)| lacks(part)) {
+fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let template = rules.key.to_string();
+    let lacks = |part: &str| !template.contains(part);
+    if let Some(typed) = file.key.as_ref().filter(|_| lacks("{host}")) {
         checks.push(
-            Problem::warning(title)
+            Problem::warning("all hosts share one response")
                 .at(typed.span())
-                .label(format!("{part} is not in it"))
-                .help(format!("add {part}, or keep this {only}")),
+                .label("{host} is not in it")
+                .help("add {host}, or keep this only where the hosts of the site have the same content; a site without `hosts` takes any name that a client invents"),
         );
     }
     let of_query = [
@@ -181,7 +169,7 @@ fn key(file: &RulesFile, checks: &mut Checks) {
         if let Some(at) = at.filter(|_| lacks("{query}")) {
             checks.push(
                 nothing(name, at)
-                    .label("the query is not in `key`")
+                    .label("the query is not in `key`, and not sent")
                     .help("leave it out, or add {query} to `key`"),
             );
         }
@@ -264,5 +252,27 @@ fn never_passed(file: &RulesFile, checks: &mut Checks) {
                 .label("nobody remembers that it can't be shared")
                 .help("a second is enough: write \"1s\""),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_overlap_where_both_can_mean_a_name() {
+        for (one, other, both) in [
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a*", "ab", true),
+            ("a*", "ba", false),
+            ("ab*", "a*", true),
+            ("ab*", "ac*", false),
+            ("*", "x", true),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(overlap(one, other), both, "{one} {other}");
+            assert_eq!(overlap(other, one), both, "{other} {one}");
+        }
     }
 }

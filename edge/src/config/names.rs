@@ -170,10 +170,7 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     }
     if hop::is_in(hop::UNKEYED, name) {
         let label = "origins act on it, and one client could choose what all get";
-        return Some((
-            label,
-            "leave it out; requests for which it matters have to go past the cache (`bypass`)",
-        ));
+        return Some((label, "leave it out"));
     }
     if name.eq_ignore_ascii_case(b"authorization") {
         let label = "one client's credentials are not for all";

@@ -112,6 +112,7 @@ pub fn build(file: &File) -> (Plan, Vec<Problem>) {
         upstreams,
         listeners,
     };
+    purged_nowhere(file, &plan, &mut checks);
     let mut problems = checks.problems;
     if problems.iter().any(|p| p.fatal) {
         // What an error made doubtful (an upstream nobody uses, its name mistyped) would only distract.
@@ -119,6 +120,20 @@ pub fn build(file: &File) -> (Plan, Vec<Problem>) {
     }
     problems.sort_by_key(|p| p.span.as_ref().map_or(0, |s| s.start));
     (plan, problems)
+}
+
+/// Addresses that may purge, where nothing is stored.
+fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
+    let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let typed = file.admin.purge.as_ref();
+    if let Some(typed) = typed.filter(|_| routes.all(|route| route.cache.is_none())) {
+        checks.push(
+            Problem::warning("`purge` does nothing here")
+                .at(typed.span())
+                .label("no route has a cache")
+                .help("leave it out, or add `cache = \"NAME\"` to a route"),
+        );
+    }
 }
 
 fn limits(file: &LimitsFile, checks: &mut Checks) -> downstream::Options {

@@ -15,6 +15,7 @@ use crate::cache::rules::Bypass;
 use crate::http::Status;
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
+use crate::http::pattern::Pattern;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const TIME_MAX: Duration = Duration::from_secs(10 * YEAR.as_secs());
@@ -179,19 +180,53 @@ fn bypass(key: &Key<Table<BypassFile>>, base: &Bypass, checks: &mut Checks) -> B
 
 /// What keys are made of.
 fn key(base: &Rules, file: &RulesFile, checks: &mut Checks) -> KeyRules {
-    let key = base.key.clone();
-    if let Some(typed) = &file.key {
-        let length = typed.get_ref().len();
-        if length > KEY_BYTES_MAX {
-            checks.push(
-                Problem::error("`key` is too long")
-                    .at(typed.span())
-                    .label(format!("{length} bytes; at most {KEY_BYTES_MAX}")),
-            );
-        }
+    let base = &base.key;
+    let mut list =
+        |name, key, of: &[Pattern]| names::patterns(name, key, Kind::Parameter, of, checks);
+    let ignore = list("query_ignore", &file.query_ignore, &base.ignore);
+    let only = list("query_only", &file.query_only, &base.only);
+    let mut rules = match &file.key {
+        Some(typed) => template(typed, checks).unwrap_or_default(),
+        None => base.clone(),
+    };
+    rules.sort = value(&file.query_sort, base.sort);
+    (rules.ignore, rules.only) = (ignore, only);
+    rules
+}
+
+fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
+    let (text, span) = (typed.get_ref(), typed.span());
+    if text.len() > KEY_BYTES_MAX {
+        checks.push(
+            Problem::error("`key` is too long")
+                .at(span)
+                .label(format!("{} bytes; at most {KEY_BYTES_MAX}", text.len()))
+                .help("take literal text out of it"),
+        );
+        return None;
     }
-    let mut list = |name, key| names::patterns(name, key, Kind::Parameter, &[], checks);
-    list("query_ignore", &file.query_ignore);
-    list("query_only", &file.query_only);
-    key
+    if text.contains(char::is_control) {
+        checks.push(
+            Problem::error("`key` has control characters")
+                .at(span)
+                .help("keep to what can be seen: keys are shown by `sluice inspect`"),
+        );
+        return None;
+    }
+    let error = match KeyRules::parse(text) {
+        Ok(rules) => return Some(rules),
+        Err(error) => error,
+    };
+    // Between two quotes without escapes the template stands as it is.
+    let at = match span.len() == text.len() + 2 && !text.is_empty() {
+        true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
+        false => span,
+    };
+    checks.push(
+        Problem::error("`key` is no template of a key")
+            .at(at)
+            .label(error.what)
+            .help(error.help),
+    );
+    None
 }

@@ -7,6 +7,7 @@ use super::value::show_time;
 use crate::cache::Rules;
 use crate::cache::rules::{Bypass, Network};
 use crate::http::freshness::{Ignored, SetCookie};
+use crate::http::key::KeyRules;
 
 /// The rules that differ from the defaults, a line for each.
 pub fn rules(rules: &Rules) -> Vec<String> {
@@ -26,6 +27,8 @@ pub fn rules(rules: &Rules) -> Vec<String> {
             rules.client_directives,
             "clients may ask for more: no-cache, no-store, max-age, min-fresh, Pragma",
         ),
+        key(&rules.key, &d.key),
+        parameters(&rules.key),
         changed(&rules.bypass, &d.bypass, bypass),
         said(!rules.get, "GET goes past the cache"),
         said(!rules.head, "HEAD goes past the cache"),
@@ -138,6 +141,19 @@ fn fields(names: &[Box<str>], some: &str, none: &str) -> String {
         true => none.to_owned(),
         false => format!("{some} {}", list(names)),
     }
+}
+
+fn key(key: &KeyRules, default: &KeyRules) -> Option<String> {
+    let (is, default) = (key.to_string(), default.to_string());
+    (is != default).then(|| format!("key {is}"))
+}
+
+fn parameters(key: &KeyRules) -> Option<String> {
+    let sort = key.sort.then(|| "in order of name".to_owned());
+    let only = (!key.only.is_empty()).then(|| format!("only {}", list(&key.only)));
+    let ignore = (!key.ignore.is_empty()).then(|| format!("without {}", list(&key.ignore)));
+    let all: Vec<String> = [sort, only, ignore].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| format!("parameters {}", all.join(", ")))
 }
 
 fn bypass(bypass: &Bypass) -> String {

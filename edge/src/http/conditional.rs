@@ -80,10 +80,67 @@ impl<'a> Validators<'a> {
     }
 }
 
-/// Whether a response can be asked about again by what it says itself.
-pub fn has_validator(response: &Fields) -> bool {
-    let validators = Validators::of(response);
-    validators.etag.is_some() || validators.last_modified_s.is_some()
+/// What a validation asks with (RFC 9111 4.3.1): the stored validators as they were received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions<'a> {
+    /// The value of If-None-Match.
+    pub if_none_match: Option<&'a [u8]>,
+    /// The value of If-Modified-Since.
+    pub if_modified_since: Option<&'a [u8]>,
+}
+
+impl<'a> Conditions<'a> {
+    /// From the values of a stored response's ETag and Last-Modified. What is no entity tag and no date
+    /// is not asked with, since nobody need understand it.
+    pub fn of(etag: Option<&'a [u8]>, last_modified: Option<&'a [u8]>) -> Conditions<'a> {
+        let etag = etag.map(<[u8]>::trim_ascii);
+        let last_modified = last_modified.map(<[u8]>::trim_ascii);
+        Conditions {
+            if_none_match: etag.filter(|value| EntityTag::parse(value).is_some()),
+            if_modified_since: last_modified.filter(|value| date::parse(value).is_some()),
+        }
+    }
+
+    /// Those of a response. What it gives twice differently it does not give.
+    pub fn of_response(response: &'a Fields) -> Conditions<'a> {
+        Conditions::of(only(response, "etag"), only(response, "last-modified"))
+    }
+
+    /// Whether there is nothing to ask with.
+    pub fn is_empty(&self) -> bool {
+        *self == Conditions::default()
+    }
+}
+
+/// Which stored response a 304 is about (RFC 9111 4.3.4), where one was asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// That one, by its validator.
+    Same,
+    /// That one, since it was asked about: the 304 names none. RFC 9111 takes it so only for a stored
+    /// response without validators; but many origins leave them out, and have seen but one.
+    Unnamed,
+    /// Another one, by a validator that the stored response does not have. It must not be updated.
+    Another,
+}
+
+impl Confirmed {
+    /// By the validators of a 304 and of the stored response. A strong one counts before a weak one,
+    /// and an ETag before Last-Modified.
+    pub fn by(not_modified: &Validators<'_>, stored: &Validators<'_>) -> Confirmed {
+        let same = match (not_modified.etag, not_modified.last_modified_s) {
+            (Some(tag), _) => stored.etag.is_some_and(|own| match tag.weak {
+                true => tag.weak_eq(&own),
+                false => tag.strong_eq(&own),
+            }),
+            (None, Some(modified_s)) => stored.last_modified_s == Some(modified_s),
+            (None, None) => return Confirmed::Unnamed,
+        };
+        match same {
+            true => Confirmed::Same,
+            false => Confirmed::Another,
+        }
+    }
 }
 
 /// The value of a name whose lines all say the same.
@@ -399,6 +456,66 @@ mod tests {
         assert!(strong(&[("etag", "\"a\""), ("etag", "\"a\"")]));
         assert!(!strong(&[("etag", "\"a\""), ("etag", "\"b\"")]));
         assert!(!strong(&[("etag", "a")]) && !strong(&[]));
+    }
+
+    #[test]
+    fn validations_ask_with_what_was_received() {
+        let etag = Some(&b"W/\"a b\xe9\""[..]);
+        assert_eq!(Conditions::of(etag, None), Conditions::default());
+        let etag = Some(&b"W/\"a\xe9\""[..]);
+        let date = Some(&b"Sunday, 06-Nov-94 08:49:37 GMT"[..]);
+        let both = Conditions::of(etag, date);
+        assert_eq!((both.if_none_match, both.if_modified_since), (etag, date));
+        for none in [&b""[..], b"a", b"w/\"a\"", b"\"a", b"\"a\", \"b\"", b"0"] {
+            assert!(
+                Conditions::of(Some(none), Some(none)).is_empty(),
+                "{none:?}"
+            );
+        }
+        let mut response = Fields::new();
+        response.append("ETag", "\"a\"");
+        let asked = Conditions::of_response(&response);
+        assert_eq!(asked.if_none_match, Some(&b"\"a\""[..]));
+        response.append("etag", "\"b\"");
+        assert!(Conditions::of_response(&response).is_empty());
+    }
+
+    #[test]
+    fn a_304_confirms_what_it_names() {
+        let by = |not_modified: [&str; 2], stored: [&str; 2]| {
+            let make = |[etag, modified]: [&str; 2]| {
+                let mut fields = Fields::new();
+                for (name, value) in [("etag", etag), ("last-modified", modified)] {
+                    if !value.is_empty() {
+                        fields.append(name, value);
+                    }
+                }
+                fields
+            };
+            let (not_modified, stored) = (make(not_modified), make(stored));
+            Confirmed::by(&Validators::of(&not_modified), &Validators::of(&stored))
+        };
+        use Confirmed::{Another, Same, Unnamed};
+        for (not_modified, stored, expected) in [
+            (["\"a\"", ""], ["\"a\"", ""], Same),
+            (["\"a\"", T1], ["\"a\"", T2], Same),
+            (["\"a\"", ""], ["W/\"a\"", ""], Another),
+            (["\"a\"", T1], ["\"b\"", T1], Another),
+            (["\"a\"", T1], ["", T1], Another),
+            (["W/\"a\"", ""], ["\"a\"", ""], Same),
+            (["W/\"a\"", ""], ["W/\"b\"", ""], Another),
+            (["", T1], ["\"a\"", T1], Same),
+            (["", T1], ["", T2], Another),
+            (["", T1], ["\"a\"", ""], Another),
+            (["", ""], ["\"a\"", T1], Unnamed),
+            (["x", "y"], ["\"a\"", ""], Unnamed),
+        ] {
+            assert_eq!(
+                by(not_modified, stored),
+                expected,
+                "{not_modified:?} {stored:?}"
+            );
+        }
     }
 
     proptest! {

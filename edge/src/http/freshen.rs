@@ -1,13 +1,14 @@
-//! Bringing a stored response's fields up to date by a later response (RFC 9111 3.2).
+//! What a 304 makes of the stored response that it confirms (RFC 9111 3.2, 4.3.4).
 
-use super::Fields;
 use super::fields::lines_of;
-use super::hop;
+use super::{Fields, hop};
 
-/// Fields that a 304 never changes: what the stored content is framed and named by, and what says
-/// when a response was made for whom.
-const KEPT: &[&str] = &[
-    "age",
+/// A head does not grow beyond this: each 304 may bring new fields.
+pub const BYTES_MAX: usize = 256 << 10;
+
+/// Fields of a 304 that say nothing about the stored response: those that describe the bytes it has
+/// (RFC 9111 3.2), the ETag under which they are stored, and what belongs to one message.
+const NOT_UPDATED: &[&str] = &[
     "content-encoding",
     "content-length",
     "content-md5",
@@ -16,19 +17,131 @@ const KEPT: &[&str] = &[
     "trailer",
 ];
 
-/// The stored lines with those of `update` in place of all lines of the same names.
+/// The fields of a stored response, freshened by those of a 304: all lines of each name that the 304
+/// has are replaced, the others stay. `stored` is text as `Fields::text` gives it.
+///
+/// Date and Age are the 304's, if it has any: those of before tell nothing of this answer. So the
+/// result can be judged as if it had just arrived; Age is not to be stored. What would become larger
+/// than `BYTES_MAX` stays as it was, but for these.
 pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
     let ending = hop::Ending::of(update);
-    let taken = |name: &[u8]| !hop::is_in(KEPT, name) && !ending.covers(name);
-    let mut fields = Fields::new();
-    for (name, value) in lines_of(stored) {
-        let replaced = update.iter().any(|(n, _)| n.eq_ignore_ascii_case(name)) && taken(name);
-        if !replaced {
+    let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !ending.covers(name);
+    let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
+    let is_new = |name: &[u8]| update.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+    let replaced = |name: &[u8]| ends_with_message(name) || taken(name) && is_new(name);
+    let kept_lines = || lines_of(stored).filter(|(name, _)| !replaced(name));
+    let new_lines = || update.iter().filter(|(name, _)| taken(name));
+    let bytes: usize = kept_lines().chain(new_lines()).map(size).sum();
+    let mut fields = Fields::with_capacity(stored.len(), update.len());
+    if bytes > BYTES_MAX {
+        for (name, value) in lines_of(stored).filter(|(name, _)| !ends_with_message(name)) {
             fields.append_bytes(name, value);
         }
+        for (name, value) in update.iter().filter(|(name, _)| ends_with_message(name)) {
+            fields.append_bytes(name, value);
+        }
+        return fields;
     }
-    for (name, value) in update.iter().filter(|(name, _)| taken(name)) {
+    for (name, value) in kept_lines().chain(new_lines()) {
         fields.append_bytes(name, value);
     }
     fields
+}
+
+/// Whether a field tells when one message was made.
+fn ends_with_message(name: &[u8]) -> bool {
+    hop::is_in(&["age", "date"], name)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    #[test]
+    fn a_304_replaces_what_it_has_and_what_may_be_replaced() {
+        let stored = fields(&[
+            ("Date", "1"),
+            ("Age", "1"),
+            ("ETag", "\"a\""),
+            ("X-Kept", "1"),
+            ("Content-Type", "1"),
+            ("Set-Cookie", "a=1"),
+            ("set-cookie", "b=1"),
+            ("Content-Length", "5"),
+            ("Cache-Control", "max-age=1"),
+            ("X-Named", "1"),
+        ]);
+        let update = fields(&[
+            ("cache-control", "max-age=2"),
+            ("etag", "\"b\""),
+            ("content-length", "0"),
+            ("Content-Encoding", "gzip"),
+            ("Content-MD5", "x"),
+            ("Content-Range", "x"),
+            ("Content-Location", "/x"),
+            ("SET-COOKIE", "c=2"),
+            ("content-type", "2"),
+            ("Connection", "x-named, close"),
+            ("X-Named", "2"),
+            ("Keep-Alive", "1"),
+            ("Transfer-Encoding", "chunked"),
+            ("Trailer", "x"),
+            ("Date", "2"),
+            ("Age", "2"),
+            ("X-New", "1"),
+            ("X-New", "2"),
+        ]);
+        let expected = "ETag: \"a\"\r\nX-Kept: 1\r\nContent-Length: 5\r\nX-Named: 1\r\n\
+            cache-control: max-age=2\r\nContent-Location: /x\r\nSET-COOKIE: c=2\r\n\
+            content-type: 2\r\nDate: 2\r\nAge: 2\r\nX-New: 1\r\nX-New: 2\r\n";
+        let fresh = freshen(stored.text(), &update);
+        assert_eq!(String::from_utf8_lossy(fresh.text()), expected);
+        let fresh = freshen(stored.text(), &Fields::new());
+        assert!(!fresh.contains("date") && !fresh.contains("age") && fresh.len() == 8);
+    }
+
+    #[test]
+    fn heads_do_not_grow_without_bound() {
+        let large = "x".repeat(BYTES_MAX - 100);
+        let stored = fields(&[("a", &large), ("date", "1"), ("age", "1")]);
+        let by = |update: &[(&str, &str)]| freshen(stored.text(), &fields(update));
+        assert_eq!(by(&[("b", "1")]), fields(&[("a", &large), ("b", "1")]));
+        assert_eq!(by(&[("A", &large)]), fields(&[("A", &large)]));
+        let update = [("b", &*large), ("a", "2"), ("Date", "2")];
+        assert_eq!(
+            by(&update),
+            fields(&[("b", &large), ("a", "2"), ("Date", "2")])
+        );
+        let update = [("b", &*large), ("Date", "2"), ("Age", "2")];
+        let expected = [("a", &*large), ("Date", "2"), ("Age", "2")];
+        assert_eq!(by(&update), fields(&expected));
+    }
+
+    proptest! {
+        #[test]
+        fn freshening_twice_changes_nothing_more(
+            stored in prop::collection::vec(("[ab]|etag|date|age", "[a-c]{0,2}"), 0..6),
+            update in prop::collection::vec(("[ab]|etag|date|connection", "[a-c]{0,2}"), 0..6),
+        ) {
+            let make = |lines: &[(String, String)]| {
+                let mut fields = Fields::new();
+                lines.iter().for_each(|(name, value)| fields.append(name, value));
+                fields
+            };
+            let update = make(&update);
+            let once = freshen(make(&stored).text(), &update);
+            let twice = freshen(once.text(), &update);
+            prop_assert_eq!(once, twice);
+        }
+    }
 }

@@ -6,9 +6,10 @@ mod lifetime;
 use std::ops::RangeInclusive;
 
 use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, named_fields};
+use super::conditional::Conditions;
 use super::targeted::{self, AccelExpires, Policy};
 use super::vary::{self, Vary};
-use super::{Fields, Status, conditional, date};
+use super::{Fields, Status, date};
 
 /// What a lifetime comes from, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// Whether the response itself says so.
+    pub fn is_explicit(self) -> bool {
+        !matches!(
+            self,
+            Source::Configured | Source::Heuristic | Source::Nobody
+        )
+    }
+
     /// The word for people and logs.
     pub fn word(self) -> &'static str {
         match self {
@@ -126,8 +135,9 @@ pub struct Verdict {
     pub lifetime_s: u32,
     /// What said so.
     pub source: Source,
-    /// How long it is fresh, milliseconds from its arrival on; 0: it was stale then.
-    pub fresh_ms: u64,
+    /// How long it is fresh, milliseconds from its arrival on; 0 or less: it was stale then, for so
+    /// long.
+    pub fresh_ms: i64,
     /// How old it was on arrival, milliseconds (RFC 9111 4.2.3).
     pub initial_age_ms: u64,
     /// For how many seconds past its lifetime it may be given while it is revalidated.
@@ -379,7 +389,7 @@ fn vary_of(response: &Fields, terms: &Terms<'_>) -> Result<Vary, Reason> {
 
 /// Of use is what is fresh, what can be validated, and what may still be given stale.
 fn check_use(response: &Fields, verdict: &Verdict) -> Result<(), Reason> {
-    let validated = conditional::has_validator(response);
+    let validated = !Conditions::of_response(response).is_empty();
     if validated || (verdict.fresh_ms > 0 && !verdict.no_cache) {
         return Ok(());
     }

@@ -304,7 +304,7 @@ fn append_extra(out: &mut Text, kind: u8, name: &str, value: Option<&[u8]>) {
 }
 
 /// Without `:80` of http, `:443` of https, or an empty port (RFC 9110 4.2.3).
-fn without_default_port(scheme: Scheme, authority: &str) -> &str {
+pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     let Some((host, port)) = authority.rsplit_once(':') else {
         return authority;
     };

@@ -11,6 +11,7 @@ pub mod freshen;
 pub mod freshness;
 pub mod hop;
 pub mod key;
+pub mod location;
 pub mod method;
 pub mod pattern;
 pub mod purge;

@@ -38,6 +38,8 @@ pub struct Head {
     pub authorized: bool,
     /// It does not change while it is fresh (RFC 8246).
     pub immutable: bool,
+    /// Its lines have a Content-Range, though it is no part: answers that are parts leave that out.
+    pub odd_range: bool,
     /// The sequence number at which the fetch began that brought this head.
     pub born_seq: u64,
     /// Hashes of its tags, sorted.

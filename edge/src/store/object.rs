@@ -213,7 +213,7 @@ impl Object {
     }
 
     /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
-    pub(super) fn expire(&self, head: &Arc<Head>, at_ms: u64) {
+    pub fn expire(&self, head: &Arc<Head>, at_ms: u64) {
         if head.fresh_until_ms <= at_ms {
             return;
         }

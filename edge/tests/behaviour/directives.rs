@@ -164,6 +164,18 @@ fn only_if_cached_may_be_stale_where_the_client_says_so() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
+// What is known not to be stored is not asked for, either.
+#[test]
+fn only_if_cached_is_not_passed() {
+    let unshared = sluice_lab::origin::Resource::offset(LENGTH).cache_control("no-store");
+    let origin = serving("/x", unshared);
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let refused = edge.get("/x", &[("Cache-Control", "only-if-cached")]);
+    assert_eq!(refused.status, 504);
+    assert_eq!(times(&origin, "/x"), 1);
+}
+
 // Part of an object is no stored response to a request for all of it.
 #[test]
 fn only_if_cached_is_not_for_what_is_missing_in_part() {

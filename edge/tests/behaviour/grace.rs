@@ -413,6 +413,43 @@ fn what_is_too_stale_is_waited_for_by_all() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
+// RFC 5861 4: a request may allow it as well, for as long as it says.
+#[test]
+fn a_client_may_take_what_is_stale_where_the_origin_fails() {
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    kill(&origin);
+    let ask = |control| edge.get("/x", &[("Cache-Control", control)]);
+    assert_failed(&ask("stale-if-error=5"));
+    let reply = ask("stale-if-error=600");
+    reply.verify_whole(LENGTH).expect("the old one");
+    assert_stale(&reply, "stale-if-error");
+    assert_failed(&edge.get("/x", &[]));
+}
+
+// A cut in the middle of the new version is not hidden by the old one: nothing is mixed.
+#[test]
+fn a_new_version_that_breaks_off_is_not_completed_with_the_old_one() {
+    let cut = Fault::CutBody {
+        after: 500,
+        ending: Ending::Fin,
+    };
+    let origin = serving("/x", stale(SIE));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let new = current().version(1).ranges(false);
+    origin.serve("/x", new.fault(cut));
+    let reply = edge.get("/x", &[]);
+    let old = reply.verify_whole(LENGTH).is_ok();
+    let part = sluice_lab::offset::verify_version(1, 0, &reply.body).is_ok();
+    assert!(
+        old || part,
+        "bytes of one version: {}",
+        cache_status(&reply)
+    );
+}
+
 // Of a large object what is stored is served; what is not fails cleanly, and not in the middle.
 #[test]
 fn what_is_stored_of_a_large_object_is_served_while_the_origin_is_dead() {

@@ -44,6 +44,7 @@ mod refusals;
 mod reload;
 mod resume;
 mod retries;
+mod settings;
 mod sharing;
 mod sites;
 mod slices;

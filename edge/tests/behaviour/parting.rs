@@ -2,7 +2,7 @@
 //! what is not for him, and each variant is its own object.
 
 use sluice_lab::client::Client;
-use sluice_lab::origin::{Gate, Resource, Seen, Tag};
+use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_asked,
@@ -101,8 +101,10 @@ fn parted(fields: &'static [(&'static str, &'static str)]) {
         let gate = Gate::closed();
         let held = gate.clone();
         let own = move |seen: &Seen| {
+            // Without a date, from which a lifetime could be guessed.
             let own = Resource::offset(FILE)
                 .version(by_cookie(seen))
+                .modified(Modified::None)
                 .gate_head(&held);
             fields
                 .iter()

@@ -20,7 +20,7 @@ fn generation(edge: &Edge) -> u64 {
 #[test]
 fn a_reload_changes_what_was_changed_and_keeps_the_rest() {
     let origin = serving("/x", fresh(1000));
-    origin.serve("/y", Resource::offset(10));
+    origin.serve("/y", Resource::status(200));
     let setup = Setup::cached(&origin);
     let edge = setup.start();
     edge.get("/x", &[]);

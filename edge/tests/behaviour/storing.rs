@@ -358,6 +358,23 @@ fn targeted_fields_are_those_of_the_configuration() {
     check_kept(&setup, &origin, cases);
 }
 
+// Surrogate-Control (W3C Edge Architecture) among the targets: read by its own rules, and requests
+// say that it is.
+#[test]
+fn surrogate_control_may_be_a_target() {
+    let origin = origin();
+    let setup = Setup::cached(&origin).cache("targets = [\"Surrogate-Control\"]");
+    let control = |value: &str| with("Surrogate-Control", value).cache_control("no-store");
+    let cases: Vec<Case<'_>> = vec![
+        ("max-age", control("max-age=3600"), Some(HOUR)),
+        ("with an extension", control("max-age=3600+600"), Some(HOUR)),
+        ("no-store", control("no-store, max-age=3600"), None),
+    ];
+    check_kept(&setup, &origin, cases);
+    let sent = crate::aging::last_sent(&origin, "/0", "surrogate-capability");
+    assert_eq!(sent.as_deref(), Some("sluice=\"Surrogate/1.0\""));
+}
+
 // nginx's X-Accel-Expires: seconds, a time, or 0 for not at all, before everything else.
 #[test]
 fn x_accel_expires_sets_the_lifetime() {

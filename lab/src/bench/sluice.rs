@@ -26,10 +26,25 @@ pub struct SluiceOptions {
     pub fill: String,
     /// Further settings of the cache, names and values as TOML has them.
     pub cache: Vec<(String, String)>,
+    /// Routes that come before the one to the origin.
+    pub routes: Vec<Route>,
+    /// Further settings of all upstreams, names and values as TOML has them.
+    pub upstream: Vec<(String, String)>,
     /// Worker threads.
     pub workers: usize,
     /// The core to run on.
     pub core: Option<usize>,
+}
+
+/// A further route.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Its path, as in `/plain/*`.
+    pub path: String,
+    /// The origin of what it serves.
+    pub origin: SocketAddr,
+    /// Whether the cache is used.
+    pub cached: bool,
 }
 
 impl SluiceOptions {
@@ -41,6 +56,8 @@ impl SluiceOptions {
             memory: None,
             fill: "whole".to_owned(),
             cache: Vec::new(),
+            routes: Vec::new(),
+            upstream: Vec::new(),
             workers: 1,
             core: None,
         }
@@ -100,26 +117,59 @@ fn launch(binary: &Path, file: &Path, folder: &Path) -> Launch {
 fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr) -> String {
     let mut text = format!(
         "[server]\nworkers = {}\n\n[limits]\nkeepalive_timeout = \"3600s\"\n\n\
-         [[listener]]\naddress = \"{address}\"\n\n[admin]\naddress = \"{admin}\"\n\n\
-         [upstream.origin]\nservers = [\"http://{}\"]\nkeepalive = 256\nkeepalive_requests = 1000000000\n\
-         keepalive_timeout = \"3600s\"\n\n",
-        options.workers, options.origin
+         [[listener]]\naddress = \"{address}\"\n\n[admin]\naddress = \"{admin}\"\n\n",
+        options.workers
     );
+    upstream(&mut text, "origin", options.origin, &options.upstream);
+    for (number, route) in options.routes.iter().enumerate() {
+        upstream(
+            &mut text,
+            &number.to_string(),
+            route.origin,
+            &options.upstream,
+        );
+    }
     if let Some(memory) = &options.memory {
         text.push_str(&format!(
             "[cache.main]\nmemory = \"{memory}\"\nfill = \"{}\"\n",
             options.fill
         ));
-        for (name, value) in &options.cache {
-            text.push_str(&format!("{name} = {value}\n"));
+        settings(&mut text, &options.cache);
+    }
+    text.push_str("[[site]]\n");
+    let cached = |text: &mut String, wanted: bool| {
+        if wanted && options.memory.is_some() {
+            text.push_str("cache = \"main\"\n");
         }
-        text.push('\n');
+    };
+    for (number, route) in options.routes.iter().enumerate() {
+        let path = &route.path;
+        text.push_str(&format!(
+            "[[site.route]]\npath = \"{path}\"\nproxy = \"{number}\"\n"
+        ));
+        cached(&mut text, route.cached);
     }
-    text.push_str("[[site]]\n[[site.route]]\nproxy = \"origin\"\n");
-    if options.memory.is_some() {
-        text.push_str("cache = \"main\"\n");
-    }
+    text.push_str("[[site.route]]\nproxy = \"origin\"\n");
+    cached(&mut text, true);
     text
+}
+
+fn upstream(text: &mut String, name: &str, origin: SocketAddr, more: &[(String, String)]) {
+    text.push_str(&format!(
+        "[upstream.{name}]\nservers = [\"http://{origin}\"]\nkeepalive_requests = 1000000000\n\
+         keepalive_timeout = \"3600s\"\n"
+    ));
+    if !more.iter().any(|(name, _)| name == "keepalive") {
+        text.push_str("keepalive = 256\n");
+    }
+    settings(text, more);
+}
+
+fn settings(text: &mut String, settings: &[(String, String)]) {
+    for (name, value) in settings {
+        text.push_str(&format!("{name} = {value}\n"));
+    }
+    text.push('\n');
 }
 
 /// How many connections each worker has accepted, from `/status`.

@@ -1,5 +1,6 @@
 //! The load generator's loop.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -46,7 +47,7 @@ pub fn run(plan: LoadPlan) -> anyhow::Result<LoadResult> {
 
 struct Engine {
     epoll: rustix::fd::OwnedFd,
-    requests: Vec<Vec<u8>>,
+    requests: Vec<Request>,
     expected: Expected,
     slots: Vec<Slot>,
     /// Slots that may begin a request.
@@ -61,6 +62,8 @@ struct Engine {
     bytes: u64,
     connects: u64,
     latency: Histogram<u64>,
+    slow: u64,
+    statuses: BTreeMap<u16, u64>,
     plan: LoadPlan,
 }
 
@@ -69,7 +72,11 @@ impl Engine {
         let now = Instant::now();
         Ok(Engine {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?,
-            requests: plan.paths.iter().map(|path| request(&plan, path)).collect(),
+            requests: plan
+                .paths
+                .iter()
+                .map(|path| Request::new(&plan, path))
+                .collect(),
             expected: Expected {
                 status: plan.expect_status,
                 length: plan.expect_length,
@@ -88,6 +95,8 @@ impl Engine {
             connects: 0,
             latency: Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
                 .context("the histogram's bounds")?,
+            slow: 0,
+            statuses: BTreeMap::new(),
             plan,
         })
     }
@@ -130,7 +139,7 @@ impl Engine {
             let due = self.due(now).unwrap_or(now);
             let Some(slot) = self.free.pop() else { return };
             self.slots[slot].began = due;
-            self.slots[slot].path = (self.begun % self.requests.len() as u64) as usize;
+            self.slots[slot].number = self.begun;
             self.begun += 1;
             self.begin(slot);
         }
@@ -206,8 +215,17 @@ impl Engine {
     }
 
     fn send(&mut self, slot: usize) -> Result<(), Failure> {
-        let path = self.slots[slot].path;
-        self.slots[slot].send(&self.requests[path])
+        let number = self.slots[slot].number;
+        let path = (number % self.requests.len() as u64) as usize;
+        match (&self.requests[path], self.plan.numbers) {
+            (Request::Numbered(before, after), Some((first, count))) => {
+                let number = (first + number % count.max(1)).to_string();
+                self.slots[slot].send(&[before, number.as_bytes(), after].concat())
+            }
+            (Request::Fixed(request), _) => self.slots[slot].send(request),
+            // Not made without numbers.
+            (Request::Numbered(..), None) => Err(Failure::Malformed),
+        }
     }
 
     /// The next connection's address and port. Letting the kernel search for a free port costs many times a connect
@@ -253,6 +271,9 @@ impl Engine {
         let took = now.saturating_duration_since(self.slots[slot].began);
         self.latency
             .saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        let slow = |most| took > Duration::from_micros(most);
+        self.slow += u64::from(self.plan.slow_us.is_some_and(slow));
+        *self.statuses.entry(self.plan.expect_status).or_default() += 1;
         self.last = now;
         self.done += 1;
         self.errors_in_row = 0;
@@ -290,7 +311,10 @@ impl Engine {
             Failure::Connect => &mut errors.connect,
             Failure::Closed | Failure::Stale => &mut errors.closed,
             Failure::Timeout => &mut errors.timeout,
-            Failure::Status => &mut errors.status,
+            Failure::Status(status) => {
+                *self.statuses.entry(status).or_default() += 1;
+                &mut errors.status
+            }
             Failure::Length => &mut errors.length,
             Failure::Malformed => &mut errors.malformed,
             Failure::Content => &mut errors.content,
@@ -318,6 +342,8 @@ impl Engine {
             seconds: (self.last - self.began).as_secs_f64(),
             connects: self.connects,
             latency: Latency::of(&self.latency),
+            slow: self.slow,
+            statuses: self.statuses,
             per_connection: (good().min().unwrap_or(0), good().max().unwrap_or(0)),
         }
     }
@@ -329,14 +355,30 @@ fn first_source() -> u32 {
     now.map_or(0, |now| now.subsec_nanos())
 }
 
-fn request(plan: &LoadPlan, path: &str) -> Vec<u8> {
-    let mut request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", plan.host);
-    for (name, value) in &plan.headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
+/// A request as it is sent.
+enum Request {
+    /// All of it.
+    Fixed(Vec<u8>),
+    /// What comes before the number, and after it.
+    Numbered(Vec<u8>, Vec<u8>),
+}
+
+impl Request {
+    fn new(plan: &LoadPlan, path: &str) -> Request {
+        let mut rest = format!(" HTTP/1.1\r\nHost: {}\r\n", plan.host);
+        for (name, value) in &plan.headers {
+            rest.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !plan.keepalive {
+            rest.push_str("Connection: close\r\n");
+        }
+        rest.push_str("\r\n");
+        match path.split_once("{n}").filter(|_| plan.numbers.is_some()) {
+            Some((before, after)) => Request::Numbered(
+                format!("GET {before}").into_bytes(),
+                format!("{after}{rest}").into_bytes(),
+            ),
+            None => Request::Fixed(format!("GET {path}{rest}").into_bytes()),
+        }
     }
-    if !plan.keepalive {
-        request.push_str("Connection: close\r\n");
-    }
-    request.push_str("\r\n");
-    request.into_bytes()
 }

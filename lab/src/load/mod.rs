@@ -8,6 +8,7 @@ mod engine;
 mod head;
 mod slot;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use hdrhistogram::Histogram;
@@ -22,6 +23,8 @@ pub struct LoadPlan {
     pub target: SocketAddr,
     /// Request targets, asked for in turn.
     pub paths: Vec<String>,
+    /// Numbers that stand, one after the other, for `{n}` in the targets: the first, and how many there are.
+    pub numbers: Option<(u64, u64)>,
     /// Value of Host.
     pub host: String,
     /// Further request fields.
@@ -46,6 +49,8 @@ pub struct LoadPlan {
     pub sources: u32,
     /// An answer that takes longer counts as an error.
     pub timeout_seconds: f64,
+    /// Good answers that take longer are counted.
+    pub slow_us: Option<u64>,
     /// The core to run on.
     pub core: Option<usize>,
 }
@@ -56,6 +61,7 @@ impl LoadPlan {
         LoadPlan {
             target,
             paths: vec![path.to_owned()],
+            numbers: None,
             host: target.to_string(),
             headers: Vec::new(),
             connections: 1,
@@ -68,6 +74,7 @@ impl LoadPlan {
             verify: false,
             sources: 0,
             timeout_seconds: 10.0,
+            slow_us: None,
             core: None,
         }
     }
@@ -88,6 +95,10 @@ pub struct LoadResult {
     pub connects: u64,
     /// Times from when a request was sent (open loop: ought to be sent) to its last byte.
     pub latency: Latency,
+    /// Good answers that took longer than [`LoadPlan::slow_us`].
+    pub slow: u64,
+    /// How many answers had which status.
+    pub statuses: BTreeMap<u16, u64>,
     /// Good answers on the connection that got fewest and on the one that got most.
     pub per_connection: (u64, u64),
 }

@@ -38,7 +38,8 @@ pub(super) enum Failure {
     /// Closed before any byte of the answer, on a connection that had answered before: to be sent again.
     Stale,
     Timeout,
-    Status,
+    /// Another status than expected: this one.
+    Status(u16),
     Length,
     Malformed,
     Content,
@@ -69,7 +70,8 @@ pub(super) struct Slot {
     pub(super) state: State,
     /// When the request was or ought to be sent.
     pub(super) began: Instant,
-    pub(super) path: usize,
+    /// The request's number.
+    pub(super) number: u64,
     /// Answers on the present socket, and in all.
     pub(super) answered: u64,
     pub(super) good: u64,
@@ -83,7 +85,7 @@ impl Slot {
             socket: None,
             state: State::Absent,
             began: now,
-            path: 0,
+            number: 0,
             answered: 0,
             good: 0,
             partial: Vec::new(),
@@ -174,7 +176,7 @@ impl Slot {
             }
         };
         if head.status != expected.status {
-            return Err(Failure::Status);
+            return Err(Failure::Status(head.status));
         }
         if expected.length.is_some_and(|length| length != head.length) {
             return Err(Failure::Length);

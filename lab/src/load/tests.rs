@@ -102,6 +102,32 @@ fn paths_take_turns() {
 }
 
 #[test]
+fn numbers_go_round_and_slow_answers_and_statuses_are_counted() {
+    let origin = Origin::start(OriginOptions::default()).expect("a free port");
+    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(20));
+    origin.serve("/8", slow);
+    origin.serve("/9", Resource::status(503));
+    origin.serve_rest(Resource::bytes("x"));
+    let result = run(LoadPlan {
+        numbers: Some((7, 3)),
+        slow_us: Some(15_000),
+        ..plan(origin.addr(), "/{n}", 1, 6)
+    })
+    .expect("a result");
+    let asked: Vec<String> = origin
+        .requests()
+        .iter()
+        .map(|seen| seen.path().to_owned())
+        .collect();
+    assert_eq!(asked, ["/7", "/8", "/9", "/7", "/8", "/9"]);
+    assert_eq!(
+        (result.requests, result.slow, result.errors.status),
+        (4, 2, 2)
+    );
+    assert_eq!(result.statuses, [(200, 4), (503, 2)].into());
+}
+
+#[test]
 fn a_stale_connection_is_no_error() {
     let rules = ConnectionRules {
         max_requests_silent: Some(3),

@@ -51,7 +51,7 @@ impl Door {
         handle: &Handle,
         shared: Arc<Shared>,
     ) -> anyhow::Result<Door> {
-        let socket = bound(address)?;
+        let socket = bound(address, false)?;
         let address = socket
             .local_addr()?
             .as_socket()
@@ -67,14 +67,15 @@ impl Door {
     pub(super) fn close(&mut self, handle: &Handle) -> anyhow::Result<()> {
         let _runtime = handle.enter();
         if let State::Open { task, closed } = &self.state {
+            // Before the listener goes, so that nobody takes the port in between.
+            let keeper = bound(self.address, true)?;
             task.abort();
             let ended = closed.recv_timeout(CLOSE_TIMEOUT);
             anyhow::ensure!(
                 ended == Err(mpsc::RecvTimeoutError::Disconnected),
                 "the origin's listener did not end"
             );
-            self.state = State::Lost;
-            self.state = State::Closed(bound(self.address)?);
+            self.state = State::Closed(keeper);
         }
         Ok(())
     }
@@ -82,7 +83,7 @@ impl Door {
     pub(super) fn reopen(&mut self, handle: &Handle, shared: Arc<Shared>) -> anyhow::Result<()> {
         let socket = match std::mem::replace(&mut self.state, State::Lost) {
             State::Closed(socket) => socket,
-            State::Lost => bound(self.address)?,
+            State::Lost => bound(self.address, false)?,
             open @ State::Open { .. } => {
                 self.state = open;
                 return Ok(());
@@ -93,15 +94,19 @@ impl Door {
     }
 }
 
-fn bound(address: SocketAddr) -> io::Result<Socket> {
+/// A socket with this address, `beside` another one of ours that has it, or alone.
+fn bound(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
+    socket.set_reuse_port(beside)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
+    // Only now, so that nobody else's socket was there before.
+    socket.set_reuse_port(true)?;
     Ok(socket)
 }
 

@@ -31,6 +31,9 @@ pub enum NginxMode {
     Sliced(u64),
     /// The same, and who wants a slice that another request is fetching waits for it.
     SlicedLocked(u64),
+    /// Caches for a second what says nothing of its lifetime, fetches once for many, and gives out what is stale while it
+    /// is fetched anew and when the origin fails. An origin that is silent counts as failed after so many milliseconds.
+    Graceful(u64),
     /// Proxies without a cache.
     Proxy,
     /// Serves the files of a folder.
@@ -186,7 +189,11 @@ http {{
     );
     if matches!(
         options.mode,
-        NginxMode::Cached | NginxMode::Locked | NginxMode::Sliced(_) | NginxMode::SlicedLocked(_)
+        NginxMode::Cached
+            | NginxMode::Locked
+            | NginxMode::Graceful(_)
+            | NginxMode::Sliced(_)
+            | NginxMode::SlicedLocked(_)
     ) {
         let cache = cache.display();
         text.push_str(&format!(
@@ -229,6 +236,16 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
       proxy_cache_use_stale updating;
 ",
         ),
+        NginxMode::Graceful(timeout_ms) => text.push_str(&format!(
+            "      proxy_cache lab;
+      proxy_cache_valid 200 1s;
+      proxy_cache_lock on;
+      proxy_cache_use_stale error timeout updating http_500 http_502 http_503 http_504;
+      proxy_cache_background_update on;
+      proxy_connect_timeout {timeout_ms}ms;
+      proxy_read_timeout {timeout_ms}ms;
+"
+        )),
         NginxMode::Sliced(bytes) => text.push_str(&slices(bytes)),
         // With the times that nginx has by default, 5 s each.
         NginxMode::SlicedLocked(bytes) => {
@@ -281,6 +298,7 @@ mod tests {
         for (mode, asked) in [
             (NginxMode::Cached, 1),
             (NginxMode::Locked, 1),
+            (NginxMode::Graceful(1000), 1),
             (NginxMode::Sliced(20_000), 3),
             (NginxMode::SlicedLocked(20_000), 3),
             (NginxMode::Proxy, 3),

@@ -8,12 +8,14 @@ pub(super) mod storing;
 pub(super) mod validation;
 pub(super) mod want;
 
+use smallvec::SmallVec;
+
 use super::rules::Rules;
 use crate::fill::{self, OPEN};
 use crate::handler::Head as RequestHead;
 use crate::http::key::KeyHash;
 use crate::http::vary::{self, Codings};
-use crate::http::{Fields, hop};
+use crate::http::{Fields, cookies, hop, surrogate};
 use crate::store::{Head, VaryNames};
 
 /// Which codings a request is answered in: `None`, its own; else these. Slices are asked for as
@@ -69,17 +71,26 @@ pub(super) fn flight_fields(
     rules: &Rules,
     out: &mut Fields,
 ) {
+    let keyed = || names.iter().map(|name| &**name).chain(rules.key.headers());
     for (name, value) in request.iter() {
-        let keyed = names
-            .iter()
-            .any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()));
+        let keyed = keyed().any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()));
         // What the client may be given is sent in its normal form, so that variants stay few.
         if (keyed || is_carried(name, rules)) && !hop::is_in(&OWN, name) {
             out.append_bytes(name, value);
         }
     }
+    if !out.contains("cookie") {
+        let names: SmallVec<[&str; 4]> = rules.key.cookies().collect();
+        if let Some(value) = cookies::only(request, &names) {
+            out.append("cookie", value);
+        }
+    }
     let codings = codings.unwrap_or_else(|| Codings::of(request));
     out.append("accept-encoding", codings.value());
+    let surrogate = |target: &Box<str>| &**target == "surrogate-control";
+    if rules.targets.iter().any(surrogate) {
+        out.append("surrogate-capability", surrogate::CAPABILITY);
+    }
 }
 
 /// Fields that a flight has of its own, if at all.

@@ -22,6 +22,8 @@ pub(in crate::cache) struct Storable {
     pub(in crate::cache) head: Head,
     /// Field lines that are for the one who asked, and nobody else.
     pub(in crate::cache) withheld: Fields,
+    /// Whether the response itself says how long it is fresh.
+    pub(in crate::cache) explicit: bool,
 }
 
 /// What a response to a flight is stored as; else the named reason why it is not. A part is stored
@@ -44,6 +46,7 @@ pub(in crate::cache) fn store_as(
         .map_err(Reason::word)?;
     let generation = fence::generation(primary, fields, length);
     let withheld = lines_in(fields, &verdict.stripped);
+    let explicit = verdict.source.is_explicit();
     let base = Head {
         status,
         length,
@@ -53,7 +56,11 @@ pub(in crate::cache) fn store_as(
         ..Head::default()
     };
     let head = head(base, primary, sent, fields, verdict, exchanged, rules);
-    Ok(Storable { head, withheld })
+    Ok(Storable {
+        head,
+        withheld,
+        explicit,
+    })
 }
 
 /// What a stored head becomes by the 304 that confirms it (RFC 9111 3.2, 4.3.4); the named reason
@@ -66,14 +73,7 @@ pub(in crate::cache) fn freshened(
     exchanged: Exchanged,
     rules: &Rules,
 ) -> Result<Head, &'static str> {
-    let mut fields = freshen(&old.fields, &response.fields);
-    if freshness::date_of(&response.fields).is_none() {
-        // Else it would be as old as the stored one (RFC 9110 6.6.1).
-        fields.set("date", date::format(exchanged.response_ms / 1000));
-    }
-    for age in response.fields.get_all("age") {
-        fields.append("age", age);
-    }
+    let fields = freshen(&old.fields, &response.fields);
     let terms = rules.terms(old.status);
     let verdict =
         freshness::judge(sent, old.status, &fields, &terms, exchanged).map_err(Reason::word)?;
@@ -85,6 +85,18 @@ pub(in crate::cache) fn freshened(
     Ok(head(
         base, primary, sent, &fields, verdict, exchanged, rules,
     ))
+}
+
+/// Whether the head of a response to HEAD is that of what is stored: nothing that both say about the
+/// content differs (RFC 9111 4.3.5).
+pub(in crate::cache) fn same_as(head: &Head, response: &Response) -> bool {
+    let fields = &response.fields;
+    let modified_s = fields.get("last-modified").and_then(date::parse);
+    let differ = |a: Option<u64>, b: Option<u64>| a.is_some() && b.is_some() && a != b;
+    let tag = fields.get("etag");
+    !(tag.is_some() && head.etag.is_some() && tag != head.etag.as_deref())
+        && !differ(modified_s, head.last_modified_s)
+        && !differ(response.length, head.length)
 }
 
 /// The rest of a head: what caching rules make of its fields.
@@ -99,7 +111,7 @@ fn head(
 ) -> Head {
     let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
     let fresh_ms = match verdict.no_cache {
-        true => 0,
+        true => verdict.fresh_ms.min(0),
         false => verdict.fresh_ms,
     };
     let ms = |seconds: u32| u64::from(seconds) * 1000;
@@ -109,12 +121,13 @@ fn head(
         date_s,
         received_ms: exchanged.response_ms,
         initial_age_ms: verdict.initial_age_ms,
-        fresh_until_ms: exchanged.response_ms.saturating_add(fresh_ms),
+        fresh_until_ms: exchanged.response_ms.saturating_add_signed(fresh_ms),
         stale_while_revalidate_ms: ms(verdict.swr_s),
         stale_if_error_ms: ms(verdict.sie_s),
         strict: verdict.strict || verdict.no_cache,
         authorized: verdict.authorized,
         immutable: verdict.immutable,
+        odd_range: fields.contains("content-range"),
         tags: tags(fields, &rules.tags),
         vary: selecting(&verdict.vary).map(|names| Selected {
             variant: variant(primary, &names, sent, None),

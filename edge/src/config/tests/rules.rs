@@ -14,7 +14,7 @@ fn cached(cache: &str, route: &str) -> String {
     format!("[cache.a]\n{cache}\n{LEAST}cache = \"a\"\n{route}\n")
 }
 
-fn rules(cache: &str, route: &str) -> Rules {
+fn rules_of(cache: &str, route: &str) -> Rules {
     plan(&cached(cache, route)).sites[0].routes[0].rules.clone()
 }
 
@@ -44,10 +44,10 @@ pass_for = "500ms"
 
 #[test]
 fn every_rule_may_stand_in_a_cache_and_in_a_route() {
-    let (of_cache, of_route) = (rules(ALL, ""), rules("", ALL));
+    let (of_cache, of_route) = (rules_of(ALL, ""), rules_of("", ALL));
     assert_eq!(of_cache, of_route);
     let d = Rules::default();
-    assert_eq!(rules("", ""), d);
+    assert_eq!(rules_of("", ""), d);
     assert_eq!(
         of_cache.valid,
         [(200, 3600 * SECOND), (404, Duration::ZERO)]
@@ -76,6 +76,10 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     assert!(of_cache.bypass.headers[0].matches_field(b"x-debug"));
     assert!(of_cache.bypass.query[1].matches(b"a[b]"));
     assert!(of_cache.get && !of_cache.head);
+    let key = "{scheme}{host}{path}{query}{header:x-tenant}{cookie:lang}v2";
+    assert_eq!(of_cache.key.to_string(), key);
+    let query = of_cache.key.query(Some("x=1&utm_id=2&id=3"));
+    assert_eq!((query.as_deref(), of_cache.key.sort), (Some("id=3"), true));
     assert!(of_cache.forward[1].matches_field(b"x-feature-a"));
     assert_eq!(of_cache.pass_for, Duration::from_millis(500));
 }
@@ -86,12 +90,20 @@ fn a_routes_rules_win_key_by_key() {
         "valid = { 200 = \"1h\" }\nstale_if_error = \"1m\"\ntags = [\"A\", \"B\"]\nset_cookie = \"remove\"",
         "valid = { 404 = \"1s\" }\ntags = []\nlifetime_max = \"1m\"",
     );
-    let rules = rules(cache, route);
+    let rules = rules_of(cache, route);
     assert_eq!(rules.valid, [(404, SECOND)]);
     assert!(rules.tags.is_empty());
     assert_eq!(rules.lifetime_max, 60 * SECOND);
     let kept = (rules.stale_if_error, rules.set_cookie);
     assert_eq!(kept, (60 * SECOND, SetCookie::Remove));
+    let cache = "key = \"{host}{path}{query}\"\nquery_ignore = [\"a\"]\nquery_sort = true";
+    let keys = |route: &str| rules_of(cache, route).key;
+    let (all, none) = (keys(""), keys("query_sort = false\nquery_ignore = []"));
+    assert_eq!(all.to_string(), none.to_string());
+    assert_eq!(all.query(Some("b&a&B")).as_deref(), Some("B&b"));
+    assert_eq!(none.query(Some("b&a&B")).as_deref(), Some("b&a&B"));
+    let other = keys("key = \"{scheme}{host}{path}{query}\"");
+    assert_eq!(other.query(Some("b&a&B")).as_deref(), Some("B&b"));
 }
 
 #[test]
@@ -227,7 +239,24 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
             ),
         ),
         ("cookies for all", cached("set_cookie = \"store\"", "")),
-        ("keys", cache("key = \"{scheme}\"\nquery_sort = true")),
+        ("keys", cache("key = \"{path}\"\nquery_sort = true")),
+        (
+            "the query of a cache's key",
+            cached("key = \"{host}{path}\"", "query_ignore = [\"a\"]"),
+        ),
+        (
+            "templates",
+            cached("key = \"{scheme}{host}{paht}\"", "key = '{path}{host'"),
+        ),
+        (
+            "a template with escapes",
+            cache("key = \"\\u0041{path}{header:Cookie}\""),
+        ),
+        (
+            "a template with a control character",
+            cache("key = \"{path}\\t\""),
+        ),
+        ("a template without a path", cache("key = \"\"")),
         (
             "no effect",
             cache(
@@ -255,7 +284,14 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         ),
         (
             "purge, doubtful",
-            format!("[admin]\npurge = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{LEAST}"),
+            format!(
+                "[admin]\npurge = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{}",
+                cached("", "")
+            ),
+        ),
+        (
+            "purge, of nothing",
+            format!("[admin]\npurge = [\"::1\"]\n{LEAST}"),
         ),
     ];
     let all: String = cases

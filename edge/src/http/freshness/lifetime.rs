@@ -12,13 +12,13 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    /// What is left of it on arrival, milliseconds.
-    pub(super) fn left_ms(&self, age: &Age) -> u64 {
-        let lifetime_ms = u64::from(self.seconds) * 1000;
+    /// What is left of it on arrival, milliseconds; less than 0: for so long it has been over.
+    pub(super) fn left_ms(&self, age: &Age) -> i64 {
+        let lifetime_ms = i64::from(self.seconds) * 1000;
         match self.source {
             Source::AccelExpires => lifetime_ms,
-            _ if age.invalid => 0,
-            _ => lifetime_ms.saturating_sub(age.initial_ms),
+            _ if age.invalid => i64::MIN,
+            _ => lifetime_ms.saturating_sub_unsigned(age.initial_ms),
         }
     }
 }

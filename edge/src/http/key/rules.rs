@@ -262,6 +262,29 @@ impl KeyRules {
     }
 }
 
+/// A template that means the same.
+impl fmt::Display for KeyRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.omitted.scheme, "{scheme}"),
+            (self.omitted.host, "{host}"),
+            (false, "{path}"),
+            (self.omitted.query, "{query}"),
+        ];
+        for (_, part) in parts.iter().filter(|(omitted, _)| !omitted) {
+            f.write_str(part)?;
+        }
+        for extra in &self.extras {
+            match extra {
+                Extra::Header(name) => write!(f, "{{header:{name}}}")?,
+                Extra::Cookie(name) => write!(f, "{{cookie:{name}}}")?,
+                Extra::Literal(text) => f.write_str(text)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What stands before the first `=`.
 fn name_of(parameter: &str) -> &str {
     parameter
@@ -419,6 +442,22 @@ mod tests {
         );
         assert_eq!(keys[4].to_string(), "http://h/?q v2  x-tenant=1 lang=1");
         assert_eq!(keys[4].parts(), keys[0].parts());
+    }
+
+    #[test]
+    fn what_is_shown_means_the_same() {
+        for template in [
+            "{scheme}{host}{path}{query}",
+            "v2{header:X-A}{path}{cookie:B} {query}",
+            "{path}",
+        ] {
+            let one = rules(template);
+            assert_eq!(rules(&one.to_string()), one, "{one}");
+        }
+        assert_eq!(
+            KeyRules::default().to_string(),
+            "{scheme}{host}{path}{query}"
+        );
     }
 
     #[test]

@@ -32,8 +32,10 @@ pub(super) fn append_normal(request: &Fields, out: &mut Vec<u8>) -> bool {
     let Some(mut ranges) = ranges(request) else {
         return false;
     };
-    let lower = |range: &[u8]| range.to_ascii_lowercase();
-    ranges.sort_by_cached_key(|(range, weight)| (std::cmp::Reverse(*weight), lower(range)));
+    ranges.sort_by(|(one, weight), (other, than)| {
+        let by_name = || lower(one).cmp(lower(other));
+        than.cmp(weight).then_with(by_name)
+    });
     let mut written: SmallVec<[&[u8]; 8]> = SmallVec::new();
     for (range, weight) in ranges {
         // Of two weights for one range the larger counts.
@@ -47,10 +49,14 @@ pub(super) fn append_normal(request: &Fields, out: &mut Vec<u8>) -> bool {
             out.push(b',');
         }
         written.push(range);
-        out.extend(range.iter().map(u8::to_ascii_lowercase));
+        out.extend(lower(range));
         append_weight(weight, out);
     }
     true
+}
+
+fn lower(range: &[u8]) -> impl Iterator<Item = u8> {
+    range.iter().map(u8::to_ascii_lowercase)
 }
 
 /// `;q=0.8`; nothing for 1.

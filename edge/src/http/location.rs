@@ -1,0 +1,275 @@
+//! References in Location and Content-Location, resolved to what else of the same origin an unsafe
+//! request has changed (RFC 9111 4.4, RFC 3986 5).
+
+use super::key::without_default_port;
+use super::{Method, Scheme, target};
+
+/// Longer references are not looked at.
+const BYTES_MAX: usize = 8 << 10;
+
+/// What a reference is relative to: the target of the request whose response has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Base<'a> {
+    /// The request's scheme.
+    pub scheme: Scheme,
+    /// Host and optional port, lower case; empty for a request without.
+    pub authority: &'a str,
+    /// Canonical path and query.
+    pub target: &'a str,
+}
+
+/// The path and query that a reference names on the base's own origin, spelt as those of requests are;
+/// `None` for another scheme, host or port, which a response must not speak for (RFC 9111 4.4), and
+/// for what no request could be for.
+pub fn same_host_target(base: Base<'_>, reference: &[u8]) -> Option<(String, Option<String>)> {
+    let reference = reference.trim_ascii();
+    if reference.len() > BYTES_MAX {
+        return None;
+    }
+    let fragment = memchr::memchr(b'#', reference).unwrap_or(reference.len());
+    let path_and_query = own_part(base, &reference[..fragment])?;
+    let (base_path, base_query) = split_query(base.target.as_bytes());
+    let (path, query) = split_query(path_and_query);
+    let (path, query) = match (path, query) {
+        (b"", None) if path_and_query.len() < fragment => (b"/".to_vec(), None),
+        (b"", None) => (base_path.to_vec(), base_query),
+        (b"", query) if path_and_query.len() < fragment => (b"/".to_vec(), query),
+        (b"", query) => (base_path.to_vec(), query),
+        ([b'/', ..], query) => (path.to_vec(), query),
+        (path, query) => {
+            let folder = memchr::memrchr(b'/', base_path).map_or(0, |slash| slash + 1);
+            ([&base_path[..folder], path].concat(), query)
+        }
+    };
+    let mut raw = without_dots(&path);
+    if let Some(query) = query {
+        raw.push(b'?');
+        raw.extend_from_slice(query);
+    }
+    let mut text = String::with_capacity(raw.len());
+    match target::canonical(&Method::Get, &raw, &mut text) {
+        Ok(target::Form::Origin) => {}
+        _ => return None,
+    }
+    Some(match text.split_once('?') {
+        Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
+        None => (text, None),
+    })
+}
+
+/// The reference without scheme and authority, where those are the base's or not given.
+fn own_part<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
+    let end = reference.iter().position(|b| b":/?".contains(b));
+    let rest = match end.filter(|&end| reference[end] == b':') {
+        Some(colon) => {
+            let own = reference[..colon].eq_ignore_ascii_case(base.scheme.as_str().as_bytes());
+            let rest = &reference[colon + 1..];
+            // Without an authority it names nothing that a request could be for.
+            return (own && rest.starts_with(b"//"))
+                .then(|| after_authority(base, rest))
+                .flatten();
+        }
+        None => reference,
+    };
+    match rest.starts_with(b"//") {
+        true => after_authority(base, rest),
+        false => Some(rest),
+    }
+}
+
+/// What follows `//` and an authority that is the base's.
+fn after_authority<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = &reference[2..];
+    let end = rest.iter().position(|b| b"/?".contains(b));
+    let (authority, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    let mut host = String::new();
+    target::host(authority, &mut host).ok()?;
+    let same = without_default_port(base.scheme, &host)
+        == without_default_port(base.scheme, base.authority);
+    (same && !host.is_empty()).then_some(rest)
+}
+
+fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    }
+}
+
+/// remove_dot_segments (RFC 3986 5.2.4) of an absolute path. Unlike in a request's target, more `..`
+/// than there are folders lead to the root.
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut segments = path
+        .get(1..)
+        .unwrap_or_default()
+        .split(|&b| b == b'/')
+        .peekable();
+    while let Some(segment) = segments.next() {
+        let dots = matches!(segment, b"." | b"..");
+        if segment == b".." {
+            let parent = memchr::memrchr(b'/', &out).unwrap_or(0);
+            out.truncate(parent);
+        }
+        if !dots || segments.peek().is_none() {
+            out.push(b'/');
+        }
+        if !dots {
+            out.extend_from_slice(segment);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn resolved(target: &str, reference: &str) -> Option<String> {
+        let base = Base {
+            scheme: Scheme::Http,
+            authority: "a.example",
+            target,
+        };
+        let (path, query) = same_host_target(base, reference.as_bytes())?;
+        Some(match query {
+            Some(query) => format!("{path}?{query}"),
+            None => path,
+        })
+    }
+
+    #[test]
+    fn references_are_resolved_as_rfc_3986_shows() {
+        for (reference, expected) in [
+            ("g", "/b/c/g"),
+            ("./g", "/b/c/g"),
+            ("g/", "/b/c/g/"),
+            ("/g", "/g"),
+            ("?y", "/b/c/d;p?y"),
+            ("g?y", "/b/c/g?y"),
+            ("#s", "/b/c/d;p?q"),
+            ("g#s", "/b/c/g"),
+            ("g?y#s", "/b/c/g?y"),
+            (";x", "/b/c/;x"),
+            ("", "/b/c/d;p?q"),
+            (".", "/b/c/"),
+            ("./", "/b/c/"),
+            ("..", "/b/"),
+            ("../g", "/b/g"),
+            ("../..", "/"),
+            ("../../g", "/g"),
+            ("../../../g", "/g"),
+            ("/../g", "/g"),
+            ("/./g", "/g"),
+            ("g.", "/b/c/g."),
+            ("..g", "/b/c/..g"),
+            ("./g/.", "/b/c/g/"),
+            ("g/../h", "/b/c/h"),
+            ("g;x=1/../y", "/b/c/y"),
+            ("g?y/../x", "/b/c/g?y/../x"),
+        ] {
+            assert_eq!(
+                resolved("/b/c/d;p?q", reference).as_deref(),
+                Some(expected),
+                "{reference}"
+            );
+        }
+    }
+
+    #[test]
+    fn spelling_is_that_of_requests() {
+        for (reference, expected) in [
+            (" /x ", "/x"),
+            ("/%7euser/%c3%a9", "/~user/%C3%A9"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a?%41&b=%2f", "/a?%41&b=%2f"),
+            ("/a?", "/a?"),
+            ("/.//x", "//x"),
+            ("/a/..//x", "//x"),
+        ] {
+            assert_eq!(
+                resolved("/", reference).as_deref(),
+                Some(expected),
+                "{reference}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_own_origin_counts() {
+        for (reference, expected) in [
+            ("http://a.example", "/"),
+            ("HTTP://A.Example:80/x?y#z", "/x?y"),
+            ("http://a.example:?y", "/?y"),
+            ("http://a.example/../x", "/x"),
+            ("//a.example/x", "/x"),
+            ("//a.example", "/"),
+            ("x/y:z", "/x/y:z"),
+            ("./x:y", "/x:y"),
+        ] {
+            assert_eq!(
+                resolved("/b?q", reference).as_deref(),
+                Some(expected),
+                "{reference}"
+            );
+        }
+        for reference in [
+            "https://a.example/x",
+            "http://b.example/x",
+            "http://a.example:8080/x",
+            "http://u@a.example/x",
+            "http://a.example@b.example/",
+            "http://a.example.b/x",
+            "//b.example/x",
+            "//",
+            "///x",
+            "http:///x",
+            "http:/x",
+            "http:x",
+            "ftp://a.example/x",
+            "javascript:x",
+            "x:y",
+            "/\\b.example/x",
+            "\\\\b.example",
+            "http:\\\\a.example/x",
+            "/a b",
+            "/\u{e9}",
+            "/%",
+            "/%00",
+            "/x/..%2fy",
+            "/%2e%2e/y",
+        ] {
+            assert_eq!(resolved("/b?q", reference), None, "{reference}");
+        }
+        let nameless = Base {
+            scheme: Scheme::Http,
+            authority: "",
+            target: "/",
+        };
+        assert_eq!(same_host_target(nameless, b"http://a/x"), None);
+        assert_eq!(same_host_target(nameless, b"///x"), None);
+        assert!(same_host_target(nameless, b"/x").is_some());
+        let long = "/".repeat(BYTES_MAX + 1);
+        assert_eq!(resolved("/", &long), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_out_is_canonical(reference in "[ab./?#:%2eE]{0,16}|http://a\\.example[/.?a]{0,8}") {
+            if let Some(text) = resolved("/b/c?q", &reference) {
+                prop_assert_eq!(resolved("/", &text.replacen("//", "/.//", usize::from(text.starts_with("//")))), Some(text.clone()));
+                let mut again = String::new();
+                prop_assert!(target::canonical(&Method::Get, text.as_bytes(), &mut again).is_ok());
+                prop_assert_eq!(again, text);
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(reference in prop::collection::vec(any::<u8>(), 0..40)) {
+            let base = Base { scheme: Scheme::Https, authority: "a", target: "/x?y" };
+            let _ = same_host_target(base, &reference);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Caching rules come from the cache and from the route, and a reload brings new ones.
+
+use sluice_lab::origin::Resource;
+
+use crate::harness::{Setup, assert_hit, assert_says, fresh, serving};
+
+// "The route's win, key by key"
+#[test]
+fn a_routes_rules_win_over_its_caches() {
+    let origin = serving("/x", Resource::offset(10));
+    let cache = Setup::cached(&origin)
+        .cache("heuristic = \"0s\"")
+        .cache("valid = { 200 = \"1h\" }");
+    let edge = cache.start();
+    edge.get("/x", &[]);
+    assert_hit(&edge.get("/x", &[]));
+    // The last table of the text is the route's.
+    let text = cache.text() + "valid = { 404 = \"1m\" }\n";
+    let edge = Setup::of_text(text).start();
+    assert_says(&edge.get("/x", &[]), "detail=no-lifetime");
+    let text = cache.text() + "stale_if_error = \"1m\"\n";
+    let edge = Setup::of_text(text).start();
+    edge.get("/x", &[]);
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// "Caching rules hold for responses as they arrive …: what is stored keeps the lifetime it was stored
+// with."
+#[test]
+fn a_reload_brings_new_rules_and_keeps_what_is_stored() {
+    let origin = serving("/x", fresh(10));
+    for path in ["/a", "/b", "/c"] {
+        origin.serve(path, Resource::offset(10));
+    }
+    let setup = Setup::cached(&origin).cache("heuristic = \"0s\"");
+    let edge = setup.start();
+    edge.get("/x", &[]);
+    assert_says(&edge.get("/a", &[]), "detail=no-lifetime");
+    let reload = |text: &str| {
+        edge.rewrite(text);
+        let output = edge.command(&["reload"]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = setup.text() + "valid = { 200 = \"1h\" }\n";
+    assert_eq!(reload(&text), "caching rules changed\n");
+    edge.get("/b", &[]);
+    assert_hit(&edge.get("/b", &[]));
+    assert_hit(&edge.get("/x", &[]));
+    let text = text + "bypass = { cookies = [\"session\"] }\n";
+    assert_eq!(reload(&text), "caching rules changed\n");
+    assert_says(&edge.get("/b", &[("Cookie", "session=1")]), "detail=cookie");
+    assert_hit(&edge.get("/b", &[]));
+    reload(&setup.text());
+    assert_says(&edge.get("/c", &[]), "detail=no-lifetime");
+    assert_hit(&edge.get("/b", &[]));
+}

@@ -1,0 +1,180 @@
+//! Many clients at once: for one object that nobody has asked for before, for one that varies, for one that must not be
+//! stored.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::{Bed, Options, Who};
+use crate::bench::{Route, Sluice, median};
+use crate::figures::{Measured, Spec};
+use crate::load::{self, LoadPlan, LoadResult};
+use crate::origin::{Origin, OriginOptions, Resource};
+use crate::rivals::{Floor, FloorOptions};
+
+/// What the origin takes for an answer: all of the crowd is there before.
+const DELAY: Duration = Duration::from_millis(200);
+
+const LENGTH: u64 = 10_000;
+
+/// Values of the field that the varying object varies on.
+const VARIANTS: [&str; 4] = ["de", "en", "fr", "it"];
+
+/// Rounds of the comparison with a plain route, each of both.
+const ROUNDS: usize = 3;
+
+/// Connections at once of the load that the servers' speed limits.
+const BUSY: usize = 64;
+
+const TIMEOUT_SECONDS: f64 = 60.0;
+
+pub(super) fn specs(options: &Options) -> Vec<Spec> {
+    let crowd = |what: &str| format!("{} clients, one object {what}", options.clients);
+    vec![
+        Spec::new("crowd", crowd("not yet asked for"), "origin requests").most(1.0),
+        Spec::new("crowd_errors", crowd("not yet asked for"), "errors").most(0.0),
+        Spec::new("vary", crowd("with 4 variants"), "origin requests").most(4.0),
+        Spec::new("vary_errors", crowd("with 4 variants"), "errors").most(0.0),
+    ]
+}
+
+pub(super) fn measure(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
+    let origin = Origin::start(OriginOptions::default())?;
+    let lasting = |resource: Resource| resource.delay_head(DELAY).cache_control("max-age=3600");
+    origin.serve("/object", lasting(Resource::offset(LENGTH)));
+    let varying = Resource::dynamic(move |seen| {
+        let language = seen.header("accept-language");
+        let number = VARIANTS.iter().position(|name| Some(*name) == language);
+        let length = number.map_or(0, |number| LENGTH + number as u64);
+        lasting(Resource::offset(length)).vary("Accept-Language")
+    });
+    origin.serve("/varying", varying);
+    let server = bed.start(origin.addr(), &[])?;
+    bed.tell("a crowd for one object");
+    let result = load::run(crowd(server.addr(), "/object", bed.options.clients))?;
+    measured.put(
+        "crowd",
+        origin.read_record(|seen| seen.count("/object")) as f64,
+    );
+    measured.put("crowd_errors", result.errors.total() as f64);
+
+    bed.tell("a crowd for one object with variants");
+    let errors = ask_variants(server.addr(), bed.options.clients)?;
+    measured.put(
+        "vary",
+        origin.read_record(|seen| seen.count("/varying")) as f64,
+    );
+    measured.put("vary_errors", errors as f64);
+    Ok(())
+}
+
+/// Each client asks once, on a connection of its own, for all bytes.
+fn crowd(server: SocketAddr, path: &str, clients: usize) -> LoadPlan {
+    LoadPlan {
+        connections: clients,
+        requests: Some(clients as u64),
+        expect_length: Some(LENGTH),
+        verify: true,
+        timeout_seconds: TIMEOUT_SECONDS,
+        ..LoadPlan::new(server, path)
+    }
+}
+
+/// As many clients for each variant, all at once; how many did not get theirs.
+fn ask_variants(server: SocketAddr, clients: usize) -> anyhow::Result<u64> {
+    let results: Vec<LoadResult> = thread::scope(|scope| {
+        let loads: Vec<_> = VARIANTS
+            .iter()
+            .zip(LENGTH..)
+            .map(|(language, length)| {
+                let plan = LoadPlan {
+                    headers: vec![("Accept-Language".to_owned(), (*language).to_owned())],
+                    expect_length: Some(length),
+                    ..crowd(server, "/varying", clients / VARIANTS.len())
+                };
+                scope.spawn(move || load::run(plan))
+            })
+            .collect();
+        let joined = loads.into_iter().map(|load| {
+            let joined = load.join();
+            joined.map_err(|_| anyhow::anyhow!("a client panicked"))?
+        });
+        joined.collect::<anyhow::Result<_>>()
+    })?;
+    Ok(results.iter().map(|result| result.errors.total()).sum())
+}
+
+pub(super) fn uncacheable_specs(options: &Options) -> Vec<Spec> {
+    let slow = format!("{} clients, one object that is no-store", options.clients);
+    let fast = format!("{BUSY} clients, the same from a fast origin");
+    vec![
+        Spec::new("uncacheable", format!("{slow}: over plain"), "").least(0.9),
+        Spec::new("uncacheable_rate", slow, "requests/s"),
+        Spec::new("uncacheable_fast", format!("{fast}: over plain"), "").least(0.9),
+        Spec::new("uncacheable_fast_rate", fast, "requests/s"),
+    ]
+}
+
+/// The throughput of a route with a cache over that of one without, in the same program, in turns.
+pub(super) fn measure_uncacheable(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
+    if bed.who == Who::Nginx {
+        return Ok(());
+    }
+    let origin = Origin::start(OriginOptions {
+        forget: true,
+        ..OriginOptions::default()
+    })?;
+    let object = Resource::offset(LENGTH)
+        .delay_head(DELAY)
+        .cache_control("no-store");
+    origin.serve_rest(object);
+    bed.tell("a crowd for an object that must not be stored");
+    let (ratio, rate) = compare(bed, origin.addr(), bed.options.clients)?;
+    measured.put("uncacheable", ratio);
+    measured.put("uncacheable_rate", rate);
+
+    let floor = Floor::start(FloorOptions {
+        headers: vec![("Cache-Control".to_owned(), "no-store".to_owned())],
+        ..FloorOptions::new(LENGTH)
+    })?;
+    bed.tell("the same from an origin that answers at once");
+    let (ratio, rate) = compare(bed, floor.addr(), BUSY.min(bed.options.clients))?;
+    measured.put("uncacheable_fast", ratio);
+    measured.put("uncacheable_fast_rate", rate);
+    Ok(())
+}
+
+/// The ratio, and the throughput of the route with a cache, of medians over [`ROUNDS`].
+fn compare(bed: &Bed<'_>, origin: SocketAddr, connections: usize) -> anyhow::Result<(f64, f64)> {
+    let mut options = bed.sluice(origin, &[]);
+    options.routes = vec![Route {
+        path: "/plain/*".to_owned(),
+        origin,
+        cached: false,
+    }];
+    let sluice = Sluice::start(&options)?;
+    let seconds = (bed.options.seconds / 12.0).clamp(0.3, 5.0);
+    let rate = |path: &str| {
+        let result = load::run(LoadPlan {
+            connections,
+            seconds: Some(seconds),
+            expect_length: Some(LENGTH),
+            timeout_seconds: TIMEOUT_SECONDS,
+            ..LoadPlan::new(sluice.addr(), path)
+        })?;
+        let errors = result.errors.total();
+        anyhow::ensure!(errors == 0, "{path}: {:?}", result.errors);
+        bed.tell(&format!("{path}: {:.0} requests/s", result.rate()));
+        Ok(result.rate())
+    };
+    let (mut plain, mut cached) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        plain.push(rate("/plain/object")?);
+        cached.push(rate("/object")?);
+    }
+    let plain = median(plain).context("rounds")?;
+    let cached = median(cached).context("rounds")?;
+    Ok((cached / plain.max(1e-9), cached))
+}

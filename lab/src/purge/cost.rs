@@ -1,0 +1,170 @@
+//! What rules in force cost a hit: two programs side by side on one core, asked in turns before and after one of them
+//! gets the rules. What changes for the other one meanwhile is the machine's doing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::{Options, purge};
+use crate::bench::{Route, Sluice, SluiceOptions, median};
+use crate::client::Client;
+use crate::figures::Measured;
+use crate::load::{self, LoadPlan};
+use crate::origin::{Fault, Origin, OriginOptions, Resource};
+use crate::rivals::{Floor, FloorOptions};
+
+const SERVER_CORE: usize = 0;
+const LOAD_CORE: usize = 1;
+
+/// Objects that are asked for in turn, and bytes of each.
+const OBJECTS: u64 = 1000;
+const LENGTH: u64 = 5 << 10;
+
+const CONNECTIONS: usize = 64;
+
+/// Load before the first run that counts.
+const WARM_UP_SECONDS: f64 = 0.5;
+
+/// The time between two rules, where they keep coming.
+const RULE_EVERY: Duration = Duration::from_millis(10);
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const PENDING: &str = "/pending";
+
+pub(super) fn measure(
+    options: &Options,
+    tell: &dyn Fn(&str),
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    let cores = thread::available_parallelism()?.get();
+    anyhow::ensure!(cores > LOAD_CORE, "needs two cores");
+    let origin = Floor::start(FloorOptions::new(LENGTH))?;
+    let (ruled, control) = (
+        Contender::start(options, &origin)?,
+        Contender::start(options, &origin)?,
+    );
+    let runs = |what: &str| -> anyhow::Result<(f64, f64)> {
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            with.push(ruled.hit_us(options.seconds)?);
+            without.push(control.hit_us(options.seconds)?);
+        }
+        let with = median(with).context("rounds")?;
+        let without = median(without).context("rounds")?;
+        tell(&format!(
+            "{what}: {with:.3} µs CPU a hit; beside it, without rules, {without:.3} µs"
+        ));
+        Ok((with, without))
+    };
+    let before = runs("before")?;
+    for number in 0..options.rules {
+        purge(ruled.sluice.admin(), &rule(number))?;
+    }
+    let after = runs("with rules")?;
+    let coming = keep_coming(&ruled.sluice, options.rules, || runs("more rules coming"))?;
+    let change = |now: (f64, f64)| (now.0 / before.0) / (now.1 / before.1);
+    measured.put("cost", change(after));
+    measured.put("cost_us", after.0);
+    measured.put("cost_coming", change(coming));
+    let noise = after.1 / before.1;
+    measured.notes.push(format!(
+        "CPU of a hit without rules, beside it: {noise:.3} of what it was before"
+    ));
+    Ok(())
+}
+
+/// Purges of all kinds, none of which covers anything that is stored.
+fn rule(number: u32) -> Value {
+    let soft = number.is_multiple_of(2);
+    match number % 3 {
+        0 => json!({ "tag": format!("nothing-{number}"), "soft": soft }),
+        1 => json!({ "prefix": format!("http://127.0.0.1/nothing-{number}/"), "soft": soft }),
+        _ => json!({ "url": format!("http://127.0.0.1/nothing-{number}"), "soft": soft }),
+    }
+}
+
+/// Does this while a new rule comes at every [`RULE_EVERY`].
+fn keep_coming<T>(
+    sluice: &Sluice,
+    first: u32,
+    during: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let coming = scope.spawn(|| {
+            let mut number = first;
+            while !over.load(Ordering::Relaxed) {
+                purge(sluice.admin(), &rule(number))?;
+                number += 1;
+                thread::sleep(RULE_EVERY);
+            }
+            anyhow::Ok(())
+        });
+        let done = during();
+        over.store(true, Ordering::Relaxed);
+        let came = coming.join();
+        came.map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        done
+    })
+}
+
+/// A program with objects in memory, and one fetch under way whose origin never answers: as long as it may bring
+/// something that a rule covers, no rule can be dropped.
+struct Contender {
+    sluice: Sluice,
+    _pending: Client,
+    _silent: Origin,
+}
+
+impl Contender {
+    fn start(options: &Options, origin: &Floor) -> anyhow::Result<Contender> {
+        let silent = Origin::start(OriginOptions::default())?;
+        silent.serve_rest(Resource::offset(1).fault(Fault::NeverAnswer));
+        let sluice = Sluice::start(&SluiceOptions {
+            memory: Some("256MiB".to_owned()),
+            routes: vec![Route {
+                path: PENDING.to_owned(),
+                origin: silent.addr(),
+                cached: true,
+            }],
+            upstream: vec![("read_timeout".to_owned(), "\"24h\"".to_owned())],
+            core: Some(SERVER_CORE),
+            ..SluiceOptions::new(&options.program, origin.addr())
+        })?;
+        let mut pending = Client::connect(sluice.addr())?;
+        pending.send("GET", PENDING, &[], b"")?;
+        let asked = silent.wait_for(|seen| seen.requests_total > 0, PATIENCE);
+        anyhow::ensure!(asked, "the silent origin is not asked");
+        let contender = Contender {
+            sluice,
+            _pending: pending,
+            _silent: silent,
+        };
+        contender.hit_us(WARM_UP_SECONDS)?;
+        Ok(contender)
+    }
+
+    /// Microseconds of CPU time that a hit takes.
+    fn hit_us(&self, seconds: f64) -> anyhow::Result<f64> {
+        let process = self.sluice.process();
+        let plan = LoadPlan {
+            numbers: Some((0, OBJECTS)),
+            connections: CONNECTIONS,
+            seconds: Some(seconds),
+            expect_length: Some(LENGTH),
+            core: Some(LOAD_CORE),
+            ..LoadPlan::new(self.sluice.addr(), "/{n}")
+        };
+        let before = process.cpu()?;
+        // A thread of its own, since the load pins the one it runs on.
+        let result = thread::scope(|scope| scope.spawn(|| load::run(plan)).join());
+        let result = result.map_err(|_| anyhow::anyhow!("the load panicked"))??;
+        let used = process.cpu()?.saturating_sub(before);
+        anyhow::ensure!(result.errors.total() == 0, "{:?}", result.errors);
+        Ok(used.as_secs_f64() * 1e6 / result.requests.max(1) as f64)
+    }
+}
