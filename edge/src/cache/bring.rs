@@ -136,6 +136,7 @@ impl Cache {
     ) -> Rode {
         let guess = want::guess(&request.head);
         let hit = matches!(why, Why::Stored(_)) && self.is_there(&request, object);
+        let purged_upto = self.0.store.purged_upto();
         let mut ride = Ride::filling(object, guess, self.filler(request, place));
         let head = match ride.head().await {
             Met::Head(head) => head,
@@ -145,7 +146,9 @@ impl Cache {
             return Rode::Answered(Err(Cause::FetchAbandoned.into()));
         };
         let request = &filler.request.head;
-        if !decide::selects(key, &head, &request.fields, filler.codings) {
+        let purged = matches!(why, Why::Flying(_))
+            && self.0.store.is_purged(key.0, object, &head, purged_upto);
+        if purged || !decide::selects(key, &head, &request.fields, filler.codings) {
             return self.unmet(ride, Met::Gone(Phase::Retired), asks, place, why);
         }
         // Under the Vary that it brought it was filed anew.
