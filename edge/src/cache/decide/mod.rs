@@ -87,8 +87,11 @@ pub(super) fn flight_fields(
     }
     let codings = codings.unwrap_or_else(|| Codings::of(request));
     out.append("accept-encoding", codings.value());
-    let surrogate = |target: &Box<str>| &**target == "surrogate-control";
-    if rules.targets.iter().any(surrogate) {
+    if rules
+        .targets
+        .iter()
+        .any(|target| &**target == surrogate::FIELD)
+    {
         out.append("surrogate-capability", surrogate::CAPABILITY);
     }
 }
