@@ -148,6 +148,10 @@ impl Cache {
         let request = &filler.request.head;
         let purged = matches!(why, Why::Flying(_))
             && self.0.store.is_purged(key.0, object, &head, purged_upto);
+        if asks.authorized && !head.authorized {
+            // It was asked for without credentials, and says nothing about those who have some.
+            return alone(ride, Fwd::Bypass, "authorization");
+        }
         if purged || !decide::selects(key, &head, &request.fields, filler.codings) {
             return self.unmet(ride, Met::Gone(Phase::Retired), asks, place, why);
         }
@@ -291,6 +295,14 @@ impl Cache {
         if whole && head.joinable && fits {
             ahead::read(self, ride);
         }
+    }
+}
+
+/// A request that leaves its ride, to go on by itself.
+fn alone(ride: Ride, fwd: Fwd, word: &'static str) -> Rode {
+    match ride.into_request() {
+        Some((request, _)) => Rode::Alone(request, CacheStatus::fwd(fwd).because(word)),
+        None => Rode::Answered(Err(Cause::FetchAbandoned.into())),
     }
 }
 
