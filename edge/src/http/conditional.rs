@@ -261,11 +261,7 @@ mod tests {
     const WHOLE: Decision = Decision::Proceed { ignore_range: true };
 
     fn fields(lines: &[(&str, &str)]) -> Fields {
-        let mut fields = Fields::new();
-        for (name, value) in lines {
-            fields.append(name, value);
-        }
-        fields
+        lines.iter().copied().collect()
     }
 
     /// Judges against `"a"`, modified at T1, sent at T2.

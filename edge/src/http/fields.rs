@@ -185,6 +185,16 @@ impl Fields {
     }
 }
 
+impl<'a> FromIterator<(&'a str, &'a str)> for Fields {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(lines: I) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        fields
+    }
+}
+
 /// Name and value of each line of text that `Fields::text` gave.
 pub fn lines_of(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&b| b == b'\n').filter_map(|line| {

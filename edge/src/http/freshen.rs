@@ -60,11 +60,7 @@ mod tests {
     use super::*;
 
     fn fields(lines: &[(&str, &str)]) -> Fields {
-        let mut fields = Fields::new();
-        for (name, value) in lines {
-            fields.append(name, value);
-        }
-        fields
+        lines.iter().copied().collect()
     }
 
     #[test]

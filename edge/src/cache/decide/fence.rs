@@ -217,11 +217,7 @@ mod tests {
     use crate::handler::Body;
 
     fn fields(lines: &[(&str, &str)]) -> Fields {
-        let mut fields = Fields::new();
-        for (name, value) in lines {
-            fields.append(name, value);
-        }
-        fields
+        lines.iter().copied().collect()
     }
 
     fn response(status: Status, bytes: usize, lines: &[(&str, &str)]) -> Response {

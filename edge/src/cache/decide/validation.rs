@@ -57,10 +57,7 @@ mod tests {
     use super::*;
 
     fn head(lines: &[(&str, &str)]) -> Head {
-        let mut fields = Fields::new();
-        for (name, value) in lines {
-            fields.append(name, value);
-        }
+        let fields: Fields = lines.iter().copied().collect();
         Head {
             etag: fields.get("etag").map(bytes::Bytes::copy_from_slice),
             fields: bytes::Bytes::copy_from_slice(fields.text()),

@@ -12,11 +12,7 @@ const DATE: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
 const ETAG: (&str, &str) = ("etag", "\"x\"");
 
 fn fields(lines: &[(&str, &str)]) -> Fields {
-    let mut fields = Fields::new();
-    for (name, value) in lines {
-        fields.append(name, value);
-    }
-    fields
+    lines.iter().copied().collect()
 }
 
 fn targets() -> Vec<Box<str>> {

@@ -345,11 +345,7 @@ mod tests {
     }
 
     fn fields(lines: &[(&str, &str)]) -> Fields {
-        let mut fields = Fields::new();
-        for (name, value) in lines {
-            fields.append(name, value);
-        }
-        fields
+        lines.iter().copied().collect()
     }
 
     fn plain_key(rules: &KeyRules, scheme: Scheme, authority: &str, target: &str) -> Key {
