@@ -145,7 +145,8 @@ impl Cache {
             return Rode::Answered(Err(Cause::FetchAbandoned.into()));
         };
         let request = &filler.request.head;
-        if !decide::selects(key, &head, &request.fields, filler.codings) {
+        let normal = self.0.rules.normal(filler.codings);
+        if !decide::selects(key, &head, &request.fields, normal) {
             return self.unmet(ride, Met::Gone(Phase::Retired), asks, place, why);
         }
         // Under the Vary that it brought it was filed anew.
