@@ -215,6 +215,10 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
             cache("languages = [\"de\", \"en_US\", \"*\", \"DE\", \"\", \"de;q=0.5\"]"),
         ),
         (
+            "a language twice",
+            cache("languages = [\"de\", \"en\", \"DE\"]"),
+        ),
+        (
             "many languages",
             cache(&format!("languages = {}", many("de"))),
         ),
