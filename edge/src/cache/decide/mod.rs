@@ -89,8 +89,8 @@ pub(super) fn flight_fields(
     if let Some(language) = vary::preferred(request, normal.languages) {
         out.append("accept-language", language);
     }
-    let surrogate = |target: &Box<str>| &**target == "surrogate-control";
-    if rules.targets.iter().any(surrogate) {
+    let mut targets = rules.targets.iter();
+    if targets.any(|target| &**target == "surrogate-control") {
         out.append("surrogate-capability", surrogate::CAPABILITY);
     }
 }

@@ -94,9 +94,8 @@ pub(in crate::cache) fn same_as(head: &Head, response: &Response) -> bool {
     let modified_s = fields.get("last-modified").and_then(date::parse);
     let differ = |a: Option<u64>, b: Option<u64>| a.is_some() && b.is_some() && a != b;
     let tag = fields.get("etag");
-    !(tag.is_some() && head.etag.is_some() && tag != head.etag.as_deref())
-        && !differ(modified_s, head.last_modified_s)
-        && !differ(response.length, head.length)
+    let other_tag = tag.is_some() && head.etag.is_some() && tag != head.etag.as_deref();
+    !(other_tag || differ(modified_s, head.last_modified_s) || differ(response.length, head.length))
 }
 
 /// The rest of a head: what caching rules make of its fields.
