@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -111,6 +112,7 @@ impl Drop for Admin {
 
 async fn serve(listener: std::net::TcpListener, edge: Shared) -> io::Result<()> {
     let door = Door {
+        reserve: None,
         listener: TcpListener::from_std(listener)?,
         places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
     };
@@ -206,6 +208,9 @@ fn is_direct(host: &[u8]) -> bool {
 
 /// Accepts as many connections as there are places.
 struct Door {
+    /// A descriptor kept for the moment in which clients have taken all others: who wants to know
+    /// what is going on then still can.
+    reserve: Option<OwnedFd>,
     listener: TcpListener,
     places: Arc<Semaphore>,
 }
@@ -217,6 +222,9 @@ impl axum::serve::Listener for Door {
     async fn accept(&mut self) -> (Guest, SocketAddr) {
         let place = self.places.clone().acquire_owned().await.ok();
         loop {
+            if self.reserve.is_none() {
+                self.reserve = self.listener.as_fd().try_clone_to_owned().ok();
+            }
             match self.listener.accept().await {
                 Ok((stream, address)) => {
                     let end = Box::pin(tokio::time::sleep(CONNECTION_LIFE));
@@ -227,6 +235,7 @@ impl axum::serve::Listener for Door {
                     };
                     return (guest, address);
                 }
+                Err(_) if self.reserve.take().is_some() => {}
                 Err(error) => {
                     tracing::warn!(%error, "the admin address can't accept");
                     tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -136,6 +136,7 @@ impl Cache {
     ) -> Rode {
         let guess = want::guess(&request.head);
         let hit = matches!(why, Why::Stored(_)) && self.is_there(&request, object);
+        let purged_upto = self.0.store.purged_upto();
         let mut ride = Ride::filling(object, guess, self.filler(request, place));
         let head = match ride.head().await {
             Met::Head(head) => head,
@@ -145,8 +146,14 @@ impl Cache {
             return Rode::Answered(Err(Cause::FetchAbandoned.into()));
         };
         let request = &filler.request.head;
+        let purged = matches!(why, Why::Flying(_))
+            && self.0.store.is_purged(key.0, object, &head, purged_upto);
+        if asks.authorized && !head.authorized {
+            // It was asked for without credentials, and says nothing about those who have some.
+            return alone(ride, Fwd::Bypass, "authorization");
+        }
         let normal = self.0.rules.normal(filler.codings);
-        if !decide::selects(key, &head, &request.fields, normal) {
+        if purged || !decide::selects(key, &head, &request.fields, normal) {
             return self.unmet(ride, Met::Gone(Phase::Retired), asks, place, why);
         }
         // Under the Vary that it brought it was filed anew.
@@ -289,6 +296,14 @@ impl Cache {
         if whole && head.joinable && fits {
             ahead::read(self, ride);
         }
+    }
+}
+
+/// A request that leaves its ride, to go on by itself.
+fn alone(ride: Ride, fwd: Fwd, word: &'static str) -> Rode {
+    match ride.into_request() {
+        Some((request, _)) => Rode::Alone(request, CacheStatus::fwd(fwd).because(word)),
+        None => Rode::Answered(Err(Cause::FetchAbandoned.into())),
     }
 }
 

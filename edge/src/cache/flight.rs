@@ -422,8 +422,10 @@ impl Flight {
     pub(super) fn refuse(self, response: Response, word: &'static str) {
         // A failing origin or a full store may be better in the next moment; and what lies behind
         // the end of one version may be inside the next.
-        let passing = matches!(word, "no-room" | "not-satisfiable" | "authorization")
-            || response.status >= 500;
+        let passing = matches!(word, "no-room" | "not-satisfiable")
+            || response.status >= 500
+            // What one client's credentials bring is nothing that others have to know.
+            || self.sent.contains("authorization");
         let until_ms = match passing {
             true => 0,
             false => {

@@ -41,7 +41,7 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
     );
     let sent = head.fields.clone();
     if let Some(standing) = landing.object().standing() {
-        decide::validation::conditions(&standing.head, &mut head.fields);
+        decide::validation::ask(&standing.head, &mut head.fields);
     }
     if let Some(range) = &asked {
         head.fields.append("range", range_value(range));

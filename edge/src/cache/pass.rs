@@ -5,7 +5,7 @@ use super::adopt::Posted;
 use super::decide::storing;
 use crate::handler::{Answer, Body, Fault, Pending, Request, Response};
 use crate::http::freshness::Exchanged;
-use crate::http::{CacheStatus, Method, hop};
+use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
 use crate::store::{Phase, Place};
 
 /// What a response to a request that was sent on alone may change.
@@ -26,7 +26,7 @@ impl Cache {
             // What the key does not hold is not acted upon here, shared or not.
             hop::strip_unkeyed(&mut request.head.fields);
         }
-        let teaches = self.teaches(&request);
+        let teaches = self.teaches(&request, status);
         let cache = self.clone();
         match self.0.origin.handle(request) {
             Answer::Ready(Err(fault)) => Answer::Ready(Err(fault)),
@@ -46,7 +46,7 @@ impl Cache {
         }
     }
 
-    fn teaches(&self, request: &Request) -> Teaches {
+    fn teaches(&self, request: &Request, status: CacheStatus) -> Teaches {
         let kept = || Request {
             head: request.head.clone(),
             body: Body::Empty,
@@ -55,6 +55,8 @@ impl Cache {
         };
         match request.head.method {
             Method::Get | Method::Options | Method::Trace => Teaches::Nothing,
+            // One that goes past the cache for another reason may get what is for its client alone.
+            Method::Head if status.outcome != Outcome::Fwd(Fwd::Method) => Teaches::Nothing,
             Method::Head => Teaches::Head(kept(), self.0.clock.unix_ms()),
             Method::Post => match self.posted(request) {
                 Some(posted) => Teaches::Post(posted),

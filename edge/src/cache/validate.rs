@@ -41,6 +41,9 @@ impl Cache {
         if !begun {
             return;
         }
+        // It may have been a range of it, for which other codings are asked than for the whole.
+        let lore = store.enter(found.place.primary, |locked| locked.lore());
+        let codings = self.codings(request, &lore, self.0.clock.unix_ms());
         let mut head = request.head.clone();
         head.method = Method::Get;
         head.fields
@@ -52,7 +55,8 @@ impl Cache {
             peer: request.peer,
             interim: None,
         };
-        let filler = self.filler(request, found.place);
+        let mut filler = self.filler(request, found.place);
+        filler.codings = codings;
         let mut ride = Ride::filling(&spare, 0..crate::fill::OPEN, filler);
         tokio::task::spawn_local(async move {
             ride.head().await;

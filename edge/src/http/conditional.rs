@@ -112,37 +112,6 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Which stored response a 304 is about (RFC 9111 4.3.4), where one was asked about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmed {
-    /// That one, by its validator.
-    Same,
-    /// That one, since it was asked about: the 304 names none. RFC 9111 takes it so only for a stored
-    /// response without validators; but many origins leave them out, and have seen but one.
-    Unnamed,
-    /// Another one, by a validator that the stored response does not have. It must not be updated.
-    Another,
-}
-
-impl Confirmed {
-    /// By the validators of a 304 and of the stored response. A strong one counts before a weak one,
-    /// and an ETag before Last-Modified.
-    pub fn by(not_modified: &Validators<'_>, stored: &Validators<'_>) -> Confirmed {
-        let same = match (not_modified.etag, not_modified.last_modified_s) {
-            (Some(tag), _) => stored.etag.is_some_and(|own| match tag.weak {
-                true => tag.weak_eq(&own),
-                false => tag.strong_eq(&own),
-            }),
-            (None, Some(modified_s)) => stored.last_modified_s == Some(modified_s),
-            (None, None) => return Confirmed::Unnamed,
-        };
-        match same {
-            true => Confirmed::Same,
-            false => Confirmed::Another,
-        }
-    }
-}
-
 /// The value of a name whose lines all say the same.
 fn only<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
     let mut values = fields.get_all(name);
@@ -478,44 +447,6 @@ mod tests {
         assert_eq!(asked.if_none_match, Some(&b"\"a\""[..]));
         response.append("etag", "\"b\"");
         assert!(Conditions::of_response(&response).is_empty());
-    }
-
-    #[test]
-    fn a_304_confirms_what_it_names() {
-        let by = |not_modified: [&str; 2], stored: [&str; 2]| {
-            let make = |[etag, modified]: [&str; 2]| {
-                let mut fields = Fields::new();
-                for (name, value) in [("etag", etag), ("last-modified", modified)] {
-                    if !value.is_empty() {
-                        fields.append(name, value);
-                    }
-                }
-                fields
-            };
-            let (not_modified, stored) = (make(not_modified), make(stored));
-            Confirmed::by(&Validators::of(&not_modified), &Validators::of(&stored))
-        };
-        use Confirmed::{Another, Same, Unnamed};
-        for (not_modified, stored, expected) in [
-            (["\"a\"", ""], ["\"a\"", ""], Same),
-            (["\"a\"", T1], ["\"a\"", T2], Same),
-            (["\"a\"", ""], ["W/\"a\"", ""], Another),
-            (["\"a\"", T1], ["\"b\"", T1], Another),
-            (["\"a\"", T1], ["", T1], Another),
-            (["W/\"a\"", ""], ["\"a\"", ""], Same),
-            (["W/\"a\"", ""], ["W/\"b\"", ""], Another),
-            (["", T1], ["\"a\"", T1], Same),
-            (["", T1], ["", T2], Another),
-            (["", T1], ["\"a\"", ""], Another),
-            (["", ""], ["\"a\"", T1], Unnamed),
-            (["x", "y"], ["\"a\"", ""], Unnamed),
-        ] {
-            assert_eq!(
-                by(not_modified, stored),
-                expected,
-                "{not_modified:?} {stored:?}"
-            );
-        }
     }
 
     proptest! {

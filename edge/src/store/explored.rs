@@ -7,7 +7,7 @@ use shuttle::rand::Rng;
 use shuttle::thread;
 
 use super::sparse::{accepted, ask, begin_sparse};
-use super::tests::{Missing, begin, content, store};
+use super::tests::{Missing, begin, content, head, launch, store};
 use super::*;
 
 const SCHEDULES: usize = 300;
@@ -274,6 +274,55 @@ fn blocks_are_evicted_under_readers_that_bring_them_again() {
                 store.enter(key, |locked| locked.clear());
             }
             assert_eq!(store.ledger.used(), 0);
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn nothing_that_a_purge_covers_is_found_after_it() {
+    shuttle::check_random(
+        || {
+            let store = store(1 << 20);
+            let mut landing = launch(&store, 1).expect("room");
+            let flying = {
+                let store = store.clone();
+                thread::spawn(move || {
+                    landing.accept(0..0, 0).expect("nothing is claimed");
+                    let head = |tag, born_seq| {
+                        let tags = [tag].into();
+                        Arc::new(Head {
+                            born_seq,
+                            tags,
+                            ..head(Some(0))
+                        })
+                    };
+                    let first = head(7, landing.born_seq());
+                    let charge = store.charge_head(first.memory()).expect("room");
+                    landing.open(first, charge, false);
+                    // Asked for before the purge or after it; it takes the tag away.
+                    let second = head(8, store.moment());
+                    let charge = store.charge_head(second.memory()).expect("room");
+                    landing.renew(second, charge);
+                    landing.land();
+                })
+            };
+            let sweeping = {
+                let store = store.clone();
+                thread::spawn(move || (0..4).for_each(|_| _ = store.sweep(64)))
+            };
+            let looking = {
+                let store = store.clone();
+                thread::spawn(move || _ = store.enter(1, |locked| locked.find(0)))
+            };
+            let purged = store.purge(&Rule::Tag(7), false, 0).expect("room");
+            let found = store.enter(1, |locked| locked.find(0).map(|object| object.phase()));
+            if let Some(Phase::Open(head)) = found {
+                assert!(head.born_seq > purged || !head.tags.contains(&7));
+            }
+            for thread in [flying, sweeping, looking] {
+                thread.join().expect("no panic");
+            }
         },
         SCHEDULES,
     );

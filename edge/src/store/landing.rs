@@ -12,7 +12,7 @@ use super::page::{PAGE, Page};
 use super::pages::{Lacking, ToFill};
 use super::purges::Birth;
 use super::window::WINDOW;
-use super::{Place, Store};
+use super::{Locked, Place, Store};
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
@@ -123,7 +123,10 @@ impl Landing {
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
         self.weigh(None, charge.bytes() as i64);
         let block = self.store.block().filter(|_| sparse);
-        self.object.open(head, charge, block);
+        // With the shard locked, so that nobody who looked it up without a head meets this one
+        // before it was checked against purges.
+        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block);
+        self.store.enter(self.place.primary, open).wake();
     }
 
     /// Puts the head of a later response of the same version in the place of the one that is there

@@ -177,8 +177,9 @@ impl Object {
         self.lock().phase.clone()
     }
 
-    /// Makes the head known, and the length with it. Riders wake. What has been retired stays so.
-    pub(super) fn open(&self, head: Arc<Head>, charge: Charge, block: Option<NonZeroU32>) {
+    /// Makes the head known, and the length with it. Riders are to be woken. What has been retired
+    /// stays so.
+    pub(super) fn open(&self, head: Arc<Head>, charge: Charge, block: Option<NonZeroU32>) -> Wakes {
         let mut state = self.lock();
         state.length = head.length;
         state.head_charge = Some(charge);
@@ -192,9 +193,7 @@ impl Object {
         if !matches!(state.phase, Phase::Retired) {
             state.phase = Phase::Open(head);
         }
-        let wakes = state.all_riders();
-        drop(state);
-        wakes.wake();
+        state.all_riders()
     }
 
     /// Puts a later response's head in the place of the one there; how many more bytes it takes.

@@ -3,7 +3,7 @@
 use crate::cache::rules::{Bypass, Rules};
 use crate::handler::Head;
 use crate::http::cache_control::RequestDirectives;
-use crate::http::{CacheStatus, Fields, Fwd, Method};
+use crate::http::{CacheStatus, Fields, Fwd, Method, cookies};
 
 /// What a request asks of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -103,18 +103,9 @@ fn bypassed(head: &Head, bypass: &Bypass) -> Option<&'static str> {
     if !bypass.headers.is_empty() && fields.iter().any(|(name, _)| named(name)) {
         return Some("header");
     }
-    let named = |pair: &[u8]| {
-        let end = memchr::memchr(b'=', pair).unwrap_or(pair.len());
-        let name = pair[..end].trim_ascii();
-        bypass.cookies.iter().any(|p| p.matches(name))
-    };
-    if !bypass.cookies.is_empty() {
-        let mut pairs = fields
-            .get_all("cookie")
-            .flat_map(|value| value.split(|&b| b == b';'));
-        if pairs.any(named) {
-            return Some("cookie");
-        }
+    let named = |name: &[u8]| bypass.cookies.iter().any(|p| p.matches(name));
+    if !bypass.cookies.is_empty() && cookies::all(fields).any(|(name, _)| named(name)) {
+        return Some("cookie");
     }
     let named = |pair: &str| {
         let name = pair.split('=').next().unwrap_or(pair);

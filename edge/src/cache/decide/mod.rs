@@ -89,8 +89,11 @@ pub(super) fn flight_fields(
     if let Some(language) = vary::preferred(request, normal.languages) {
         out.append("accept-language", language);
     }
-    let mut targets = rules.targets.iter();
-    if targets.any(|target| &**target == "surrogate-control") {
+    if rules
+        .targets
+        .iter()
+        .any(|target| &**target == surrogate::FIELD)
+    {
         out.append("surrogate-capability", surrogate::CAPABILITY);
     }
 }

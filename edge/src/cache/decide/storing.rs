@@ -92,10 +92,13 @@ pub(in crate::cache) fn freshened(
 pub(in crate::cache) fn same_as(head: &Head, response: &Response) -> bool {
     let fields = &response.fields;
     let modified_s = fields.get("last-modified").and_then(date::parse);
-    let differ = |a: Option<u64>, b: Option<u64>| a.is_some() && b.is_some() && a != b;
-    let tag = fields.get("etag");
-    let other_tag = tag.is_some() && head.etag.is_some() && tag != head.etag.as_deref();
-    !(other_tag || differ(modified_s, head.last_modified_s) || differ(response.length, head.length))
+    agree(fields.get("etag"), head.etag.as_deref())
+        && agree(modified_s, head.last_modified_s)
+        && agree(response.length, head.length)
+}
+
+fn agree<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
+    a.is_none() || b.is_none() || a == b
 }
 
 /// The rest of a head: what caching rules make of its fields.

@@ -1,9 +1,9 @@
 //! Validating a stored response (RFC 9111 4.3): what the origin is asked, and what its answer means.
 
 use crate::handler::Response;
-use crate::http::conditional::EntityTag;
+use crate::http::Fields;
+use crate::http::conditional::Conditions;
 use crate::http::fields::lines_of;
-use crate::http::{Fields, date};
 use crate::store::Head;
 
 use super::reuse::is_failure;
@@ -23,29 +23,20 @@ pub(in crate::cache) enum Outcome {
 
 /// The conditions under which the origin is to send the content again (RFC 9111 4.3.1): the
 /// validators as they came.
-pub(in crate::cache) fn conditions(head: &Head, out: &mut Fields) {
-    if let Some(etag) = tag(head) {
-        out.append("if-none-match", etag);
+pub(in crate::cache) fn ask(head: &Head, out: &mut Fields) {
+    let conditions = conditions(head);
+    if let Some(tag) = conditions.if_none_match {
+        out.append("if-none-match", tag);
     }
-    if let Some(modified) = modified(head) {
+    if let Some(modified) = conditions.if_modified_since {
         out.append("if-modified-since", modified);
     }
 }
 
-/// Whether there is anything to ask by.
-fn has_conditions(head: &Head) -> bool {
-    tag(head).is_some() || modified(head).is_some()
-}
-
-fn tag(head: &Head) -> Option<&[u8]> {
-    let tag = head.etag.as_deref()?;
-    EntityTag::parse(tag).is_some().then_some(tag)
-}
-
-fn modified(head: &Head) -> Option<&[u8]> {
+fn conditions(head: &Head) -> Conditions<'_> {
     let mut lines = lines_of(&head.fields);
-    let (_, value) = lines.find(|(name, _)| name.eq_ignore_ascii_case(b"last-modified"))?;
-    date::parse(value).is_some().then_some(value)
+    let modified = lines.find(|(name, _)| name.eq_ignore_ascii_case(b"last-modified"));
+    Conditions::of(head.etag.as_deref(), modified.map(|(_, value)| value))
 }
 
 /// Judges the answer. `stands_in`: whether the stored response may be given where the origin fails.
@@ -54,9 +45,62 @@ fn modified(head: &Head) -> Option<&[u8]> {
 /// over.
 pub(in crate::cache) fn outcome(head: &Head, response: &Response, stands_in: bool) -> Outcome {
     match response.status {
-        304 if has_conditions(head) => Outcome::Confirmed,
+        304 if !conditions(head).is_empty() => Outcome::Confirmed,
         304 => Outcome::Again,
         status if stands_in && is_failure(status) => Outcome::Failure,
         _ => Outcome::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(lines: &[(&str, &str)]) -> Head {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        Head {
+            etag: fields.get("etag").map(bytes::Bytes::copy_from_slice),
+            fields: bytes::Bytes::copy_from_slice(fields.text()),
+            ..Head::default()
+        }
+    }
+
+    fn asked(head: &Head) -> String {
+        let mut fields = Fields::new();
+        ask(head, &mut fields);
+        String::from_utf8_lossy(fields.text()).into_owned()
+    }
+
+    const MODIFIED: (&str, &str) = ("last-modified", "Sunday, 06-Nov-94 08:49:37 GMT");
+
+    #[test]
+    fn the_origin_is_asked_by_the_validators_as_they_came() {
+        let both = asked(&head(&[("etag", "W/\"a\""), MODIFIED]));
+        assert_eq!(
+            both,
+            "if-none-match: W/\"a\"\r\nif-modified-since: Sunday, 06-Nov-94 08:49:37 GMT\r\n"
+        );
+        assert_eq!(asked(&head(&[("etag", "a"), ("last-modified", "x")])), "");
+    }
+
+    #[test]
+    fn an_answer_confirms_fails_or_stands_by_itself() {
+        let known = head(&[MODIFIED]);
+        let of = |head: &Head, status, stands_in| outcome(head, &Response::new(status), stands_in);
+        assert_eq!(of(&known, 304, false), Outcome::Confirmed);
+        // It was asked about nothing.
+        assert_eq!(of(&head(&[]), 304, true), Outcome::Again);
+        for (status, stands_in, expected) in [
+            (503, true, Outcome::Failure),
+            (503, false, Outcome::Other),
+            (501, true, Outcome::Other),
+            (404, true, Outcome::Other),
+            (200, true, Outcome::Other),
+        ] {
+            assert_eq!(of(&known, status, stands_in), expected, "{status}");
+        }
     }
 }

@@ -30,6 +30,9 @@ use super::{Locked, Store};
 use index::{Covered, Index};
 use sweep::Round;
 
+/// What an object is said to be checked up to that a purge took out.
+const OUT: u64 = u64::MAX;
+
 /// What a purge covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -129,7 +132,10 @@ impl Purges {
         };
         let covered = self.covered(primary, object, head, head);
         match (&phase, covered.stale_at_ms) {
-            _ if covered.hard => return true,
+            _ if covered.hard => {
+                object.checked.store(OUT, Ordering::Relaxed);
+                return true;
+            }
             // Nothing of it can be kept, and whoever asks from now on must not be told to wait for
             // what was asked for before.
             (Phase::Awaiting | Phase::Refused { .. }, Some(_)) => return true,
@@ -198,6 +204,25 @@ impl Store {
             sweeper.unpark();
         }
         Ok(number)
+    }
+
+    /// The number of the newest purge; 0 before the first.
+    pub fn purged_upto(&self) -> u64 {
+        self.purges.latest.load(Ordering::Acquire)
+    }
+
+    /// Whether a request that came after the purge with this number may not have a response that
+    /// it waited for: what was known of it when the request was looked up did not tell.
+    pub fn is_purged(&self, primary: u128, object: &Object, head: &Head, upto: u64) -> bool {
+        if upto <= object.born_seq {
+            return false;
+        }
+        let covered = self.purges.covered(primary, object, Some(head), Some(head));
+        let out = object.checked.load(Ordering::Relaxed) == OUT;
+        out || covered.hard
+            || covered
+                .stale_at_ms
+                .is_some_and(|ms| ms < head.fresh_until_ms)
     }
 
     /// Rules in force, those that no object needs any more not counted.
