@@ -152,7 +152,8 @@ impl Cache {
             // It was asked for without credentials, and says nothing about those who have some.
             return alone(ride, Fwd::Bypass, "authorization");
         }
-        if purged || !decide::selects(key, &head, &request.fields, filler.codings) {
+        let normal = self.0.rules.normal(filler.codings);
+        if purged || !decide::selects(key, &head, &request.fields, normal) {
             return self.unmet(ride, Met::Gone(Phase::Retired), asks, place, why);
         }
         // Under the Vary that it brought it was filed anew.

@@ -97,7 +97,8 @@ impl Cache {
                 None => 0,
                 Some(names) => {
                     let codings = self.codings(request, &locked.lore(), now_ms);
-                    decide::variant(key, names, &request.head.fields, codings)
+                    let normal = self.0.rules.normal(codings);
+                    decide::variant(key, names, &request.head.fields, normal)
                 }
             };
             let place = Place {

@@ -123,7 +123,10 @@ impl Cache {
         let found = store.enter(key.0, |locked| {
             let variant = match locked.vary() {
                 None => 0,
-                Some(names) => super::decide::variant(key, names, &request.head.fields, None),
+                Some(names) => {
+                    let normal = self.0.rules.normal(None);
+                    super::decide::variant(key, names, &request.head.fields, normal)
+                }
             };
             let object = locked.find(variant)?;
             let primary = key.0;

@@ -6,6 +6,7 @@ use crate::http::Status;
 use crate::http::freshness::{Ignored, SetCookie, Terms};
 use crate::http::key::KeyRules;
 use crate::http::pattern::Pattern;
+use crate::http::vary::{Codings, Normal};
 
 /// The caching rules of one route. `docs/configuration.md` describes each key.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +39,7 @@ pub struct Rules {
     pub tags: Vec<Box<str>>,
     /// Whether requests may ask for more than the cache would do.
     pub client_directives: bool,
-    /// What the primary key is made of.
+    /// What the primary key is made of, and to which languages variants are reduced.
     pub key: KeyRules,
     /// Which requests go past the cache.
     pub bypass: Bypass,
@@ -75,6 +76,15 @@ pub struct Network {
 }
 
 impl Rules {
+    /// To what requests are reduced, in keys and in what is sent; `codings`: if not to their own.
+    #[inline]
+    pub fn normal(&self, codings: Option<Codings>) -> Normal<'_> {
+        Normal {
+            codings,
+            languages: &self.key.languages,
+        }
+    }
+
     /// What they say about a response with this status.
     pub fn terms(&self, status: Status) -> Terms<'_> {
         let named = self.valid.iter().find(|(of, _)| *of == status);

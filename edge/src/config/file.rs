@@ -50,6 +50,7 @@ macro_rules! rule_keys {
             query_sort: bool,
             query_ignore: Names,
             query_only: Names,
+            languages: Names,
             bypass: Table<BypassFile>,
             methods: Words<Usable>,
             forward: Names,

@@ -1,4 +1,4 @@
-//! Lists of names: of fields, cookies, parameters and addresses.
+//! Lists of names: of fields, cookies, parameters, languages and addresses.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -12,6 +12,7 @@ use crate::cache::rules::Network;
 use crate::http::fields::is_token_byte;
 use crate::http::hop;
 use crate::http::pattern::Pattern;
+use crate::http::vary::is_language_tag;
 
 /// Entries of one list, at most.
 const ENTRIES_MAX: usize = 64;
@@ -110,6 +111,31 @@ pub fn fields(
     let all = typed.get_ref().iter();
     all.map(|entry| entry.get_ref().to_ascii_lowercase().into())
         .collect()
+}
+
+/// `languages`: language tags, as they were typed.
+pub fn languages(key: &Key<Names>, base: &[Box<str>], checks: &mut Checks) -> Vec<Box<str>> {
+    let Some(typed) = key else {
+        return base.to_vec();
+    };
+    few("languages", typed.get_ref().len(), typed.span(), checks);
+    let mut seen: Vec<Box<str>> = Vec::new();
+    for entry in typed.get_ref() {
+        let text = entry.get_ref();
+        let fits = text.len() <= NAME_BYTES_MAX && is_language_tag(text);
+        let again = seen.iter().any(|tag| tag.eq_ignore_ascii_case(text));
+        seen.push(text.as_str().into());
+        let problem = match (fits, again) {
+            (true, false) => continue,
+            (true, true) => Problem::warning(format!("`{text}` is there twice"))
+                .label("the first of the two counts")
+                .help("leave this one out; case makes no difference in language tags"),
+            (false, _) => Problem::error(format!("`{text}` is not a language tag"))
+                .help("write a tag as in \"de\", \"pt-BR\" or \"zh-Hant\", without weight or `*`"),
+        };
+        checks.push(problem.at(entry.span()));
+    }
+    seen
 }
 
 /// Says what is wrong with a name; `stem` is it without a `*` at its end.

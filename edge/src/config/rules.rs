@@ -178,19 +178,21 @@ fn bypass(key: &Key<Table<BypassFile>>, base: &Bypass, checks: &mut Checks) -> B
     }
 }
 
-/// What keys are made of.
+/// What keys are made of, and to which languages variants are reduced.
 fn key(base: &Rules, file: &RulesFile, checks: &mut Checks) -> KeyRules {
     let base = &base.key;
     let mut list =
         |name, key, of: &[Pattern]| names::patterns(name, key, Kind::Parameter, of, checks);
     let ignore = list("query_ignore", &file.query_ignore, &base.ignore);
     let only = list("query_only", &file.query_only, &base.only);
+    let languages = names::languages(&file.languages, &base.languages, checks);
     let mut rules = match &file.key {
         Some(typed) => template(typed, checks).unwrap_or_default(),
         None => base.clone(),
     };
     rules.sort = value(&file.query_sort, base.sort);
     (rules.ignore, rules.only) = (ignore, only);
+    rules.languages = languages;
     rules
 }
 

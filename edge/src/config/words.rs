@@ -29,6 +29,9 @@ pub fn rules(rules: &Rules) -> Vec<String> {
         ),
         key(&rules.key, &d.key),
         parameters(&rules.key),
+        changed(&rules.key.languages, &d.key.languages, |tags| {
+            format!("Accept-Language reduced to one of {}", list(tags))
+        }),
         changed(&rules.bypass, &d.bypass, bypass),
         said(!rules.get, "GET goes past the cache"),
         said(!rules.head, "HEAD goes past the cache"),

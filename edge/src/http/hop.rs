@@ -107,8 +107,9 @@ pub const UNKEYED: &[&str] = &[
 
 /// What a shared fetch takes over from the request that began it: content negotiation (RFC 9110
 /// 12.5), by which an origin may choose a representation and then says so in Vary. Accept-Encoding
-/// goes as `vary::Codings` says it. Everything else of the client's stays behind: its cookies,
-/// credentials, conditions, range, client hints and Origin.
+/// goes as `vary::Codings` says it, and Accept-Language as `vary::preferred` does where languages
+/// are configured. Everything else of the client's stays behind: its cookies, credentials,
+/// conditions, range, client hints and Origin.
 ///
 /// Beside these a fetch carries the fields that the Vary in force names, since the key holds them.
 /// Where a response's Vary names a field that was left out and a rider's request has it, the rider

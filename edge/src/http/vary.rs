@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Fields;
 use super::fields::is_token;
 
-pub use language::{language_value, preferred_language};
+pub use language::{is_language_tag, preferred};
 
 /// More names than this and the response is not stored: each multiplies what has to be kept.
 pub const NAMES_MAX: usize = 16;
@@ -18,6 +18,15 @@ pub const NAMES_MAX: usize = 16;
 /// The names in one resource's Vary: lower case, sorted, each once. Without any: no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vary(Arc<[Box<str>]>);
+
+/// To what requests are reduced beyond their own normal form: variants stay few by it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Normal<'a> {
+    /// These codings are asked for, whatever a request accepts; `None`: those it accepts.
+    pub codings: Option<Codings>,
+    /// Of its languages, only the one of these that it prefers counts; empty: all count.
+    pub languages: &'a [Box<str>],
+}
 
 /// Why a Vary can't be used to select variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +91,7 @@ impl Vary {
 
     /// `select` for these names, by what the request itself says.
     pub fn select(&self, request: &Fields, out: &mut Vec<u8>) {
-        select(&self.0, request, None, out);
+        select(&self.0, request, Normal::default(), out);
     }
 }
 
@@ -91,42 +100,40 @@ impl Vary {
 ///
 /// For each name: its length and text, whether the field is there, the value's length and
 /// text. Several lines are one list (RFC 9110 5.3), spaces around commas outside quotes don't
-/// count. Accept-Encoding is reduced to `Codings`, Accept-Language to its normal form: a request
-/// that goes to the origin for a variant must then carry `Codings::value` and `language_value` and
-/// not what the client sent. With `codings`, those
-/// are asked for whatever the request accepts.
-pub fn select(names: &[Box<str>], request: &Fields, codings: Option<Codings>, out: &mut Vec<u8>) {
+/// count. Accept-Encoding is reduced to `Codings`, and a request that goes to the origin for a
+/// variant must carry `Codings::value` in place of the client's: which of the codings is preferred
+/// is lost. Accept-Language is brought into a form that means the same (RFC 9110 12.5.4), so the
+/// client's own may be sent; with `Normal::languages` it is reduced, and `preferred` must be sent.
+pub fn select(names: &[Box<str>], request: &Fields, normal: Normal<'_>, out: &mut Vec<u8>) {
     for name in names {
         append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
         out.push(0);
         let present = out.len() - 1;
         let mut there = false;
-        append_delimited(out, |out| {
-            there = append_normal(request, name, codings, out)
-        });
+        append_delimited(out, |out| there = append_normal(request, name, normal, out));
         out[present] = u8::from(there);
     }
 }
 
 /// What one field of a request comes to, normalised as `select` has it; `None` without the field,
 /// unless that means something. `name` is in lower case.
-pub fn normal_value(request: &Fields, name: &str) -> Option<Vec<u8>> {
+pub fn normal_value(request: &Fields, name: &str, normal: Normal<'_>) -> Option<Vec<u8>> {
     let mut value = Vec::new();
-    append_normal(request, name, None, &mut value).then_some(value)
+    append_normal(request, name, normal, &mut value).then_some(value)
 }
 
 /// Appends that value; says whether there is one.
-fn append_normal(
-    request: &Fields,
-    name: &str,
-    codings: Option<Codings>,
-    out: &mut Vec<u8>,
-) -> bool {
+fn append_normal(request: &Fields, name: &str, normal: Normal<'_>, out: &mut Vec<u8>) -> bool {
     match name {
         "accept-encoding" => {
-            let codings = codings.unwrap_or_else(|| Codings::of(request));
+            let codings = normal.codings.unwrap_or_else(|| Codings::of(request));
             out.extend_from_slice(codings.value().as_bytes());
             return true;
+        }
+        "accept-language" if !normal.languages.is_empty() => {
+            let preferred = preferred(request, normal.languages);
+            out.extend_from_slice(preferred.unwrap_or_default().as_bytes());
+            return preferred.is_some();
         }
         "accept-language" if language::append_normal(request, out) => return true,
         _ => append_list(request, name, out),

@@ -26,6 +26,7 @@ mod harness;
 mod invalidation;
 mod keepalive;
 mod keys;
+mod languages;
 mod limits;
 mod locked;
 mod log;

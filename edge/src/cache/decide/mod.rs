@@ -14,7 +14,7 @@ use super::rules::Rules;
 use crate::fill::{self, OPEN};
 use crate::handler::Head as RequestHead;
 use crate::http::key::KeyHash;
-use crate::http::vary::{self, Codings};
+use crate::http::vary::{self, Codings, Normal};
 use crate::http::{Fields, cookies, hop, surrogate};
 use crate::store::{Head, VaryNames};
 
@@ -38,25 +38,20 @@ pub(super) fn variant(
     primary: KeyHash,
     names: &VaryNames,
     fields: &Fields,
-    codings: Option<Codings>,
+    normal: Normal<'_>,
 ) -> u128 {
     if names.is_empty() {
         return 0;
     }
     let mut text = Vec::with_capacity(64);
-    vary::select(names, fields, codings, &mut text);
+    vary::select(names, fields, normal, &mut text);
     primary.variant(&text).0
 }
 
 /// Whether a request for this key may have the response that this head belongs to.
-pub(super) fn selects(
-    primary: KeyHash,
-    head: &Head,
-    fields: &Fields,
-    codings: Option<Codings>,
-) -> bool {
+pub(super) fn selects(primary: KeyHash, head: &Head, fields: &Fields, normal: Normal<'_>) -> bool {
     head.vary.as_ref().is_none_or(|selected| {
-        variant(primary, &selected.names, fields, codings) == selected.variant
+        variant(primary, &selected.names, fields, normal) == selected.variant
     })
 }
 
@@ -72,10 +67,14 @@ pub(super) fn flight_fields(
     out: &mut Fields,
 ) {
     let keyed = || names.iter().map(|name| &**name).chain(rules.key.headers());
+    let normal = rules.normal(codings);
+    let reduced =
+        |name: &[u8]| !normal.languages.is_empty() && name.eq_ignore_ascii_case(b"accept-language");
     for (name, value) in request.iter() {
         let keyed = keyed().any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()));
-        // What the client may be given is sent in its normal form, so that variants stay few.
-        if (keyed || is_carried(name, rules)) && !hop::is_in(&OWN, name) {
+        // What a variant is reduced to is all that is sent, so that the response fits all of it.
+        let own = hop::is_in(&OWN, name) || reduced(name);
+        if (keyed || is_carried(name, rules)) && !own {
             out.append_bytes(name, value);
         }
     }
@@ -87,6 +86,9 @@ pub(super) fn flight_fields(
     }
     let codings = codings.unwrap_or_else(|| Codings::of(request));
     out.append("accept-encoding", codings.value());
+    if let Some(language) = vary::preferred(request, normal.languages) {
+        out.append("accept-language", language);
+    }
     if rules
         .targets
         .iter()

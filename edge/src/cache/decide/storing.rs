@@ -132,7 +132,7 @@ fn head(
         odd_range: fields.contains("content-range"),
         tags: tags(fields, &rules.tags),
         vary: selecting(&verdict.vary).map(|names| Selected {
-            variant: variant(primary, &names, sent, None),
+            variant: variant(primary, &names, sent, rules.normal(None)),
             names,
         }),
         ..base

@@ -36,6 +36,7 @@ key = "{scheme}{host}{path}{query}{header:X-Tenant}{cookie:lang}v2"
 query_sort = true
 query_ignore = ["utm_*"]
 query_only = ["id", "utm_id"]
+languages = ["de", "pt-BR"]
 bypass = { cookies = ["session*"], headers = ["X-Debug"], query = ["nocache", "a[b]"] }
 methods = ["GET"]
 forward = ["X-Tenant", "X-Feature-*"]
@@ -80,6 +81,7 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     assert_eq!(of_cache.key.to_string(), key);
     let query = of_cache.key.query(Some("x=1&utm_id=2&id=3"));
     assert_eq!((query.as_deref(), of_cache.key.sort), (Some("id=3"), true));
+    assert_eq!(of_cache.key.languages, ["de".into(), "pt-BR".into()]);
     assert!(of_cache.forward[1].matches_field(b"x-feature-a"));
     assert_eq!(of_cache.pass_for, Duration::from_millis(500));
 }
@@ -104,6 +106,10 @@ fn a_routes_rules_win_key_by_key() {
     assert_eq!(none.query(Some("b&a&B")).as_deref(), Some("b&a&B"));
     let other = keys("key = \"{scheme}{host}{path}{query}\"");
     assert_eq!(other.query(Some("b&a&B")).as_deref(), Some("B&b"));
+    let languages = |route: &str| rules_of("languages = [\"de\"]", route).key.languages;
+    assert_eq!(languages("key = \"{host}{path}\""), ["de".into()]);
+    assert_eq!(languages("languages = [\"en\"]"), ["en".into()]);
+    assert!(languages("languages = []").is_empty());
 }
 
 #[test]
@@ -203,6 +209,18 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
             cache(
                 "tags = [\"\", \"a b\", \"x*\"]\nbypass = { cookies = [\"a*b\", \"a;b\"], headers = [\"X:\"], query = [\"a=1\"] }",
             ),
+        ),
+        (
+            "languages",
+            cache("languages = [\"de\", \"en_US\", \"*\", \"DE\", \"\", \"de;q=0.5\"]"),
+        ),
+        (
+            "a language twice",
+            cache("languages = [\"de\", \"en\", \"DE\"]"),
+        ),
+        (
+            "many languages",
+            cache(&format!("languages = {}", many("de"))),
         ),
         (
             "long lists and names",

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::{COOKIE, HEADER, Key, KeyHash, LITERAL, Omitted, Text, append_extra, render};
 use crate::http::fields::is_token;
 use crate::http::pattern::Pattern;
+use crate::http::vary::Normal;
 use crate::http::{Fields, Scheme, cookies, hop, vary};
 
 /// More fields, cookies and literals than this no template may have.
@@ -25,6 +26,9 @@ pub struct KeyRules {
     pub ignore: Vec<Pattern>,
     /// Query parameters that alone are kept; empty: all.
     pub only: Vec<Pattern>,
+    /// Language tags, to one of which Accept-Language is reduced, in keys, variants and shared
+    /// fetches; empty: it is not.
+    pub languages: Vec<Box<str>>,
 }
 
 /// What a key has beyond its URL, in the order of the template.
@@ -216,7 +220,11 @@ impl KeyRules {
         for extra in &self.extras {
             match extra {
                 Extra::Header(name) => {
-                    let value = vary::normal_value(fields, name);
+                    let normal = Normal {
+                        codings: None,
+                        languages: &self.languages,
+                    };
+                    let value = vary::normal_value(fields, name, normal);
                     append_extra(out, HEADER, name, value.as_deref());
                 }
                 Extra::Cookie(name) => {

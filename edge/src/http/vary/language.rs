@@ -1,30 +1,80 @@
-//! Accept-Language (RFC 9110 12.5.4): brought into one form, and asked for what it prefers.
+//! Accept-Language (RFC 9110 12.5.4): brought into one form, or reduced to one of the languages that
+//! there are.
+
+use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
 use super::thousandths;
 use crate::http::Fields;
 
-/// Longer lists are left as they are; those of browsers have up to ten members.
+/// Longer lists are left as they are, and reduced by so many of their ranges; those of browsers have
+/// up to ten.
 const RANGES_MAX: usize = 32;
 
 /// A language range, and its weight in thousandths.
 type Range<'a> = (&'a [u8], u16);
 
-/// The normal form of a request's Accept-Language, which stands for it in keys and is what shared
-/// fetches send: ranges in lower case, each once, the heaviest first, those of one weight by name.
-/// `None` without the field; what isn't valid stays as it is.
-pub fn language_value(request: &Fields) -> Option<Vec<u8>> {
-    super::normal_value(request, "accept-language")
+/// Which of these languages a request prefers: by lookup (RFC 4647 3.4) for the range with the
+/// largest weight; of several with one weight, the language that the list has first. `de-CH` falls
+/// back to `de`; `*` is any language that no other range is about. `None` without the field, and
+/// where nothing fits. Ranges that are invalid do not count.
+pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a str> {
+    let members = request.members("accept-language").take(RANGES_MAX);
+    let ranges: SmallVec<[Range<'_>; 8]> = members.filter_map(range).collect();
+    let is_acceptable = |at: &usize| {
+        let own = || {
+            ranges
+                .iter()
+                .filter(|(range, _)| is(range, &languages[*at]))
+        };
+        own().count() == 0 || own().any(|(_, weight)| *weight > 0)
+    };
+    let candidates = ranges.iter().filter(|(_, weight)| *weight > 0);
+    let candidates = candidates.filter_map(|&(range, weight)| {
+        let at = match range {
+            b"*" => first_other(&ranges, languages),
+            range => look_up(range, languages),
+        };
+        Some((weight, Reverse(at.filter(is_acceptable)?)))
+    });
+    candidates.max().map(|(_, Reverse(at))| &*languages[at])
 }
 
-/// The one language range that a request prefers to all others, as written; `None` where that is
-/// `*`, where several weigh the same, and where nothing is acceptable or valid.
-pub fn preferred_language(request: &Fields) -> Option<&[u8]> {
-    let ranges = ranges(request)?;
-    let (first, weight) = *ranges.iter().max_by_key(|(_, weight)| *weight)?;
-    let heaviest = ranges.iter().filter(|(_, other)| *other == weight);
-    (weight > 0 && first != b"*" && heaviest.count() == 1).then_some(first)
+/// The language that a range leads to, with subtags cut off its end until there is one.
+fn look_up(range: &[u8], languages: &[Box<str>]) -> Option<usize> {
+    let fits = (0..languages.len()).filter(|&at| begins_with(range, languages[at].as_bytes()));
+    // Of two that are the same, the first.
+    fits.max_by_key(|&at| (languages[at].len(), Reverse(at)))
+}
+
+/// The first language that no range but `*` is about.
+fn first_other(ranges: &[Range<'_>], languages: &[Box<str>]) -> Option<usize> {
+    languages.iter().position(|language| {
+        let about = |range: &[u8]| range != b"*" && begins_with(language.as_bytes(), range);
+        !ranges.iter().any(|(range, _)| about(range))
+    })
+}
+
+/// Whether the first subtags of one are those of the other.
+fn begins_with(one: &[u8], other: &[u8]) -> bool {
+    let at = other.len();
+    one.len() >= at
+        && one[..at].eq_ignore_ascii_case(other)
+        && one.get(at).is_none_or(|&b| b == b'-')
+}
+
+fn is(range: &[u8], language: &str) -> bool {
+    range.eq_ignore_ascii_case(language.as_bytes())
+}
+
+/// Whether a text has the form of a language tag (RFC 5646 2.1): a language, or `i` or `x` with
+/// something behind it, and subtags of which the last is more than one letter.
+pub fn is_language_tag(text: &str) -> bool {
+    let (first, last) = (text.split('-').next(), text.rsplit('-').next());
+    is_language_range(text.as_bytes())
+        && first.is_some_and(|first| first.len() > 1 || matches!(first, "i" | "I" | "x" | "X"))
+        && last.is_some_and(|last| last.len() > 1)
 }
 
 /// Appends the normal form; says whether there is one.
@@ -117,6 +167,7 @@ fn is_language_range(range: &[u8]) -> bool {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::{Normal, normal_value};
     use super::*;
 
     fn request(lines: &[&str]) -> Fields {
@@ -128,7 +179,7 @@ mod tests {
     }
 
     fn normal(lines: &[&str]) -> Option<String> {
-        let value = language_value(&request(lines))?;
+        let value = normal_value(&request(lines), "accept-language", Normal::default())?;
         Some(String::from_utf8(value).expect("text"))
     }
 
@@ -176,32 +227,110 @@ mod tests {
         assert_eq!(normal(&[&many]), Some(many));
     }
 
+    fn reduced(line: &str, languages: &[&str]) -> Option<String> {
+        let languages: Vec<Box<str>> = languages.iter().map(|&tag| tag.into()).collect();
+        preferred(&request(&[line]), &languages).map(str::to_owned)
+    }
+
     #[test]
-    fn one_language_may_be_preferred() {
-        let preferred = |line| {
-            let request = request(&[line]);
-            preferred_language(&request).map(|range| String::from_utf8_lossy(range).into_owned())
-        };
-        assert_eq!(
-            preferred("en;q=0.5, De-CH, *;q=0.9").as_deref(),
-            Some("De-CH")
-        );
-        assert_eq!(preferred("en;q=0.1").as_deref(), Some("en"));
-        for none in [
-            "",
-            "en, de",
-            "*",
-            "en, *",
-            "*, en;q=0.5",
-            "en;q=0",
-            "en, d e;q=0",
+    fn the_preferred_language_is_looked_up() {
+        let languages = ["en", "de", "pt-BR", "zh-Hant"];
+        for (line, expected) in [
+            ("de", Some("de")),
+            ("DE", Some("de")),
+            ("de-CH-1996", Some("de")),
+            ("den", None),
+            ("d", None),
+            ("pt", None),
+            ("pt-br-x-any", Some("pt-BR")),
+            ("zh-Hant-TW, en;q=0.9", Some("zh-Hant")),
+            ("zh-TW, en;q=0.9", Some("en")),
+            // By weight, then by the order of the languages.
+            ("en;q=0.5, de-CH;q=0.501", Some("de")),
+            ("de, en", Some("en")),
+            ("fr, de;q=0.1, en;q=0.01", Some("de")),
+            ("en;q=0.1, de;q=0.5, en", Some("en")),
+            // Any other.
+            ("*", Some("en")),
+            ("en;q=0.5, *", Some("de")),
+            ("en, de, zh-Hant, *;q=0.3", Some("en")),
+            ("en;q=0, *;q=0.3", Some("de")),
+            ("fr, *;q=0.1", Some("en")),
+            ("*;q=0, de", Some("de")),
+            // What is refused.
+            ("de;q=0", None),
+            ("de-CH, de;q=0", None),
+            ("de-CH, de;q=0, en;q=0.1", Some("en")),
+            ("*;q=0", None),
+            // What is not valid.
+            ("", None),
+            ("en_US, d e, de;q=0.2", Some("de")),
+            ("de;q=2, de;x=1", None),
         ] {
-            assert_eq!(preferred(none), None, "{none}");
+            assert_eq!(reduced(line, &languages).as_deref(), expected, "{line}");
         }
-        assert_eq!(preferred_language(&Fields::new()), None);
+        assert_eq!(
+            reduced("en-US, en", &["en-US", "EN", "en"]).as_deref(),
+            Some("en-US")
+        );
+        assert_eq!(reduced("en", &["EN", "en"]).as_deref(), Some("EN"));
+        assert_eq!(reduced("de", &[]), None);
+        assert_eq!(preferred(&Fields::new(), &["de".into()]), None);
+        let late = format!("{}, de", ["fr"; RANGES_MAX].join(", "));
+        assert_eq!(reduced(&late, &languages), None);
+    }
+
+    #[test]
+    fn language_tags_are_told_from_other_text() {
+        for tag in [
+            "de",
+            "de-CH",
+            "zh-Hant-TW",
+            "sl-rozaj-biske-1994",
+            "i-klingon",
+            "x-ours",
+            "de-1996",
+        ] {
+            assert!(is_language_tag(tag), "{tag}");
+        }
+        for other in [
+            "",
+            "*",
+            "d",
+            "de-",
+            "-de",
+            "de_CH",
+            "de-*",
+            "de-x",
+            "x",
+            "1a",
+            "deutsches",
+            "de, en",
+            "de;q=1",
+            "dé",
+        ] {
+            assert!(!is_language_tag(other), "{other}");
+        }
     }
 
     proptest! {
+        #[test]
+        fn the_preferred_language_is_one_of_them_and_prefers_itself(
+            line in "([a-cA-C]{2}(-[a-bA-B]{2})?(;q=[01](\\.[0-9]{0,3})?)?[, ]{0,2}|\\*(;q=0\\.[0-9])?,|[ -~]){0,6}",
+            languages in prop::collection::vec("[a-c]{2}(-[a-b]{2})?", 0..4),
+        ) {
+            let languages: Vec<_> = languages.iter().map(String::as_str).collect();
+            let once = reduced(&line, &languages);
+            if let Some(once) = &once {
+                prop_assert!(languages.contains(&once.as_str()));
+                prop_assert_eq!(reduced(once, &languages), Some(once.clone()));
+            }
+            // Requests that mean the same prefer the same.
+            if let Some(normal) = normal(&[&line]) {
+                prop_assert_eq!(reduced(&normal, &languages), once);
+            }
+        }
+
         #[test]
         fn a_normal_form_is_normal(line in "([a-cA-C*]{1,2}(;q=[01](\\.[0-9]{0,3})?)?[, ]{0,2}){0,5}") {
             let once = normal(&[&line]).expect("the field is there");

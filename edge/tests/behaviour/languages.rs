@@ -1,0 +1,176 @@
+//! Accept-Language, reduced to one of the languages that there are.
+
+use std::collections::BTreeMap;
+
+use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+
+use crate::aging::{Crowd, current, last_sent, times};
+use crate::harness::{SOON, Setup, assert_hit, cache_status, serving};
+
+const LANGUAGES: &str = "languages = [\"en\", \"de\", \"pt-BR\"]";
+
+/// What leads to which of the languages.
+const SPELLINGS: [(Option<&str>, &[&str]); 4] = [
+    (
+        Some("de"),
+        &[
+            "de",
+            "DE",
+            "de-CH",
+            "de-DE,de;q=0.9,en;q=0.8",
+            "fr, de-AT-1996;q=0.5, en;q=0.4",
+            "en;q=0.5, *",
+            "en_GB, de",
+        ],
+    ),
+    (
+        Some("en"),
+        &["de, en-US", "en", "*", "de;q=0.1, en;q=0.2", "nl, *;q=0.1"],
+    ),
+    (Some("pt-BR"), &["pt-br", "pt-BR-x-any, en;q=0.9"]),
+    (None, &["fr", "", "de;q=0", "pt", "den", "de;q=1.5"]),
+];
+
+/// An origin whose responses differ by Accept-Language, and say which one came.
+fn speaking(gate: Option<&Gate>) -> Origin {
+    let gate = gate.cloned();
+    let speak = move |seen: &Seen| {
+        let body = Resource::bytes(seen.header("accept-language").unwrap_or("none").to_owned());
+        let body = body.vary("Accept-Language").cache_control("max-age=3600");
+        match &gate {
+            Some(gate) => body.gate_head(gate),
+            None => body,
+        }
+    };
+    serving("/x", Resource::dynamic(speak))
+}
+
+/// How often the origin was asked for each language.
+fn asked(origin: &Origin) -> BTreeMap<String, usize> {
+    let mut asked = BTreeMap::new();
+    for seen in origin.requests() {
+        let language = seen.header("accept-language").unwrap_or("none");
+        *asked.entry(language.to_owned()).or_default() += 1;
+    }
+    asked
+}
+
+fn once(languages: &[&str]) -> BTreeMap<String, usize> {
+    languages.iter().map(|&name| (name.to_owned(), 1)).collect()
+}
+
+// However clients spell what they prefer, the origin is asked once for each language, and for no other.
+#[test]
+fn each_language_is_fetched_once() {
+    for mode in ["whole", "auto", "slice", "lock"] {
+        let origin = speaking(None);
+        let fill = format!("fill = \"{mode}\"");
+        let edge = Setup::cached(&origin).cache(LANGUAGES).cache(&fill).start();
+        for (language, spellings) in SPELLINGS {
+            for (n, spelling) in spellings.iter().enumerate() {
+                let reply = edge.get("/x", &[("Accept-Language", spelling)]);
+                assert_eq!(reply.text(), language.unwrap_or("none"), "{spelling}");
+                if n > 0 {
+                    assert_hit(&reply);
+                }
+            }
+        }
+        // Several lines are one list; without the field nothing is preferred.
+        let lines = [
+            ("Accept-Language", "fr"),
+            ("accept-language", "de-CH;q=0.1"),
+        ];
+        assert_eq!(edge.get("/x", &lines).text(), "de");
+        assert_hit(&edge.get("/x", &[]));
+        assert_eq!(
+            asked(&origin),
+            once(&["de", "en", "none", "pt-BR"]),
+            "{mode}"
+        );
+    }
+}
+
+// A crowd that comes before anything is known of Vary is one fetch for each language, too.
+#[test]
+fn a_crowd_of_spellings_is_one_fetch_for_each_language() {
+    let gate = Gate::closed();
+    let origin = speaking(Some(&gate));
+    let edge = Setup::cached(&origin).cache(LANGUAGES).start();
+    let spellings = SPELLINGS.iter().flat_map(|(language, spellings)| {
+        let named = spellings.iter().filter(|spelling| !spelling.is_empty());
+        named.map(|spelling| (language.unwrap_or("none"), *spelling))
+    });
+    let crowds: Vec<_> = spellings
+        .enumerate()
+        .map(|(n, (language, spelling))| {
+            let field = [("Accept-Language", spelling)];
+            (language, Crowd::beside(4 * n, &edge, 4, "/x", &field))
+        })
+        .collect();
+    assert!(gate.wait_held(1, SOON));
+    gate.release();
+    for (language, crowd) in crowds {
+        for reply in crowd.replies() {
+            assert_eq!(reply.text(), language, "{}", cache_status(&reply));
+        }
+    }
+    assert_eq!(asked(&origin), once(&["de", "en", "none", "pt-BR"]));
+}
+
+// `{header:Accept-Language}` in `key` is the reduced one: where the origin says no Vary.
+#[test]
+fn keys_hold_the_reduced_language() {
+    let tell = |seen: &Seen| {
+        let language = seen.header("accept-language").unwrap_or("none");
+        Resource::bytes(language.to_owned()).cache_control("max-age=3600")
+    };
+    let origin = serving("/x", Resource::dynamic(tell));
+    let edge = Setup::cached(&origin)
+        .cache(LANGUAGES)
+        .cache("key = \"{scheme}{host}{path}{query}{header:Accept-Language}\"")
+        .start();
+    for (language, spellings) in SPELLINGS {
+        for spelling in spellings {
+            let reply = edge.get("/x", &[("Accept-Language", spelling)]);
+            assert_eq!(reply.text(), language.unwrap_or("none"), "{spelling}");
+        }
+    }
+    assert_eq!(asked(&origin), once(&["de", "en", "none", "pt-BR"]));
+}
+
+// The response to a HEAD that was sent on is about the variant of its reduced language.
+#[test]
+fn a_head_outdates_the_variant_of_its_language() {
+    let origin = serving("/x", current().vary("Accept-Language"));
+    let edge = Setup::cached(&origin)
+        .cache(LANGUAGES)
+        .cache("methods = [\"GET\"]")
+        .start();
+    let get = |language| edge.get("/x", &[("Accept-Language", language)]);
+    get("de");
+    get("en");
+    origin.serve("/x", current().vary("Accept-Language").version(1));
+    edge.ask("HEAD", "/x", &[("Accept-Language", "fr, de-AT;q=0.5")], b"");
+    assert_hit(&get("en"));
+    let reply = get("de");
+    assert!(!cache_status(&reply).contains("hit"));
+    reply.verify_version(1, 0).expect("the new one");
+}
+
+// A route's list is its own, and `[]` there undoes the cache's.
+#[test]
+fn without_languages_the_clients_own_is_sent() {
+    let origin = speaking(None);
+    let text = Setup::cached(&origin).cache(LANGUAGES).text() + "languages = []\n";
+    let edge = Setup::of_text(text).start();
+    let own = "DE-ch , en;q=0.50";
+    assert_eq!(edge.get("/x", &[("Accept-Language", own)]).text(), own);
+    assert_eq!(
+        last_sent(&origin, "/x", "accept-language").as_deref(),
+        Some(own)
+    );
+    // It matches what means the same, and nothing else.
+    assert_hit(&edge.get("/x", &[("Accept-Language", "en;q=0.5,de-CH")]));
+    assert_eq!(edge.get("/x", &[("Accept-Language", "de")]).text(), "de");
+    assert_eq!(times(&origin, "/x"), 2);
+}
