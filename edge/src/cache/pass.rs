@@ -146,7 +146,8 @@ impl Cache {
         let fresh = storing::same_as(&head, response)
             .then(|| storing::freshened(key, sent, &head, response, exchanged, &self.0.rules));
         match fresh {
-            Some(Ok(mut fresh)) => {
+            Some(Ok(fresh)) => {
+                let mut fresh = fresh.head;
                 fresh.born_seq = head.born_seq;
                 if let Some(charge) = store.charge_head(fresh.memory()) {
                     store.renew(place, &object, fresh.into(), charge);
