@@ -197,13 +197,14 @@ impl Flight {
         }
     }
 
-    /// The origin failed: until the time that is given back (Unix ms) nobody is to try again.
+    /// The origin failed: until the time that is given back (Unix ms) requests go to it one by one, if
+    /// it was not the first time; it may be better in the next moment.
     pub(super) fn failed(&self) -> u64 {
         let now_ms = self.cache.0.clock.unix_ms();
         let mut until_ms = 0;
         self.lore(|lore| {
             lore::failed(lore, false, now_ms);
-            until_ms = lore.retry_ms;
+            until_ms = if lore.failures > 1 { lore.retry_ms } else { 0 };
         });
         until_ms
     }
