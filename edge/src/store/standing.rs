@@ -133,3 +133,65 @@ impl Landing {
         self.object().stand(id, standing, confirmed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{head, place, store};
+    use super::super::{Place, Store};
+    use super::*;
+
+    /// An open object in the table, and one that is fetched to confirm it.
+    fn pair(store: &Arc<Store>) -> (Arc<Object>, Arc<Object>, Landing) {
+        let stored = store.create(b"a").expect("room");
+        let here: Place = place(1);
+        store.enter(here.primary, |locked| {
+            locked.insert(here.variant, stored.clone(), 1);
+        });
+        let charge = store.charge_head(1).expect("room");
+        let known = Arc::new(head(Some(0)));
+        stored.open(known.clone(), charge, None);
+        let new = store.create(b"a").expect("room");
+        stored.validate_by(known, &new);
+        let whole = || (smallvec::smallvec![0..u64::MAX], ());
+        let ((), mut landings) = store.arrange(&new, here, 0, |_| whole());
+        (stored, new, landings.pop().expect("a flight"))
+    }
+
+    #[test]
+    fn one_object_confirms_another_until_it_has() {
+        let store = store(1 << 20);
+        let (stored, new, landing) = pair(&store);
+        assert!(
+            stored
+                .validation()
+                .is_some_and(|own| Arc::ptr_eq(&own, &new))
+        );
+        let standing = new.standing().expect("it is to confirm the other");
+        assert!(Arc::ptr_eq(&standing.object, &stored));
+        landing.stand(standing, true);
+        assert!(stored.validation().is_none());
+        assert!(matches!(
+            new.phase(),
+            Phase::Stands {
+                confirmed: true,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn neither_keeps_the_others_memory() {
+        let store = store(1 << 20);
+        let (stored, new, landing) = pair(&store);
+        let standing = new.standing().expect("it is to confirm the other");
+        landing.stand(standing, false);
+        assert_eq!(Arc::weak_count(&new), 0);
+        assert!(stored.lock().ties.is_none());
+        let (stored, new, landing) = pair(&store);
+        drop(landing); // its task is gone
+        assert_eq!(Arc::weak_count(&new), 0);
+        assert!(stored.validation().is_none());
+        // What failed may still have to be stood in for.
+        assert!(new.standing().is_some());
+    }
+}

@@ -47,6 +47,7 @@ mod resume;
 mod retries;
 mod settings;
 mod sharing;
+mod shield;
 mod sites;
 mod slices;
 mod spending;

@@ -208,6 +208,17 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_was_set_back_makes_nothing_fresh() {
+        let stale = Head {
+            received_ms: 1_000_000,
+            fresh_until_ms: 1_000_000,
+            ..Head::default()
+        };
+        let quiet = Circumstances::default();
+        assert_eq!(reuse(&stale, "", 999, quiet), Reuse::Validate(Fwd::Stale));
+    }
+
+    #[test]
     fn a_failing_origin_is_stood_in_for_within_the_grace() {
         assert!(stands_in(&head(), &Asks::default(), 149_000));
         assert!(!stands_in(&head(), &Asks::default(), 150_000));
