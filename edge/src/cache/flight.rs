@@ -144,7 +144,11 @@ impl Flight {
 
     /// The object's first response: files the object under its variant, makes room for it and
     /// opens it to readers. `Err`: it can't be kept, for this reason.
-    fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), &'static str> {
+    pub(super) fn open(
+        &mut self,
+        mut head: StoredHead,
+        content: Range<u64>,
+    ) -> Result<(), &'static str> {
         // Whatever it says, ranges of it were of no use.
         let plain = self.known.is_plain(self.cache.0.clock.unix_ms());
         head.joinable &= self.asked.is_some() || !plain;
@@ -294,7 +298,7 @@ impl Flight {
     }
 
     /// Takes the body in. Readers hear of progress before the flight waits for more.
-    async fn receive(mut self, mut body: Body) {
+    pub(super) async fn receive(mut self, mut body: Body) {
         let mut turn = 0;
         loop {
             let landing = &mut self.landing;
@@ -407,7 +411,7 @@ impl Flight {
 
     /// The object is not to be used any more. Those who have had nothing of it look again, the
     /// others get what is stored.
-    fn retire(self) {
+    pub(super) fn retire(self) {
         let object: Arc<Object> = self.landing.object().clone();
         self.cache
             .0
