@@ -188,7 +188,9 @@ impl Cache {
             .then(|| storing::freshened(key, sent, &head, response, exchanged, &self.0.rules));
         match fresh {
             // Of one that would be for other requests by now, or for nobody, a GET has to tell.
-            Some(Ok(mut fresh)) if fresh.vary == head.vary => {
+            Some(Ok(storing::Storable {
+                head: mut fresh, ..
+            })) if fresh.vary == head.vary => {
                 fresh.born_seq = head.born_seq;
                 if let Some(charge) = store.charge_head(fresh.memory()) {
                     store.renew(place, &object, fresh.into(), charge);

@@ -29,10 +29,17 @@ pub(super) struct Ties {
 }
 
 impl Object {
-    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.
+    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it; or
+    /// that is to take its place, as long as it is not all there.
     pub fn validation(&self) -> Option<Arc<Object>> {
         let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
-        let waits = matches!(validation.lock().phase, Phase::Awaiting);
+        let state = validation.lock();
+        let waits = match state.phase {
+            Phase::Awaiting => true,
+            Phase::Open(_) => !state.claims.is_empty() || state.is_complete(),
+            _ => false,
+        };
+        drop(state);
         waits.then_some(validation)
     }
 
@@ -50,7 +57,39 @@ impl Object {
 
     /// The same, which is held no longer: its fetch has an answer.
     pub fn take_standing(&self) -> Option<Standing> {
-        self.lock().ties.as_mut()?.standing.take()
+        let mut state = self.lock();
+        let ties = state.ties.as_mut()?;
+        let standing = ties.standing.take()?;
+        let idle = ties.validation.strong_count() == 0;
+        let gone = if idle { state.ties.take() } else { None };
+        drop(state);
+        drop(gone);
+        standing.object.part_from(self);
+        Some(standing)
+    }
+
+    /// What it was to confirm need not remember it any more.
+    pub(super) fn untie(&self) {
+        if let Some(standing) = self.standing() {
+            standing.object.part_from(self);
+        }
+    }
+
+    /// Lets go of the object that was to confirm this one, if that is still the one: else its memory
+    /// would be kept.
+    fn part_from(&self, validation: &Object) {
+        let mut state = self.lock();
+        let tied = |ties: &Ties| std::ptr::eq(ties.validation.as_ptr(), validation);
+        let gone = match &mut state.ties {
+            Some(ties) if tied(ties) && ties.standing.is_none() => state.ties.take(),
+            Some(ties) if tied(ties) => {
+                ties.validation = Weak::new();
+                None
+            }
+            _ => None,
+        };
+        drop(state);
+        drop(gone);
     }
 
     /// Ends flight `id`: what was stored serves on.
@@ -90,6 +129,7 @@ impl Landing {
     /// the origin failed to.
     pub fn stand(mut self, standing: Standing, confirmed: bool) {
         let id = self.end();
+        drop(self.object().take_standing());
         self.object().stand(id, standing, confirmed);
     }
 }

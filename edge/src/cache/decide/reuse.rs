@@ -40,6 +40,8 @@ pub(in crate::cache) fn judge(
     now_ms: u64,
     about: impl FnOnce() -> Circumstances,
 ) -> Reuse {
+    // A clock that was set back makes nothing young that was old when it came.
+    let now_ms = now_ms.max(head.received_ms);
     let fresh = now_ms < head.fresh_until_ms;
     match asks.directives {
         None if fresh => Reuse::Fresh,
