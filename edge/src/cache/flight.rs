@@ -60,7 +60,7 @@ impl Flight {
     }
 
     /// The response's head is here: whoever waits learns what it means.
-    pub(super) async fn arrived(self, response: Response, asked_ms: u64) {
+    async fn arrived(self, response: Response, asked_ms: u64) {
         self.handover.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
@@ -151,7 +151,11 @@ impl Flight {
 
     /// The object's first response: files the object under its variant, makes room for it and
     /// opens it to readers. `Err`: it can't be kept, for this reason.
-    fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), &'static str> {
+    pub(super) fn open(
+        &mut self,
+        mut head: StoredHead,
+        content: Range<u64>,
+    ) -> Result<(), &'static str> {
         // Whatever it says, ranges of it were of no use.
         let plain = self.known.is_plain(self.cache.0.clock.unix_ms());
         head.joinable &= self.asked.is_some() || !plain;
@@ -305,7 +309,7 @@ impl Flight {
     }
 
     /// Takes the body in. Readers hear of progress before the flight waits for more.
-    async fn receive(mut self, mut body: Body) {
+    pub(super) async fn receive(mut self, mut body: Body) {
         let mut turn = 0;
         loop {
             let landing = &mut self.landing;

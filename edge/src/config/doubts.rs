@@ -19,6 +19,7 @@ pub fn say(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     ignored(file, checks);
     targets(rules, file, checks);
     methods(rules, file, checks);
+    post(rules, file, checks);
     key(rules, file, checks);
     parameters(file, checks);
     bypass(file, checks);
@@ -146,6 +147,20 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
             .label(label)
             .help("add \"GET\", or leave `cache` out of the route"),
     );
+}
+
+/// POST where the same POST may be about several keys.
+fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let methods = file.methods.as_ref().map(toml::Spanned::span);
+    let at = methods.or(file.key.as_ref().map(toml::Spanned::span));
+    if let Some(at) = at.filter(|_| rules.post && rules.key.needs_fields()) {
+        checks.push(
+            Problem::warning("\"POST\" in `methods` does nothing here")
+                .at(at)
+                .label("`key` holds a field or cookie, and a POST changes what is stored under all of its values")
+                .help("leave \"POST\" out, or fields and cookies out of `key`"),
+        );
+    }
 }
 
 /// Templates that leave out what tells resources apart.

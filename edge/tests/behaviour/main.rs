@@ -38,6 +38,7 @@ mod parting;
 mod passing;
 mod patience;
 mod pieces;
+mod posting;
 mod pressure;
 mod purge;
 mod ranges;
