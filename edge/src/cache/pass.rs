@@ -7,7 +7,7 @@ use crate::handler::{Answer, Body, Head, Pending, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::vary::{self, Codings};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
-use crate::store::{Phase, Place, Rule};
+use crate::store::{Phase, Place, RULES_MAX, Rule};
 
 /// What a response to a request that was sent on alone may change.
 enum Teaches {
@@ -144,7 +144,8 @@ impl Cache {
         let (key, store) = (self.key(request), &self.0.store);
         store.enter(key.0, |locked| locked.clear());
         let keys = &self.0.rules.key;
-        if keys.needs_fields() {
+        // Half of the rules there may be stay for those whom the purges are for.
+        if keys.needs_fields() && self.0.store.rules() < RULES_MAX / 2 {
             let (scheme, head) = (request.peer.scheme, &request.head);
             let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
             // Where there are too many purges already, only what the request itself would have been
