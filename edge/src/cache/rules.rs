@@ -78,6 +78,14 @@ pub struct Network {
     pub bits: u8,
 }
 
+impl Bypass {
+    /// Whether nothing goes past the cache by it: for most routes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.cookies.is_empty() && self.headers.is_empty() && self.query.is_empty()
+    }
+}
+
 impl Rules {
     /// To what requests are reduced, in keys and in what is sent; `codings`: if not to their own.
     #[inline]

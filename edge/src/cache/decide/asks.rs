@@ -52,10 +52,12 @@ pub(in crate::cache) fn admit(
             return Err(CacheStatus::fwd(Fwd::Request).because("no-store"));
         }
     }
-    match bypassed(head, &rules.bypass) {
-        Some(word) => because(word),
-        None => Ok(asks),
+    if !rules.bypass.is_empty()
+        && let Some(word) = bypassed(head, &rules.bypass)
+    {
+        return because(word);
     }
+    Ok(asks)
 }
 
 /// What matters among the fields, and whether any of them are directives: one walk.
@@ -111,10 +113,11 @@ fn bypassed(head: &Head, bypass: &Bypass) -> Option<&'static str> {
         let name = pair.split('=').next().unwrap_or(pair);
         bypass.query.iter().any(|p| p.matches(name.as_bytes()))
     };
-    let query = head.query().filter(|_| !bypass.query.is_empty());
-    query
-        .is_some_and(|query| query.split('&').any(named))
-        .then_some("query")
+    if bypass.query.is_empty() {
+        return None;
+    }
+    let query = head.query()?;
+    query.split('&').any(named).then_some("query")
 }
 
 #[cfg(test)]
