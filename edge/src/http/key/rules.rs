@@ -191,6 +191,15 @@ impl KeyRules {
         KeyHash::of_bytes(&text)
     }
 
+    /// Those of these rules that make a difference for `resource`.
+    pub fn of_urls(&self) -> KeyRules {
+        KeyRules {
+            extras: Vec::new(),
+            languages: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// What `Key::resource` is for all keys of this URL.
     pub fn resource(
         &self,
