@@ -82,6 +82,7 @@ struct Parts {
     /// Keys are made of the URL just as it is.
     plain_keys: bool,
     store: Arc<Store>,
+    ways: Arc<purge::Ways>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
     accounts: Arc<Accounts>,
@@ -121,11 +122,11 @@ impl Handler for Cache {
 }
 
 impl Cache {
-    /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store and
-    /// accounts are those of all workers.
+    /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store, the
+    /// ways in which its keys were made, and accounts are those of all workers.
     pub fn new(
         (options, rules): (Options, Rules),
-        store: Arc<Store>,
+        (store, ways): (Arc<Store>, Arc<purge::Ways>),
         accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,
         clock: Clock,
@@ -141,6 +142,7 @@ impl Cache {
             plain_keys: rules.key.is_plain(),
             rules,
             store,
+            ways,
             origin,
             clock,
             random,

@@ -1,5 +1,7 @@
 //! Purging: what operators ask for as rules of the store, and the method PURGE.
 
+use parking_lot::Mutex;
+
 use super::Cache;
 use crate::handler::{Head, Request, Response};
 use crate::http::key::{self, KeyHash, KeyRules, Parts};
@@ -14,6 +16,42 @@ const SOFTLY: &str = "sluice-purge";
 
 /// How the store reads the keys of caches.
 pub struct Keys;
+
+/// How the keys of a store were made since it is there. A reload may change that and keep what is
+/// stored; a further one may bring it back into reach. So a purge by URL has to know all ways.
+#[derive(Default)]
+pub struct Ways(Mutex<Vec<KeyRules>>);
+
+/// Ways known of one store, unless more are in use at once.
+const WAYS_MAX: usize = 64;
+
+impl Ways {
+    /// Keys are made in these ways from now on. Where that makes too many, the oldest ones that are
+    /// not in use are forgotten; says how many.
+    pub fn take_up<'a>(&self, now: impl Iterator<Item = &'a KeyRules>) -> usize {
+        let mut ways = self.0.lock();
+        let mut used: Vec<KeyRules> = Vec::new();
+        for rules in now.map(KeyRules::of_urls) {
+            if !used.contains(&rules) {
+                used.push(rules);
+            }
+        }
+        ways.retain(|old| !used.contains(old));
+        let forgotten = (ways.len() + used.len()).saturating_sub(WAYS_MAX);
+        let forgotten = forgotten.min(ways.len());
+        ways.drain(..forgotten);
+        ways.append(&mut used);
+        forgotten
+    }
+
+    /// All of them, oldest first; the plain one where there is none.
+    pub fn all(&self) -> Vec<KeyRules> {
+        match &self.0.lock()[..] {
+            [] => vec![KeyRules::default()],
+            ways => ways.to_vec(),
+        }
+    }
+}
 
 /// Why nothing was purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +121,7 @@ impl store::Names for Keys {
 /// # Errors
 /// What is wrong with what was asked for.
 pub fn rules(what: &Purge, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
-    let mut rules = match what {
+    Ok(match what {
         Purge::All(true) => vec![Rule::All],
         Purge::All(false) => {
             return Err(Refusal::Wrong("\"all\" is true, or left out".to_owned()));
@@ -99,16 +137,38 @@ pub fn rules(what: &Purge, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
         Purge::Url(url) => {
             let url = Url::parse(url).map_err(Refusal::Wrong)?;
             let query = url.query.as_deref();
-            let resource =
-                |keys: &KeyRules| keys.resource(url.scheme, &url.authority, &url.path, query);
-            keys.iter()
-                .map(|keys| Rule::Resource(resource(keys).0))
-                .collect()
+            resources(url.scheme, &url.authority, &url.path, query, keys)
         }
         Purge::Prefix(text) => prefixes(&Start::parse(text).map_err(Refusal::Wrong)?, keys)?,
-    };
-    rules.dedup();
-    Ok(rules)
+    })
+}
+
+/// What was asked for as it is compared with keys, to be shown.
+pub fn canonical(what: &Purge) -> Purge {
+    match what {
+        Purge::Url(url) => Url::parse(url).map(|url| Purge::Url(url.to_string())),
+        Purge::Prefix(text) => Start::parse(text).map(|start| Purge::Prefix(start.to_string())),
+        Purge::Tag(_) | Purge::All(_) => Ok(what.clone()),
+    }
+    .unwrap_or_else(|_| what.clone())
+}
+
+/// One rule for each resource that these ways of making keys take a URL for.
+fn resources(
+    scheme: Scheme,
+    host: &str,
+    path: &str,
+    query: Option<&str>,
+    keys: &[KeyRules],
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for keys in keys {
+        let rule = Rule::Resource(keys.resource(scheme, host, path, query).0);
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    rules
 }
 
 fn prefixes(start: &Start, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
@@ -139,8 +199,8 @@ fn is_hostless(keys: &KeyRules) -> bool {
     key.parts().authority.is_none()
 }
 
-/// Purges from one store. `keys`: how keys are made in the routes that use it. Gives the number of
-/// the last rule that took.
+/// Purges from one store. `keys`: how its keys are and were made (`Ways`). Gives the number of the
+/// last rule that took.
 ///
 /// # Errors
 /// What is wrong with what was asked for, or that there are too many rules.
@@ -151,9 +211,13 @@ pub fn purge(
     soft: bool,
     now_ms: u64,
 ) -> Result<u64, Refusal> {
+    enforce(store, &rules(what, keys)?, soft, now_ms).map_err(Refusal::Full)
+}
+
+fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<u64, Full> {
     let mut last = 0;
-    for rule in rules(what, keys)? {
-        last = store.purge(&rule, soft, now_ms).map_err(Refusal::Full)?;
+    for rule in rules {
+        last = store.purge(rule, soft, now_ms)?;
     }
     Ok(last)
 }
@@ -184,13 +248,9 @@ impl Cache {
             Some(_) => return Response::text(400, "Sluice-Purge is soft, or left out\n"),
         };
         let (host, path, query) = (&head.authority, head.path(), head.query());
-        let resource = self.0.rules.key.resource(scheme, host, path, query);
+        let rules = resources(scheme, host, path, query, &self.0.ways.all());
         let now_ms = self.0.clock.unix_ms();
-        match self
-            .0
-            .store
-            .purge(&Rule::Resource(resource.0), soft, now_ms)
-        {
+        match enforce(&self.0.store, &rules, soft, now_ms) {
             Ok(sequence) => {
                 let url = key::Key::new(scheme, host, path, query).to_string();
                 let purged = Purged {
@@ -214,6 +274,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::pattern::Pattern;
     use crate::store::Names;
 
     fn covers(prefix: &str, keys: &KeyRules, url: &str) -> bool {
@@ -289,7 +350,54 @@ mod tests {
         assert!(of(Purge::Url("a".to_owned())).is_err());
         assert!(of(Purge::Tag("a b".to_owned())).is_err());
         assert!(of(Purge::All(false)).is_err());
+        assert!(of(Purge::Prefix("/a/..".to_owned())).is_err());
         let long = Purge::Prefix(format!("/{}", "x".repeat(store::TEXT_MAX)));
         assert_eq!(of(long).expect_err("too long").status(), 400);
+    }
+
+    fn ignoring(parameter: &str) -> KeyRules {
+        let mut rules = KeyRules::parse("{scheme}{host}{path}{query}").expect("a template");
+        rules.ignore.push(Pattern::new(parameter));
+        rules
+    }
+
+    #[test]
+    fn ways_are_remembered_when_they_are_out_of_use() {
+        let ways = Ways::default();
+        assert_eq!(ways.all(), [KeyRules::default()]);
+        let (a, b) = (ignoring("a"), ignoring("b"));
+        ways.take_up([&a, &a].into_iter());
+        ways.take_up([&b].into_iter());
+        ways.take_up([].into_iter());
+        assert_eq!(ways.all(), [a.clone(), b.clone()]);
+        // What a URL does not meet makes no difference.
+        let template = "{scheme}{host}{path}{query}{header:X-A}";
+        let mut more = KeyRules::parse(template).expect("a template");
+        more.ignore.clone_from(&a.ignore);
+        ways.take_up([&more].into_iter());
+        assert_eq!(ways.all(), [b, a]);
+        let url = Purge::Url("http://h/?a&b".to_owned());
+        assert_eq!(rules(&url, &ways.all()).expect("a URL").len(), 2);
+        let same = Purge::Url("http://h/?c".to_owned());
+        assert_eq!(rules(&same, &ways.all()).expect("a URL").len(), 1);
+    }
+
+    #[test]
+    fn ways_are_bounded_and_those_in_use_stay() {
+        let ways = Ways::default();
+        let many: Vec<_> = (0..WAYS_MAX + 2)
+            .map(|n| ignoring(&n.to_string()))
+            .collect();
+        for rules in &many[..WAYS_MAX] {
+            assert_eq!(ways.take_up([rules].into_iter()), 0);
+        }
+        // The oldest is in use again; the next oldest goes.
+        assert_eq!(ways.take_up([&many[0], &many[WAYS_MAX]].into_iter()), 1);
+        let all = ways.all();
+        assert!(all.len() == WAYS_MAX && all.contains(&many[0]) && !all.contains(&many[1]));
+        assert_eq!(ways.take_up(many.iter()), 0);
+        assert_eq!(ways.all(), many);
+        assert_eq!(ways.take_up([&many[5]].into_iter()), 2);
+        assert_eq!(ways.all().len(), WAYS_MAX);
     }
 }

@@ -85,6 +85,14 @@ fn order(args: &PurgeArgs) -> Value {
     Value::Object(order)
 }
 
+/// What stands before the `*` of a URL that may have been meant as a prefix.
+fn starred(purged: &Purged) -> Option<&str> {
+    match &purged.rule {
+        Purge::Url(url) => url.strip_suffix('*'),
+        _ => None,
+    }
+}
+
 fn show(answer: &Answer) -> String {
     let mut out = String::new();
     for purged in &answer.purged {
@@ -107,6 +115,13 @@ fn show(answer: &Answer) -> String {
             out,
             "cache {cache}: {how}, sequence {sequence}: {}",
             harmless(&what)
+        );
+    }
+    if let Some(start) = answer.purged.iter().find_map(starred) {
+        let _ = writeln!(
+            out,
+            "note: the * is part of this URL; for all that begins so: --prefix {}",
+            harmless(start)
         );
     }
     out

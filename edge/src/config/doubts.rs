@@ -5,6 +5,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use toml::Spanned;
+
 use super::checks::Checks;
 use super::file::RulesFile;
 use super::report::Problem;
@@ -18,6 +20,7 @@ pub fn say(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     cookies(rules, file, checks);
     ignored(file, checks);
     targets(rules, file, checks);
+    tags(file, checks);
     methods(rules, file, checks);
     post(rules, file, checks);
     key(rules, file, checks);
@@ -124,6 +127,14 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let Some(typed) = file.targets.as_ref().filter(|t| !t.get_ref().is_empty()) else {
         return;
     };
+    for entry in typed.get_ref().iter().filter(|name| has_a_meaning(name)) {
+        checks.push(
+            Problem::error(format!("`{}` is not a targeted field", entry.get_ref()))
+                .at(entry.span())
+                .label("it is for all caches, and heeded as such")
+                .help("name fields that are for some caches only (RFC 9213), as in \"CDN-Cache-Control\""),
+        );
+    }
     if rules.ignore.targeted {
         checks.push(
             nothing("targets", typed.span())
@@ -131,6 +142,41 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
                 .help("keep one of the two; `targets = []` ignores them as well"),
         );
     }
+}
+
+/// Fields with tags.
+fn tags(file: &RulesFile, checks: &mut Checks) {
+    let typed = file.tags.iter().flat_map(|typed| typed.get_ref());
+    for entry in typed.filter(|name| has_a_meaning(name)) {
+        checks.push(
+            Problem::error(format!("`{}` has no tags", entry.get_ref()))
+                .at(entry.span())
+                .label("its value means something else")
+                .help("name fields that the origin makes for tags, as in \"Surrogate-Key\""),
+        );
+    }
+}
+
+/// Whether a response field means something to every cache.
+fn has_a_meaning(name: &Spanned<String>) -> bool {
+    const FIELDS: [&str; 14] = [
+        "age",
+        "cache-control",
+        "cache-status",
+        "connection",
+        "date",
+        "etag",
+        "expires",
+        "last-modified",
+        "location",
+        "pragma",
+        "set-cookie",
+        "transfer-encoding",
+        "vary",
+        "x-accel-expires",
+    ];
+    let name = name.get_ref().to_ascii_lowercase();
+    FIELDS.contains(&&*name) || name.starts_with("content-")
 }
 
 fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
@@ -173,6 +219,14 @@ fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
                 .at(typed.span())
                 .label("{host} is not in it")
                 .help("add {host}, or keep this only where the hosts of the site have the same content; a site without `hosts` takes any name that a client invents"),
+        );
+    }
+    if let Some(typed) = file.key.as_ref().filter(|_| lacks("{scheme}")) {
+        checks.push(
+            Problem::warning("http and https share one response")
+                .at(typed.span())
+                .label("{scheme} is not in it")
+                .help("add {scheme}, or keep this only where both have the same content: a redirect from http to https would be given to https, too"),
         );
     }
     let of_query = [

@@ -182,22 +182,6 @@ pub fn forwarded(key: &Key<Names>, base: &[Pattern], checks: &mut Checks) -> Vec
 
 /// Why a shared fetch can't carry this field of a client's.
 fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
-    const CACHE: [&str; 7] = [
-        "if-match",
-        "if-modified-since",
-        "if-none-match",
-        "if-range",
-        "if-unmodified-since",
-        "range",
-        "authorization",
-    ];
-    if hop::is_in(hop::HOP_BY_HOP, name) {
-        return Some(("it belongs to one connection", "leave it out"));
-    }
-    if hop::is_in(hop::UNKEYED, name) {
-        let label = "origins act on it, and one client could choose what all get";
-        return Some((label, "leave it out"));
-    }
     if name.eq_ignore_ascii_case(b"authorization") {
         let label = "one client's credentials are not for all";
         return Some((
@@ -208,13 +192,7 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     if name.eq_ignore_ascii_case(b"host") || hop::is_in(hop::SHARED, name) {
         return Some(("shared fetches carry it anyway", "leave it out"));
     }
-    if hop::is_in(&CACHE, name) {
-        return Some((
-            "ranges and conditions are for the cache to answer",
-            "leave it out",
-        ));
-    }
-    None
+    hop::why_not_carried(name).map(|why| (why, "leave it out"))
 }
 
 /// `purge`: addresses and networks.

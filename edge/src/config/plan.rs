@@ -113,6 +113,7 @@ pub fn build(file: &File) -> (Plan, Vec<Problem>) {
         listeners,
     };
     purged_nowhere(file, &plan, &mut checks);
+    purged_by_all(file, &plan, &mut checks);
     let mut problems = checks.problems;
     if problems.iter().any(|p| p.fatal) {
         // What an error made doubtful (an upstream nobody uses, its name mistyped) would only distract.
@@ -132,6 +133,28 @@ fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
                 .at(typed.span())
                 .label("no route has a cache")
                 .help("leave it out, or add `cache = \"NAME\"` to a route"),
+        );
+    }
+}
+
+/// Addresses of this machine may purge, and all requests come from this machine: from what stands in
+/// front, on behalf of others.
+fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
+    let own = |network: &Network| network.address.is_loopback();
+    let Some(typed) = file
+        .admin
+        .purge
+        .as_ref()
+        .filter(|_| plan.purge.iter().any(own))
+    else {
+        return;
+    };
+    if plan.listeners.iter().all(|l| l.address.ip().is_loopback()) {
+        checks.push(
+            Problem::warning("every client of what stands in front may purge")
+                .at(typed.span())
+                .label("requests come from this machine only, whoever asks")
+                .help("have what stands in front refuse PURGE, or leave this out and purge over the admin address"),
         );
     }
 }
@@ -220,7 +243,7 @@ fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
         checks.push(
             Problem::warning("the admin address can be reached from other machines")
                 .at(text.span())
-                .label("whoever reaches it can read the status and reload the configuration")
+                .label("whoever reaches it can read the status, reload the configuration and purge")
                 .help("keep it on 127.0.0.1, or let a firewall guard it"),
         );
     }

@@ -105,6 +105,25 @@ pub const UNKEYED: &[&str] = &[
     "x-url-scheme",
 ];
 
+/// Further fields that no shared fetch takes from a client, whatever the configuration says: they are
+/// set anew on the way (Host, Via, X-Real-IP, all X-Forwarded-*), are for each hop to say or to act on
+/// (Cache-Control, CDN-Loop, Early-Data, Expect, Max-Forwards, Pragma, Surrogate-Capability), or speak
+/// of a body (Trailer, Content-*), or of a part or condition (Range, If-*) that others did not ask for.
+pub const NOT_CARRIED: &[&str] = &[
+    "cache-control",
+    "cdn-loop",
+    "early-data",
+    "expect",
+    "host",
+    "max-forwards",
+    "pragma",
+    "range",
+    "surrogate-capability",
+    "trailer",
+    "via",
+    "x-real-ip",
+];
+
 /// What a shared fetch takes over from the request that began it: content negotiation (RFC 9110
 /// 12.5), by which an origin may choose a representation and then says so in Vary. Accept-Encoding
 /// goes as `vary::Codings` says it, and Accept-Language as `vary::preferred` does where languages
@@ -152,9 +171,65 @@ impl<'a> Ending<'a> {
     }
 }
 
+/// Whether a name is this field's, given in lower case, for an origin that takes `_` for `-`, as
+/// those do that hand fields on as environment variables (RFC 3875 4.1.18).
+pub fn reads_as(name: &[u8], field: &[u8]) -> bool {
+    let dashed = |&b: &u8| match b {
+        b'_' => b'-',
+        _ => b.to_ascii_lowercase(),
+    };
+    name.len() == field.len() && name.iter().map(dashed).eq(field.iter().copied())
+}
+
+/// `reads_as` of how a name begins.
+pub fn reads_as_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| reads_as(start, prefix))
+}
+
+/// Whether a name is that of one of these fields, in lower case, for such an origin.
+fn reads_as_any(list: &[&str], name: &[u8]) -> bool {
+    list.iter().any(|field| reads_as(name, field.as_bytes()))
+}
+
+/// Whether a field is among `UNKEYED` for some origin.
+pub fn is_unkeyed(name: &[u8]) -> bool {
+    reads_as_any(UNKEYED, name)
+}
+
 /// Removes `UNKEYED`.
 pub fn strip_unkeyed(fields: &mut Fields) {
-    fields.retain(|name, _| !is_in(UNKEYED, name));
+    fields.retain(|name, _| !is_unkeyed(name));
+}
+
+/// Why a shared fetch can't carry a field of this name as a client sent it, whatever the
+/// configuration says; for people.
+pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
+    let is = |list: &[&str]| reads_as_any(list, name);
+    let begins = |prefix: &str| reads_as_prefix(name, prefix.as_bytes());
+    match () {
+        () if is(HOP_BY_HOP) => Some("it belongs to one connection"),
+        () if is(&["range"]) || begins("if-") => {
+            Some("ranges and conditions are for the cache to answer")
+        }
+        () if is(&["trailer"]) || begins("content-") => {
+            Some("it speaks of a body, and what is asked on behalf of all has none")
+        }
+        () if is(&["forwarded", "host", "via", "x-real-ip"]) || begins("x-forwarded-") => {
+            Some("it is set anew on the way to the origin")
+        }
+        () if is(UNKEYED) => {
+            Some("origins take it for another URL, host or method than was asked for")
+        }
+        () if is(NOT_CARRIED) => Some("it is for each hop to say, or to act on"),
+        () => None,
+    }
+}
+
+/// Whether a shared fetch can carry a field of this name, where the configuration or the key says
+/// so.
+pub fn may_be_carried(name: &[u8]) -> bool {
+    why_not_carried(name).is_none()
 }
 
 /// Whether a field of this name is for all recipients, so that Connection must not name it.
@@ -267,13 +342,49 @@ mod tests {
         assert_eq!(left, ["Accept"]);
     }
 
+    // For CGI and its heirs, X_Original_URL is X-Original-URL.
+    #[test]
+    fn underscores_hide_nothing() {
+        let left = stripped(
+            &[
+                ("x_original_url", "/admin"),
+                ("X_HTTP-Method_Override", "DELETE"),
+                ("X_Forwarded_Host", "evil"),
+                ("x_tenant", "1"),
+            ],
+            strip_unkeyed,
+        );
+        assert_eq!(left, ["x_tenant"]);
+        for name in [
+            "Surrogate_Capability",
+            "content_length",
+            "If_Match",
+            "x_real_ip",
+            "x-forwarded-anything",
+            "Transfer_Encoding",
+        ] {
+            assert!(!may_be_carried(name.as_bytes()), "{name}");
+        }
+        for name in ["X-Tenant", "x_tenant", "Cookie", "viable", "ifs", "x-via"] {
+            assert!(may_be_carried(name.as_bytes()), "{name}");
+        }
+    }
+
     #[test]
     fn lists_are_lower_case_sorted_and_apart() {
-        for list in [HOP_BY_HOP, END_TO_END, END_TO_END_PREFIXES, UNKEYED, SHARED] {
+        for list in [
+            HOP_BY_HOP,
+            END_TO_END,
+            END_TO_END_PREFIXES,
+            UNKEYED,
+            NOT_CARRIED,
+            SHARED,
+        ] {
             assert!(list.is_sorted() && list.iter().all(|n| n.to_ascii_lowercase() == *n));
         }
         let both = |n: &&&str| is_in(HOP_BY_HOP, n.as_bytes()) || is_in(UNKEYED, n.as_bytes());
         assert_eq!(SHARED.iter().find(both), None);
+        assert!(SHARED.iter().all(|n| may_be_carried(n.as_bytes())));
         assert!(HOP_BY_HOP.iter().all(|n| !is_end_to_end(n.as_bytes())));
     }
 }

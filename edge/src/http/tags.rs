@@ -23,7 +23,9 @@ pub fn tags(fields: &Fields, names: &[Box<str>]) -> Box<[u64]> {
     hashes.into_boxed_slice()
 }
 
-/// What stands for a tag: BLAKE3 cut short, so that nobody can find two tags that share it by plan.
+/// What stands for a tag: BLAKE3 cut short to 64 bits. Another tag with a given one's number is not
+/// to be found; two that share one are, by a search of some 2^32 steps. Whoever makes both gains
+/// nothing: a purge of the one takes out what carries the other, too, which costs a fetch.
 pub fn tag_hash(tag: &[u8]) -> u64 {
     let hash = blake3::hash(tag);
     let mut part = [0; 8];

@@ -1,6 +1,9 @@
 //! URLs that operators write, put into the same form as a request's scheme, host and target.
 
-use super::{Method, Scheme, target};
+use std::fmt;
+
+use super::target::{self, HostError, TargetError};
+use super::{Method, Scheme, key};
 
 /// A URL that a request may be for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +50,36 @@ impl Url {
     }
 }
 
+/// As keys have it.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = key::normal_host(Some(self.scheme), &self.authority);
+        write!(f, "{}://{host}{}", self.scheme.as_str(), self.path)?;
+        match &self.query {
+            Some(query) => write!(f, "?{query}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As keys have it.
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(scheme) = self.scheme {
+            write!(f, "{}:", scheme.as_str())?;
+        }
+        if let Some(authority) = &self.authority {
+            write!(f, "//{}", key::normal_host(self.scheme, authority))?;
+        }
+        f.write_str(&self.path)
+    }
+}
+
 impl Start {
     /// # Errors
     /// What is wrong with it, for people.
     pub fn parse(text: &str) -> Result<Start, String> {
+        check_end(text)?;
         let (scheme, rest) = match (split_scheme(text), text.strip_prefix("//")) {
             (Some((scheme, rest)), _) => (Some(scheme), rest),
             (None, Some(rest)) => (None, rest),
@@ -76,6 +105,31 @@ impl Start {
     }
 }
 
+/// Refuses prefixes that cover what their end does not say.
+fn check_end(text: &str) -> Result<(), String> {
+    if let Some(start) = text.strip_suffix('*') {
+        return Err(format!(
+            "a prefix needs no * at its end: {start} covers all that begins so"
+        ));
+    }
+    // Queries have no segments.
+    let path = text
+        .split('?')
+        .next()
+        .filter(|path| path.len() == text.len());
+    let last = path
+        .and_then(|path| path.rsplit('/').next())
+        .unwrap_or_default();
+    // Resolved, it would be its folder, or the one above (RFC 3986 5.2.4).
+    if matches!(&*last.to_ascii_lowercase().replace("%2e", "."), "." | "..") {
+        let folder = &text[..text.len() - last.len()];
+        return Err(format!(
+            "a prefix can't end in {last}, which no URL has: write {folder} for all in this folder, or the folder above"
+        ));
+    }
+    Ok(())
+}
+
 fn split_scheme(url: &str) -> Option<(Scheme, &str)> {
     let (name, rest) = url.split_once("://")?;
     let is = |scheme: &Scheme| name.eq_ignore_ascii_case(scheme.as_str());
@@ -91,7 +145,7 @@ fn parse_host(rest: &str) -> Result<(String, String), String> {
         return Err("a URL names a host, as in http://cdn.example.com/".to_owned());
     }
     let mut authority = String::new();
-    target::host(host.as_bytes(), &mut authority).map_err(|error| wrong(error.word()))?;
+    target::host(host.as_bytes(), &mut authority).map_err(|error| wrong_host(host, error))?;
     let path = match path.starts_with('/') {
         true => parse_target(path)?,
         false => parse_target(&format!("/{path}"))?,
@@ -104,13 +158,42 @@ fn parse_target(path: &str) -> Result<String, String> {
         return Err("leave out what begins with #: clients keep it to themselves".to_owned());
     }
     let mut canonical = String::new();
-    target::canonical(&Method::Get, path.as_bytes(), &mut canonical)
-        .map_err(|error| wrong(error.word()))?;
+    target::canonical(&Method::Get, path.as_bytes(), &mut canonical).map_err(wrong_target)?;
     Ok(canonical)
 }
 
-fn wrong(word: &str) -> String {
-    format!("this is no URL ({word})")
+fn wrong_host(host: &str, error: HostError) -> String {
+    let why = match error {
+        _ if host.contains('@') => {
+            "leave out user name and password, up to the @: what is stored is for all"
+        }
+        HostError::Byte if !host.is_ascii() => {
+            "write the host's name in ASCII, as browsers send it: xn--…"
+        }
+        HostError::Byte => "the host has a character that no name has",
+        HostError::NoName => "a name stands before the port",
+        HostError::TooLong => "the host is longer than any name",
+        HostError::Address => "what stands in brackets is no IPv6 address",
+        HostError::Port => "the port is a number up to 65535",
+    };
+    format!("this is no URL: {why}")
+}
+
+fn wrong_target(error: TargetError) -> String {
+    let why = match error {
+        TargetError::Byte => {
+            "spaces, backslashes and what is not ASCII are written as escapes, as in %20 or %C3%A9"
+        }
+        TargetError::Percent => "behind a % stand two hexadecimal digits; the % itself is %25",
+        TargetError::Nul => "a path has no %00",
+        TargetError::AboveRoot => "its .. lead above the root",
+        TargetError::HiddenDots => "it has a dot segment behind an escaped slash or backslash",
+        TargetError::NoTarget
+        | TargetError::Scheme
+        | TargetError::NoHost
+        | TargetError::UserInfo => "it has no path",
+    };
+    format!("this is no URL: {why}")
 }
 
 #[cfg(test)]
@@ -135,6 +218,17 @@ mod tests {
         ] {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
+        for (bad, said) in [
+            ("http://u:p@a/", "leave out user name and password"),
+            ("http://é/", "in ASCII"),
+            ("http://a/é", "as in %20 or %C3%A9"),
+            ("http://a/a b", "as in %20 or %C3%A9"),
+            ("http://a/%zz", "two hexadecimal digits"),
+            ("http://a:x/", "the port is a number"),
+        ] {
+            let why = Url::parse(bad).expect_err(bad);
+            assert!(why.contains(said), "{bad}: {why}");
+        }
         for url in ["http://a/b#c", "http://a#c"] {
             let fragment = Url::parse(url).expect_err("a fragment");
             assert!(fragment.starts_with("leave out what begins with #"));
@@ -154,6 +248,53 @@ mod tests {
         assert_eq!(start("/b?c="), of(None, None, "/b?c="));
         for bad in ["", "a/", "b", "///", "ftp://a/", "/b%", "/b#c", "/.."] {
             assert!(Start::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    // Resolved, `/a/..` would be `/`, and cover everything.
+    #[test]
+    fn a_prefix_ends_as_it_is_written() {
+        for bad in [
+            "/.",
+            "/a/.",
+            "/a/..",
+            "//a/b/..",
+            "http://a/b/.",
+            "/a/%2e%2E",
+            "/a/b/%2e",
+        ] {
+            let why = Start::parse(bad).expect_err(bad);
+            assert!(why.starts_with("a prefix can't end in "), "{bad}: {why}");
+        }
+        for (good, path) in [
+            ("/a/../b", "/b"),
+            ("/a/./", "/a/"),
+            ("/a/../", "/"),
+            ("/.a", "/.a"),
+            ("/a..", "/a.."),
+            ("/a?b/..", "/a?b/.."),
+        ] {
+            let start = Start::parse(good).map(|start| start.path);
+            assert_eq!(start.as_deref(), Ok(path), "{good}");
+        }
+        let why = Start::parse("http://a/img/*").expect_err("a star");
+        assert!(why.starts_with("a prefix needs no *"), "{why}");
+        assert!(Start::parse("/*/a").is_ok());
+    }
+
+    #[test]
+    fn they_are_shown_as_keys_have_them() {
+        for url in ["http://A:80/%62?c", "HTTP://a/x/../b?c"] {
+            assert_eq!(Url::parse(url).expect(url).to_string(), "http://a/b?c");
+        }
+        for (prefix, shown) in [
+            ("http://A:80/%62", "http://a/b"),
+            ("https://a:80", "https://a:80/"),
+            ("//A:443/x/../b?", "//a/b?"),
+            ("/%7ea", "/~a"),
+        ] {
+            let start = Start::parse(prefix).map(|start| start.to_string());
+            assert_eq!(start.as_deref(), Ok(shown), "{prefix}");
         }
     }
 }

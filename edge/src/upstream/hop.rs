@@ -1,7 +1,7 @@
 //! Which field lines end at this hop and which go on (RFC 9110 7.6.1).
 
 pub(super) use crate::http::hop::Ending;
-use crate::http::hop::{HOP_BY_HOP, is_end_to_end, is_in};
+use crate::http::hop::{HOP_BY_HOP, is_end_to_end, is_in, reads_as, reads_as_prefix};
 
 /// Whether a field may stand in trailers: nothing that frames or routes a message, says how to read
 /// it, who sent it or how to cache it (RFC 9110 6.5.1); digests and validators may.
@@ -13,13 +13,8 @@ pub(super) fn may_trail(name: &[u8]) -> bool {
 /// Forwarded, X-Forwarded-* and X-Real-IP, also with `_` for `-`: an origin that maps names to
 /// variables, as CGI does, cannot tell those apart.
 pub(super) fn is_forwarding(name: &[u8]) -> bool {
-    let starts = |prefix: &[u8]| {
-        name.len() >= prefix.len()
-            && name.iter().zip(prefix).all(|(&have, &want)| {
-                have.to_ascii_lowercase() == want || (want == b'-' && have == b'_')
-            })
-    };
-    starts(b"x-forwarded-") || (name.len() == 9 && (starts(b"forwarded") || starts(b"x-real-ip")))
+    let is = |field: &[u8]| reads_as(name, field);
+    reads_as_prefix(name, b"x-forwarded-") || is(b"forwarded") || is(b"x-real-ip")
 }
 
 #[cfg(test)]

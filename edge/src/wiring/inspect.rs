@@ -33,7 +33,7 @@ impl Inspect for Edge {
             caches: snapshot
                 .stores
                 .iter()
-                .map(|(name, (_, store))| (name.clone(), cache_state(store)))
+                .map(|(name, stored)| (name.clone(), cache_state(&stored.store)))
                 .collect(),
             upstreams: snapshot
                 .upstreams
@@ -83,7 +83,7 @@ fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
     snapshot
         .stores
         .iter()
-        .map(|(name, (_, store))| (name, store))
+        .map(|(name, stored)| (name, &stored.store))
 }
 
 fn cache_state(store: &Store) -> CacheState {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use parking_lot::{Condvar, Mutex};
 
-use crate::cache::{self, purge::Keys};
+use crate::cache::{self, purge::Keys, purge::Ways};
 use crate::config::Plan;
 use crate::store::{self, Store};
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
@@ -20,13 +20,29 @@ pub(super) struct Snapshot {
     pub(super) workers: usize,
     /// 1 from the start, one more for each reload.
     pub(super) generation: u64,
-    pub(super) stores: BTreeMap<String, (store::Options, Arc<Store>)>,
+    pub(super) stores: BTreeMap<String, Stored>,
     /// Stores of earlier snapshots, which busy workers may still serve from.
-    retired: Vec<(String, Weak<Store>)>,
+    retired: Vec<Retired>,
     pub(super) accounts: BTreeMap<String, Arc<cache::Accounts>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
     pub(super) log: Option<Arc<Log>>,
     pub(super) taken_up: Arc<TakenUp>,
+}
+
+/// The store of a cache.
+pub(super) struct Stored {
+    pub(super) options: store::Options,
+    pub(super) store: Arc<Store>,
+    /// How its keys are and were made.
+    pub(super) ways: Arc<Ways>,
+}
+
+/// A store out of use, but for workers that are busy.
+#[derive(Clone)]
+struct Retired {
+    cache: String,
+    store: Weak<Store>,
+    ways: Arc<Ways>,
 }
 
 impl Snapshot {
@@ -36,21 +52,17 @@ impl Snapshot {
         workers: usize,
         before: Option<&Snapshot>,
     ) -> anyhow::Result<Snapshot> {
-        let mut retired = before.map_or(Vec::new(), |before| before.retired.clone());
-        retired.retain(|(_, store)| store.strong_count() > 0);
-        let stores = plan.caches.iter().map(|(name, options)| {
-            let wanted = store_options(options, workers);
-            let kept = before
-                .and_then(|before| before.stores.get(name))
-                .filter(|(is, _)| {
-                    (is.evict, is.shards, is.block) == (wanted.evict, wanted.shards, wanted.block)
-                });
-            let store = match kept {
-                Some((_, store)) => store.clone(),
-                None => Store::named(&wanted, &Keys),
-            };
-            (name.clone(), (wanted, store))
-        });
+        let stores: BTreeMap<String, Stored> = plan
+            .caches
+            .iter()
+            .map(|(name, options)| {
+                let kept = before.and_then(|before| before.stores.get(name));
+                let stored = stored(store_options(options, workers), kept);
+                take_up_keys(&plan, name, &stored.ways);
+                (name.clone(), stored)
+            })
+            .collect();
+        let retired = before.map_or(Vec::new(), |before| before.retire(&stores));
         let upstreams = plan.upstreams.iter().map(|(name, options)| {
             let shared = before
                 .filter(|before| before.plan.upstreams.get(name) == Some(options))
@@ -62,15 +74,6 @@ impl Snapshot {
             let kept = before.and_then(|before| before.accounts.get(name).cloned());
             (name.clone(), kept.unwrap_or_default())
         });
-        let stores: BTreeMap<_, (_, Arc<Store>)> = stores.collect();
-        for (name, (_, old)) in before.iter().flat_map(|before| &before.stores) {
-            let kept = stores
-                .get(name)
-                .is_some_and(|(_, new)| Arc::ptr_eq(new, old));
-            if !kept {
-                retired.push((name.clone(), Arc::downgrade(old)));
-            }
-        }
         Ok(Snapshot {
             stores,
             retired,
@@ -86,17 +89,66 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Stores of this cache that are out of use, but for workers that are busy.
-    pub(super) fn retired(&self, cache: &str) -> impl Iterator<Item = Arc<Store>> {
-        let its = self.retired.iter().filter(move |(name, _)| name == cache);
-        its.filter_map(|(_, store)| store.upgrade())
+    /// Stores that are out of use, but for workers that are busy: of which cache, and how their keys
+    /// were made.
+    pub(super) fn retired(&self) -> impl Iterator<Item = (&str, Arc<Store>, &Ways)> {
+        self.retired.iter().filter_map(|retired| {
+            let store = retired.store.upgrade()?;
+            Some((&*retired.cache, store, &*retired.ways))
+        })
+    }
+
+    /// What is out of use where these stores are in use.
+    fn retire(&self, stores: &BTreeMap<String, Stored>) -> Vec<Retired> {
+        let mut retired = self.retired.clone();
+        retired.retain(|retired| retired.store.strong_count() > 0);
+        for (name, old) in &self.stores {
+            let new = stores.get(name);
+            if new.is_none_or(|new| !Arc::ptr_eq(&new.store, &old.store)) {
+                retired.push(Retired {
+                    cache: name.clone(),
+                    store: Arc::downgrade(&old.store),
+                    ways: old.ways.clone(),
+                });
+            }
+        }
+        retired
     }
 
     /// It is in force: stores that were kept take up the sizes it says.
     pub(super) fn take_effect(&self) {
-        for (options, store) in self.stores.values() {
-            store.resize(options);
+        for stored in self.stores.values() {
+            stored.store.resize(&stored.options);
         }
+    }
+}
+
+/// A store with these options: the one that was there, unless they need another.
+fn stored(options: store::Options, kept: Option<&Stored>) -> Stored {
+    let same = |is: &store::Options| {
+        (is.evict, is.shards, is.block) == (options.evict, options.shards, options.block)
+    };
+    let (store, ways) = match kept.filter(|kept| same(&kept.options)) {
+        Some(kept) => (kept.store.clone(), kept.ways.clone()),
+        None => (Store::named(&options, &Keys), Arc::default()),
+    };
+    Stored {
+        options,
+        store,
+        ways,
+    }
+}
+
+/// Notes how the routes of a plan make the keys of a cache.
+fn take_up_keys(plan: &Plan, cache: &str, ways: &Ways) {
+    let routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let its = routes.filter(|route| route.cache.as_deref() == Some(cache));
+    let forgotten = ways.take_up(its.map(|route| &route.rules.key));
+    if forgotten > 0 {
+        tracing::warn!(
+            "cache {cache}: its keys were made in so many ways that {forgotten} of them are \
+             forgotten: purges by URL no longer reach what was stored under these"
+        );
     }
 }
 

@@ -192,12 +192,12 @@ fn handler(
     let Some(name) = &route.cache else {
         return Some(origin);
     };
-    let (_, store) = snapshot.stores.get(name)?;
+    let stored = snapshot.stores.get(name)?;
     let accounts = snapshot.accounts.get(name)?;
     let options = snapshot.plan.caches.get(name)?.clone();
     let cache = Cache::new(
         (options, route.rules.clone()),
-        store.clone(),
+        (stored.store.clone(), stored.ways.clone()),
         accounts.clone(),
         origin,
         edge.clock.clone(),

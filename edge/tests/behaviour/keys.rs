@@ -364,13 +364,23 @@ fn a_failed_head_leaves_what_is_stored() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-const ALL: [(&str, &str); 8] = [
+const ALL: [(&str, &str); 17] = [
     ("Host", "a.example"),
     ("X-Tenant", "t"),
     ("X-Anything", "else"),
     ("Cookie", "session=1"),
     ("X-Forwarded-Host", "evil.example"),
     ("X-Original-URL", "/admin"),
+    // An origin may take `_` for `-`.
+    ("X_Original_URL", "/admin"),
+    ("x_http_method_override", "DELETE"),
+    ("Surrogate-Capability", "mine=\"ESI/1.0\""),
+    ("Via", "1.1 mine"),
+    ("Max-Forwards", "1"),
+    ("Content-Type", "text/mine"),
+    ("Content_Encoding", "mine"),
+    ("Cache-Control", "no-cache"),
+    ("Pragma", "no-cache"),
     ("If-None-Match", "\"mine\""),
     ("Range", "bytes=0-5"),
 ];

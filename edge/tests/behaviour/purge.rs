@@ -242,6 +242,9 @@ fn what_can_t_be_purged_is_said() {
         (json!({"tag": "a b"}), 400, "a tag has"),
         (json!({"url": "/a"}), 400, "a URL begins with"),
         (json!({"prefix": "a"}), 400, "a prefix begins with"),
+        (json!({"prefix": "/a/.."}), 400, "a prefix can't end in .."),
+        (json!({"prefix": "/a/*"}), 400, "a prefix needs no *"),
+        (json!({"url": "http://u:p@a/"}), 400, "leave out user name"),
         (json!({"all": false}), 400, "\"all\" is true"),
         (json!({"teg": "a"}), 400, "unknown field `teg`"),
         (
@@ -255,6 +258,53 @@ fn what_can_t_be_purged_is_said() {
         assert!(reply.text().contains(said), "{order}: {}", reply.text());
     }
     assert_eq!(edge.cache_state("purges"), 0);
+}
+
+// What was stored under other keys is out of reach for now, but a further reload may change that.
+#[test]
+fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
+    let origin = serving("/x", fresh(LENGTH));
+    let target = "/x?b=1&a=1";
+    let text = |setup: Setup| {
+        let admin = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        setup.text().replace("[admin]\n", admin)
+    };
+    let sorted = text(Setup::cached(&origin).cache("query_sort = true"));
+    let plain = text(Setup::cached(&origin));
+    let none = plain.replace("proxy = \"origin\"\ncache = \"main\"", "proxy = \"origin\"");
+    assert_ne!(plain, none);
+    let edge = Setup::of_text(sorted.clone()).start();
+    let reload = |text: &str| {
+        edge.rewrite(text);
+        let output = edge.command(&["reload"]);
+        assert!(output.status.success(), "{output:?}");
+    };
+    let order = json!({"url": url(&edge, target)});
+    for meanwhile in [&plain, &none] {
+        for by_method in [false, true] {
+            if by_method && meanwhile == &none {
+                continue;
+            }
+            store(&edge, target);
+            reload(meanwhile);
+            match by_method {
+                false => assert!(purge(&edge, &order) > 0),
+                true => assert_eq!(edge.ask("PURGE", target, &[], b"").status, 200),
+            }
+            reload(&sorted);
+            assert!(!is_hit(&edge.get(target, &[])), "{meanwhile} {by_method}");
+        }
+    }
+}
+
+// A cache that no route uses: nothing can be stored, and nothing is claimed that isn't so.
+#[test]
+fn a_cache_without_routes_is_purged_all_the_same() {
+    let origin = origin();
+    let text = Setup::cached(&origin).text();
+    let none = text.replace("proxy = \"origin\"\ncache = \"main\"", "proxy = \"origin\"");
+    let edge = Setup::of_text(none).start();
+    assert!(purge(&edge, &json!({"url": "http://a/"})) > 0);
 }
 
 /// As the harness sets it up, and these addresses may send PURGE.
@@ -325,6 +375,22 @@ fn the_command_says_what_it_did() {
     let (done, said) = out(&["--prefix", "x"]);
     assert!(
         !done && said.starts_with("error: a prefix begins with"),
+        "{said}"
+    );
+    let (done, said) = out(&["http://A:80/img/*"]);
+    assert!(done && said.contains(": URL http://a/img/*\n"), "{said}");
+    assert!(
+        said.ends_with("for all that begins so: --prefix http://a/img/\n"),
+        "{said}"
+    );
+    let (done, said) = out(&["--prefix", "//A:80/x/../%7e"]);
+    assert!(
+        done && said.contains(": all that begins with //a/~\n"),
+        "{said}"
+    );
+    let (done, said) = out(&["--prefix", "/img/*"]);
+    assert!(
+        !done && said.contains("needs no * at its end: /img/ covers"),
         "{said}"
     );
     assert!(!out(&[]).0 && !out(&["--all", "--tag", "x"]).0);

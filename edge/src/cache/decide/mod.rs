@@ -118,8 +118,7 @@ fn is_carried(name: &[u8], rules: &Rules) -> bool {
     let cookie = name.eq_ignore_ascii_case(b"cookie");
     let mut forward = rules.forward.iter();
     forward.any(|pattern| pattern.matches_field(name) && !(cookie && pattern.is_any()))
-        && !hop::is_in(hop::UNKEYED, name)
-        && !hop::is_in(&["host", "connection", "content-length", "expect"], name)
+        && hop::may_be_carried(name)
 }
 
 /// Whether a request would be sent alone just as a flight is sent for all: then its client may have

@@ -242,6 +242,25 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
             ),
         ),
         (
+            "fields that are replaced",
+            cache(
+                "forward = [\"X-Forwarded-*\", \"X_Original_URL\", \"Content-Type\", \"Via\", \"Range\"]",
+            ),
+        ),
+        (
+            "keys of fields that are replaced",
+            cached(
+                "key = \"{path}{header:X-Forwarded-Proto}\"",
+                "key = \"{path}{header:X-Real-IP}\"",
+            ),
+        ),
+        (
+            "fields that mean something else",
+            cache(
+                "targets = [\"CDN-Cache-Control\", \"Cache-Control\"]\ntags = [\"Set-Cookie\", \"Content-Type\"]",
+            ),
+        ),
+        (
             "bounds that cross",
             cached("lifetime_max = \"1m\"", "lifetime_min = \"1h\""),
         ),
@@ -312,6 +331,13 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
             "purge, doubtful",
             format!(
                 "[admin]\npurge = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{}",
+                cached("", "")
+            ),
+        ),
+        (
+            "purge, from what stands in front",
+            format!(
+                "[[listener]]\naddress = \"127.0.0.1:8080\"\n[admin]\npurge = [\"10.0.0.0/8\", \"127.0.0.1\"]\n{}",
                 cached("", "")
             ),
         ),

@@ -9,10 +9,11 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Status};
 
 use crate::handler::Head;
+use crate::http::hop::reads_as;
 use crate::http::{Fields, Method, Scheme, Version, target};
 
 use super::super::Refusal;
-use super::steering::{self, Steering};
+use super::steering::Steering;
 
 /// Field lines in one head or trailer section.
 pub const LINES_MAX: usize = 256;
@@ -340,7 +341,7 @@ fn is_barred_from_trailers(name: &str) -> bool {
         "authorization",
     ]
     .iter()
-    .any(|barred| steering::reads_as(name.as_bytes(), barred.as_bytes()))
+    .any(|barred| reads_as(name.as_bytes(), barred.as_bytes()))
 }
 
 /// For the fuzzer: what is accepted must mean one thing only. A head is complete at its first empty

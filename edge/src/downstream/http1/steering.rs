@@ -1,6 +1,7 @@
 //! The fields that frame a request and steer its connection (RFC 9112 6.3, 9.3).
 
 use crate::http::Version;
+use crate::http::hop::reads_as;
 
 use super::super::Refusal;
 use super::head::{Framing, Limits};
@@ -86,19 +87,6 @@ impl<'a> Steering<'a> {
             (None, Some(value)) => Err(refused_coding(value, self.codings)),
         }
     }
-}
-
-/// Whether a name is this field's for an origin that takes `_` for `-`, as those do that hand fields
-/// on as environment variables (RFC 3875 4.1.18).
-pub(super) fn reads_as(name: &[u8], field: &[u8]) -> bool {
-    let dashed = |&b: &u8| {
-        if b == b'_' {
-            b'-'
-        } else {
-            b.to_ascii_lowercase()
-        }
-    };
-    name.len() == field.len() && name.iter().map(dashed).eq(field.iter().copied())
 }
 
 /// Unknown codings are 501 (RFC 9112 6.1); anything odd about a known one is 400.

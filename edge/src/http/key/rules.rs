@@ -191,6 +191,15 @@ impl KeyRules {
         KeyHash::of_bytes(&text)
     }
 
+    /// Those of these rules that make a difference for `resource`.
+    pub fn of_urls(&self) -> KeyRules {
+        KeyRules {
+            extras: Vec::new(),
+            languages: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// What `Key::resource` is for all keys of this URL.
     pub fn resource(
         &self,
@@ -317,11 +326,9 @@ fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
         return Ok(Extra::Cookie(name.to_owned()));
     }
     let name = name.to_ascii_lowercase();
-    let own = name == "range" || name == "host" || name.starts_with("if-");
-    if own || hop::is_in(hop::HOP_BY_HOP, name.as_bytes()) {
+    if let Some(why) = hop::why_not_carried(name.as_bytes()) {
         let what = format!("`{name}` can't be part of a key");
-        let help = "it concerns one connection, or is for the cache itself to answer";
-        return Err(error(at, what, help));
+        return Err(error(at, what, format!("{why}; {}", instead(&name))));
     }
     if name == "cookie" {
         let help = "name the cookies that matter: {cookie:NAME}";
@@ -332,6 +339,18 @@ fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
         ));
     }
     Ok(Extra::Header(name))
+}
+
+/// What to write instead of a field that can't be part of a key.
+fn instead(name: &str) -> &'static str {
+    match name {
+        _ if name.contains("host") => "{host} is what the request is for",
+        _ if name.contains("proto") || name.contains("scheme") || name.contains("ssl") => {
+            "{scheme} is what the request came by"
+        }
+        _ if name.contains("url") || name.contains("uri") => "{path} is what the request is for",
+        _ => "take it out",
+    }
 }
 
 fn error(at: Range<usize>, what: impl Into<String>, help: impl Into<String>) -> KeyError {
@@ -491,6 +510,21 @@ mod tests {
                 "{path}{header:If-Match}",
                 "{header:If-Match}",
                 "`if-match` can't be part of a key",
+            ),
+            (
+                "{path}{header:X_Forwarded_Host}",
+                "{header:X_Forwarded_Host}",
+                "`x_forwarded_host` can't be part of a key",
+            ),
+            (
+                "{path}{header:X-Real-IP}",
+                "{header:X-Real-IP}",
+                "`x-real-ip` can't be part of a key",
+            ),
+            (
+                "{path}{header:Content-Length}",
+                "{header:Content-Length}",
+                "`content-length` can't be part of a key",
             ),
             (
                 "{path}{header:Cookie}",

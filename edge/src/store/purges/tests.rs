@@ -188,16 +188,30 @@ fn another_version_is_as_old_as_the_fetch_that_found_it() {
 
 #[test]
 fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
-    let renewed = |rule: Rule, soft, validated: bool, before: &[u64], after: &[u64]| {
-        let store = store(1 << 20);
-        let object = filed(&store, 1, "/", before);
-        let early = store.birth();
-        store.purge(&rule, soft, 50).expect("room");
-        let birth = if validated { store.birth() } else { early };
-        let head = Arc::new(tagged(birth.seq, after));
-        let charge = store.charge_head(head.memory()).expect("room");
-        store.renew(place(1), &object, head, charge);
-        find(&store, 1).as_deref().and_then(fresh_until)
+    let renewed_when =
+        |settled, rule: &Rule, soft, validated: bool, before: &[u64], after: &[u64]| {
+            let store = store(1 << 20);
+            let object = filed(&store, 1, "/", before);
+            let early = store.birth();
+            store.purge(rule, soft, 50).expect("room");
+            if settled {
+                // Someone looks it up meanwhile: by the tags it has it is checked up to here.
+                find(&store, 1);
+            }
+            let birth = if validated { store.birth() } else { early };
+            let head = Arc::new(tagged(birth.seq, after));
+            let charge = store.charge_head(head.memory()).expect("room");
+            store.renew(place(1), &object, head, charge);
+            find(&store, 1).as_deref().and_then(fresh_until)
+        };
+    let renewed = |rule: Rule, soft, validated, before: &[u64], after: &[u64]| {
+        let until = renewed_when(false, &rule, soft, validated, before, after);
+        let settled = renewed_when(true, &rule, soft, validated, before, after);
+        assert_eq!(
+            until, settled,
+            "{rule:?} {soft} {validated} {before:?} {after:?}"
+        );
+        until
     };
     let fresh = Some(u64::MAX);
     // The purge was about the tags it had, or about those it turned out to have.
