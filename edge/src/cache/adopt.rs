@@ -1,107 +1,143 @@
 //! Responses to POST that answer GET as well: those that name their target as what they represent,
 //! and say how long they are fresh (RFC 9110 9.3.3).
+//!
+//! Such a response is its client's first of all. Everything up to where it is read out of the store
+//! is done in one go, and no fetch ever follows it: what can't be kept whole is sent on as it came.
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use smallvec::smallvec;
 
 use super::Cache;
-use super::account::Bill;
-use super::bring::{Rode, Why};
-use super::decide::asks::Asks;
+use super::account::{Account, Bill};
+use super::decide::want::Wanted;
 use super::decide::{fence, storing};
 use super::flight::Flight;
 use super::handover::Handover;
 use super::pass::forwarded;
+use super::ride::Ride;
+use super::serve;
 use crate::fill::OPEN;
-use crate::handler::{Body, Cause, Fault, Request, Response};
+use crate::handler::{Head, Request, Response};
 use crate::http::freshness::Exchanged;
-use crate::http::key::KeyHash;
-use crate::http::{CacheStatus, Fwd, Method};
+use crate::http::key::{Key, KeyHash};
+use crate::http::{CacheStatus, Fields, Method, hop};
 use crate::store::{Landing, Lore, Place};
+
+/// Fields of a POST that are about its content, which a GET does not have.
+const OF_CONTENT: [&str; 5] = [
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "transfer-encoding",
+];
 
 /// What is kept of a POST until its response is here.
 pub(super) struct Posted {
-    pub(super) request: Request,
-    key: KeyHash,
+    key: Key,
+    hash: KeyHash,
+    /// What it was sent with, but for what is about its content.
+    sent: Fields,
     asked_ms: u64,
     /// When it was asked, in the order of purges.
     asked_seq: u64,
 }
 
 impl Cache {
-    /// Remembers a POST whose response may be of use for GET.
-    pub(super) fn posted(&self, request: &Request) -> Option<Posted> {
-        let fields = &request.head.fields;
-        let may = request.head.method == Method::Post
-            && self.0.rules.get
-            && !request.head.upgrade
-            && !fields.contains("authorization");
-        may.then(|| {
-            let mut head = request.head.clone();
-            head.method = Method::Get;
-            head.fields.retain(|name, _| {
-                !matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..])
-                    && !name.eq_ignore_ascii_case(b"range")
-            });
-            let request = Request {
-                head,
-                body: Body::Empty,
-                peer: request.peer,
-                interim: None,
-            };
-            Posted {
-                key: self.key(&request),
-                asked_ms: self.0.clock.unix_ms(),
-                asked_seq: self.0.store.moment(),
-                request,
-            }
+    /// Remembers a POST whose response may be of use for GET: one that is sent as a fetch for all
+    /// would be. To that end it says what it accepts as such a fetch does.
+    pub(super) fn posted(&self, request: &mut Request) -> Option<Posted> {
+        let rules = &self.0.rules;
+        // Under keys with fields a POST invalidates by a purge, which covers what it brings as well.
+        if !rules.post || rules.key.needs_fields() || request.head.method != Method::Post {
+            return None;
+        }
+        let mut fields = request.head.fields.clone();
+        fields.retain(|name, value| !is_for_post(name, value, &request.head));
+        if !self.is_for_all(&request.head, &fields) {
+            return None;
+        }
+        self.level(&mut request.head.fields);
+        self.level(&mut fields);
+        Some(Posted {
+            key: self.key_text(request),
+            hash: self.key(request),
+            sent: fields,
+            asked_ms: self.0.clock.unix_ms(),
+            asked_seq: self.0.store.moment(),
         })
     }
 
     /// Stores the response to a POST, if it may answer GET, and gives it out from there.
-    pub(super) async fn adopt(
+    pub(super) fn adopt(
         &self,
-        posted: Posted,
-        response: Response,
+        request: &Request,
+        posted: &Posted,
+        mut response: Response,
         status: CacheStatus,
-    ) -> Result<Response, Fault> {
-        let Some(landing) = self.adopting(&posted, &response) else {
-            return Ok(forwarded(response, status));
-        };
-        let Posted {
-            request,
-            key,
-            asked_ms,
-            ..
-        } = posted;
-        let (object, place) = (landing.object().clone(), landing.place());
-        let handover = Handover::new(true);
-        let flight = self.flight_for(&request, landing, handover.clone());
-        tokio::task::spawn_local(flight.arrived(response, asked_ms));
-        let why = Why::New(Fwd::Method);
-        match self
-            .ride(request, &Asks::default(), key, &object, place, why)
-            .await
-        {
-            Rode::Answered(result) => result,
-            _ => match handover.take() {
-                Some(response) => Ok(forwarded(response, status)),
-                None => Err(Cause::FetchAbandoned.into()),
-            },
+    ) -> Response {
+        match self.adopted(request, posted, &mut response, status) {
+            Some(adopted) => adopted,
+            None => forwarded(response, status),
         }
     }
 
-    /// The place for a response to a POST, if it is one that may be stored.
-    fn adopting(&self, posted: &Posted, response: &Response) -> Option<Landing> {
-        let head = &posted.request.head;
-        let own = response
-            .fields
-            .get("content-location")
-            .is_some_and(|value| {
-                Cache::target_of(&posted.request, value).is_some_and(|target| target == head.target)
-            });
-        if response.status != 200 || !own {
+    /// `None`: it can't be stored, and is as it was.
+    fn adopted(
+        &self,
+        request: &Request,
+        posted: &Posted,
+        response: &mut Response,
+        mut status: CacheStatus,
+    ) -> Option<Response> {
+        let storing::Storable { head, withheld, .. } = self.adoptable(request, posted, response)?;
+        let landing = self.landing_for(posted)?;
+        let (length, object) = (head.length?, landing.object().clone());
+        let head = crate::store::Head {
+            born_seq: landing.born_seq(),
+            // A further response might be another's: GET and POST may differ in what they bring.
+            joinable: false,
+            ..head
+        };
+        let mut flight = self.flight_for(posted, landing);
+        if flight.open(head.clone(), 0..length).is_err() {
+            flight.retire();
+            return None;
+        }
+        status.fwd_status = Some(response.status);
+        status.stored = true;
+        let answering = self.answering(&head, status, self.0.clock.unix_ms());
+        // Reads from here on, so that the flight is never for nobody.
+        let ride = Ride::complete(&object);
+        let mut adopted = match serve::bare(&answering, &object, &Wanted::All) {
+            Some(adopted) => adopted,
+            None => serve::content(&answering, ride, Wanted::All),
+        };
+        adopted.exchange = response.exchange.take();
+        for (name, value) in withheld.iter() {
+            adopted.fields.append_bytes(name, value);
+        }
+        tokio::task::spawn_local(flight.receive(std::mem::take(&mut response.body)));
+        Some(adopted)
+    }
+
+    /// What a response to a POST is stored as, if it may be: a whole 200 that fits, names the target
+    /// as its own, and says itself how long it is fresh.
+    fn adoptable(
+        &self,
+        request: &Request,
+        posted: &Posted,
+        response: &Response,
+    ) -> Option<storing::Storable> {
+        let mut locations = response.fields.get_all("content-location");
+        let own = Cache::target_of(request, locations.next()?);
+        let fits = |length| length <= self.0.store.object_max();
+        if response.status != 200
+            || own.as_deref() != Some(&*request.head.target)
+            || locations.next().is_some()
+            || !response.content_length().is_some_and(fits)
+        {
             return None;
         }
         let exchanged = Exchanged {
@@ -109,17 +145,20 @@ impl Cache {
             response_ms: self.0.clock.unix_ms(),
         };
         let content = fence::content_of(response);
-        let asked: (Option<&Range<u64>>, _) = (None, &content);
-        let sent = &head.fields;
-        let rules = &self.0.rules;
-        let stored = storing::store_as(posted.key, sent, response, asked, exchanged, rules).ok()?;
-        if !stored.explicit {
-            return None;
-        }
+        let (sent, rules) = (&posted.sent, &self.0.rules);
+        let asked = (None, &content);
+        storing::store_as(posted.hash, sent, response, asked, exchanged, rules)
+            .ok()
+            .filter(|stored| stored.explicit)
+    }
+
+    /// The place for a response to a POST; `None` without room, or where anything was purged since
+    /// it was asked for.
+    fn landing_for(&self, posted: &Posted) -> Option<Landing> {
         let store = &self.0.store;
-        let object = store.create_since(self.key_text(&posted.request).text(), posted.asked_seq)?;
+        let object = store.create_since(posted.key.text(), posted.asked_seq)?;
         let place = Place {
-            primary: posted.key.0,
+            primary: posted.hash.0,
             variant: 0,
         };
         store.enter(place.primary, |locked| {
@@ -131,27 +170,32 @@ impl Cache {
         landings.pop()
     }
 
-    /// A flight whose request was sent already, just as it came.
-    fn flight_for(&self, request: &Request, landing: Landing, handover: Handover) -> Flight {
-        let filler = self.filler(
-            Request {
-                head: request.head.clone(),
-                body: Body::Empty,
-                peer: request.peer,
-                interim: None,
-            },
-            landing.place(),
-        );
+    /// A flight whose request was sent already. It goes on for as long as somebody reads what it
+    /// brings, as if it were billed to who has nothing left.
+    fn flight_for(&self, posted: &Posted, landing: Landing) -> Flight {
+        let nobody = Arc::<Account>::default();
+        nobody.fetch(u64::MAX);
         Flight {
-            bill: Bill::new(filler.account.clone(), 0),
+            bill: Bill::new(nobody, 0),
             cache: self.clone(),
             landing,
             asked: None,
-            sent: request.head.fields.clone(),
-            handover,
+            sent: posted.sent.clone(),
+            handover: Handover::new(false),
             skips: 0,
             brought: 0,
             known: Lore::default(),
         }
     }
+}
+
+/// Whether a field of a POST says nothing about what a GET would get: it is about the content sent,
+/// or it is the Origin of the target itself, which browsers send with every POST.
+fn is_for_post(name: &[u8], value: &[u8], head: &Head) -> bool {
+    let own_origin = || {
+        let host = value.splitn(2, |&b| b == b'/').nth(1);
+        let host = host.and_then(|rest| rest.strip_prefix(b"/"));
+        host.is_some_and(|host| host.eq_ignore_ascii_case(head.authority.as_bytes()))
+    };
+    hop::is_in(&OF_CONTENT, name) || (name.eq_ignore_ascii_case(b"origin") && own_origin())
 }

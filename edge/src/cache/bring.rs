@@ -1,6 +1,5 @@
 //! Everything but a hit: a request launches a fetch, or rides one, or goes on alone.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use super::decide::asks::Asks;
@@ -10,9 +9,9 @@ use super::handover::Handover;
 use super::look::{Found, How, Looked};
 use super::pass::forwarded;
 use super::ride::{Met, Ride};
-use super::{Cache, ahead, decide, fault_of, flight, serve, validate};
+use super::{Cache, ahead, decide, fault_of, flight, serve};
 use crate::fill::ReadAhead;
-use crate::handler::{Answer, Cause, Exchange, Fault, Pending, Request, Response};
+use crate::handler::{Answer, Cause, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::{CacheStatus, Fwd};
 use crate::store::{Head, Object, Phase, Place, Standing};
@@ -49,8 +48,8 @@ pub(super) enum Rode {
     Alone(Request, CacheStatus),
     /// What it rode is not for it: look again.
     Parted(Request),
-    /// What was to be confirmed serves it. With the exchange that said so.
-    Stands(Request, Found, Option<Rc<Exchange>>),
+    /// What was to be confirmed serves it. With what the fetch that was to do so left for it.
+    Stands(Request, Found, Handover),
 }
 
 impl Cache {
@@ -81,7 +80,7 @@ impl Cache {
         first: Looked,
     ) -> Result<Response, Fault> {
         let (mut request, mut looked) = (request, first);
-        let mut exchange = None;
+        let mut left: Option<Handover> = None;
         for _ in 0..LOOKS_MAX {
             if let Looked::Missing = looked {
                 looked = self.launch(&request, &asks, key);
@@ -95,14 +94,14 @@ impl Cache {
             };
             request = match self.ride(request, &asks, key, &object, place, why).await {
                 Rode::Answered(result) => {
-                    return result.map(|mut response| {
-                        response.exchange = response.exchange.or(exchange);
-                        response
-                    });
+                    return match left {
+                        Some(left) => result.map(|response| left.complete(response)),
+                        None => result,
+                    };
                 }
                 Rode::Alone(request, status) => return self.pass(request, status).wait().await,
                 Rode::Stands(request, found, by) => {
-                    exchange = by.or(exchange);
+                    left = Some(by);
                     looked = Looked::Stored(found);
                     request
                 }
@@ -193,33 +192,31 @@ impl Cache {
             self.read_ahead(&mut ride, head);
         }
         let handover = ride.filler().map(|filler| filler.handover.clone());
-        let withheld = handover
-            .as_ref()
-            .map(Handover::withheld)
-            .unwrap_or_default();
-        let exchange = handover.and_then(|handover| handover.exchange());
+        let exchange = handover.as_ref().and_then(Handover::exchange);
         let status = match why {
-            Why::Stored(how @ How::Confirmed { .. }) => how.status(head, now_ms),
+            Why::Stored(how @ (How::Confirmed { .. } | How::InPlace { .. })) => {
+                how.status(head, now_ms)
+            }
             Why::Stored(how) if hit => how.status(head, now_ms),
             _ => {
                 let answered = exchange.as_ref().and_then(|exchange| exchange.status.get());
                 let mut status = CacheStatus::fwd(why.fwd());
                 status.collapsed = !ride.launched();
                 status.stored = true;
-                status.fwd_status = Some(answered.unwrap_or(head.status));
+                // Of a fetch of its own that has no answer yet, nothing is said.
+                status.fwd_status = answered.or((!ride.launched()).then_some(head.status));
                 status
             }
         };
         let answering = self.answering(head, status, now_ms);
-        let mut response = match serve::bare(&answering, ride.object(), &wanted) {
+        let response = match serve::bare(&answering, ride.object(), &wanted) {
             Some(response) => response,
             None => serve::content(&answering, ride, wanted),
         };
-        response.exchange = exchange;
-        for (name, value) in withheld.iter() {
-            response.fields.append_bytes(name, value);
+        match handover {
+            Some(handover) => handover.complete(response),
+            None => response,
         }
-        response
     }
 
     /// What becomes of a request whose ride ended before a response.
@@ -229,6 +226,10 @@ impl Cache {
         let Some((request, handover)) = ride.into_request() else {
             return Rode::Answered(Err(Cause::FetchAbandoned.into()));
         };
+        let in_place = How::InPlace {
+            fwd: why.fwd(),
+            collapsed: !launched,
+        };
         match met {
             Met::Head(_) | Met::Gone(Phase::Retired | Phase::Open(_) | Phase::Awaiting) => {
                 Rode::Parted(request)
@@ -237,24 +238,22 @@ impl Cache {
                 standing,
                 confirmed,
             }) => {
+                let (fwd, collapsed) = (why.fwd(), !launched);
                 let how = match confirmed {
-                    false => validate::IN_PLACE,
-                    true => How::Confirmed {
-                        fwd: why.fwd(),
-                        collapsed: !launched,
-                    },
+                    false => in_place,
+                    true => How::Confirmed { fwd, collapsed },
                 };
-                Rode::Stands(request, found_in(standing, place, how), handover.exchange())
+                Rode::Stands(request, found_in(standing, place, how), handover)
             }
-            Met::Gone(Phase::Failed(failure)) => match self.stand_in(&object, asks, place) {
-                Some(found) => Rode::Stands(request, found, handover.exchange()),
-                None => Rode::Answered(Err(fault_of(&failure))),
-            },
-            Met::Gone(Phase::Refused { word, until_ms }) => {
-                if until_ms == 0
-                    && let Some(found) = self.stand_in(&object, asks, place)
-                {
-                    return Rode::Stands(request, found, handover.exchange());
+            Met::Gone(Phase::Failed(failure)) => {
+                match self.stand_in(&object, asks, place, in_place) {
+                    Some(found) => Rode::Stands(request, found, handover),
+                    None => Rode::Answered(Err(fault_of(&failure))),
+                }
+            }
+            Met::Gone(Phase::Refused { word, .. }) => {
+                if let Some(found) = self.stand_in(&object, asks, place, in_place) {
+                    return Rode::Stands(request, found, handover);
                 }
                 let status = CacheStatus::fwd(why.fwd()).because(word);
                 match handover.take() {
@@ -283,7 +282,10 @@ impl Cache {
                 self.0.store.supersede(place, &object, None);
                 Rode::Parted(request)
             }
-            Met::Failed(fault) => Rode::Answered(Err(fault)),
+            Met::Failed(fault) => match self.stand_in(&object, asks, place, in_place) {
+                Some(found) => Rode::Stands(request, found, handover),
+                None => Rode::Answered(Err(fault)),
+            },
         }
     }
 

@@ -29,7 +29,7 @@ const TRIES_MAX: u32 = 8;
 /// How long to wait for a place for one more flight.
 const CROWDED: Duration = Duration::from_millis(50);
 /// Flights of one worker and cache beyond which nobody gets more than one at a time.
-const FLIGHTS_MAX: u64 = 256;
+pub(super) const FLIGHTS_MAX: u64 = 256;
 
 /// What asking the policy came to.
 pub(super) enum Asked {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::account::Bill;
 use super::decide::fence::{self, Further, Meaning};
-use super::decide::{reuse, storing};
+use super::decide::storing;
 use super::handover::Handover;
 use super::{Cache, lore};
 use crate::fill::{Kind, OPEN};
-use crate::handler::{Body, Cause, Fault, Frame, Request, Response, Whose};
+use crate::handler::{Body, Cause, Fault, Frame, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
@@ -23,16 +23,12 @@ use crate::telemetry::Counters;
 pub(super) const PLAIN_MS: u64 = 300_000;
 /// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A flight that brought less before it failed was of no use, bytes.
-const FRUITFUL: u64 = 64 << 10;
 /// Bytes of a response passed over to come to what is wanted, at most.
 const SKIP_MAX: u64 = 64 << 20;
 /// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
 const BEGINNING: u64 = 4;
 /// Bytes taken in before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
-/// How long the end of a chunked body is waited for once all its bytes are there.
-const ENDING: Duration = Duration::from_secs(1);
 
 /// One fetch in progress. A task of the worker whose request launched it; it goes on when that
 /// client leaves.
@@ -64,7 +60,7 @@ impl Flight {
     }
 
     /// The response's head is here: whoever waits learns what it means.
-    pub(super) async fn arrived(self, response: Response, asked_ms: u64) {
+    async fn arrived(self, response: Response, asked_ms: u64) {
         self.handover.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
@@ -94,10 +90,21 @@ impl Flight {
                 }
             }
             Meaning::Refuse(word) => flight.refuse(response, word),
+            Meaning::Retire(_) | Meaning::Plain(_) if flight.is_about_credentials() => {
+                let fault = Fault::from(Cause::UnexpectedStatus);
+                flight.landing.fail(Arc::new(fault));
+            }
             Meaning::Retire(_) => flight.retire(),
             Meaning::Plain(_) => flight.plainly(),
             Meaning::Fail(cause) => flight.fail(cause.into()),
         }
+    }
+
+    /// Whether what it brought may be about the credentials that it carried, while others read what
+    /// is there: then they are not disturbed by it.
+    fn is_about_credentials(&self) -> bool {
+        self.sent.contains("authorization")
+            && matches!(self.landing.object().phase(), Phase::Open(_))
     }
 
     /// What the response means for the object, as it is now.
@@ -144,7 +151,11 @@ impl Flight {
 
     /// The object's first response: files the object under its variant, makes room for it and
     /// opens it to readers. `Err`: it can't be kept, for this reason.
-    fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), &'static str> {
+    pub(super) fn open(
+        &mut self,
+        mut head: StoredHead,
+        content: Range<u64>,
+    ) -> Result<(), &'static str> {
         // Whatever it says, ranges of it were of no use.
         let plain = self.known.is_plain(self.cache.0.clock.unix_ms());
         head.joinable &= self.asked.is_some() || !plain;
@@ -156,7 +167,11 @@ impl Flight {
             return Err("another-range");
         }
         let sparse = self.room(&head, &content)?;
-        self.replace();
+        // Until all of it is there, what it is to replace may yet have to stand in for it. What is put
+        // together from parts, or only passes through, is of use before that.
+        if sparse || content.start > 0 || head.length > Some(self.cache.0.store.object_max()) {
+            self.replace();
+        }
         self.file(&head);
         if self.asked.is_some() && !head.joinable {
             self.learn_plain();
@@ -294,7 +309,7 @@ impl Flight {
     }
 
     /// Takes the body in. Readers hear of progress before the flight waits for more.
-    async fn receive(mut self, mut body: Body) {
+    pub(super) async fn receive(mut self, mut body: Body) {
         let mut turn = 0;
         loop {
             let landing = &mut self.landing;
@@ -347,27 +362,6 @@ impl Flight {
         dear && !self.landing.object().is_read()
     }
 
-    /// All that was claimed is there. A body with more to come is cut; of one that only has to end
-    /// the end is read, so that its connection can serve another request.
-    async fn land(self, mut body: Body) {
-        self.landed();
-        if body.length().is_none() {
-            let _ = tokio::time::timeout(ENDING, body.frame()).await;
-        }
-    }
-
-    fn landed(self) {
-        self.recovered();
-        self.landing.land();
-    }
-
-    /// Fetches fail no more.
-    pub(super) fn recovered(&self) {
-        if self.known.failures > 0 {
-            self.lore(|lore| lore.failures = 0);
-        }
-    }
-
     /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
     async fn take_in(&mut self, bytes: &[u8]) -> Result<Progress, Abandoned> {
         let object = self.landing.object().clone();
@@ -379,67 +373,6 @@ impl Flight {
                 Err(_) => object.leave_behind(),
             }
         }
-    }
-
-    /// Ranges of this can't be relied on: what is missing is asked for by a plain GET. If nothing
-    /// is there yet, by another object.
-    fn plainly(self) {
-        self.learn_plain();
-        match self.landing.object().phase() {
-            Phase::Open(_) => self.landing.give_back(),
-            _ => self.retire(),
-        }
-    }
-
-    fn learn_plain(&self) {
-        let until_ms = self.cache.0.clock.unix_ms() + PLAIN_MS;
-        self.lore(|lore| lore.plain_until_ms = until_ms);
-    }
-
-    pub(super) fn fail(self, fault: Fault) {
-        self.cache.0.counters.flights_failed.add(1);
-        if fault.whose == Whose::Origin {
-            let now_ms = self.cache.0.clock.unix_ms();
-            self.lore(|lore| lore::failed(lore, self.brought >= FRUITFUL, now_ms));
-        }
-        self.landing.fail(Arc::new(fault));
-    }
-
-    /// The object is not to be used any more. Those who have had nothing of it look again, the
-    /// others get what is stored.
-    fn retire(self) {
-        let object: Arc<Object> = self.landing.object().clone();
-        self.cache
-            .0
-            .store
-            .supersede(self.landing.place(), &object, None);
-        self.landing
-            .fail(Arc::new(Fault::from(Cause::VersionChanged)));
-    }
-
-    /// The response may not be shared. Who launched the flight may have it, if the same request
-    /// would have been sent for it alone; the others part.
-    pub(super) fn refuse(self, response: Response, word: &'static str) {
-        // A failing origin or a full store may be better in the next moment; and what lies behind
-        // the end of one version may be inside the next.
-        let passing = matches!(word, "no-room" | "not-satisfiable")
-            || response.status >= 500
-            // What one client's credentials bring is nothing that others have to know.
-            || self.sent.contains("authorization");
-        let until_ms = match passing {
-            true => 0,
-            false => {
-                self.replace();
-                let pass_for = self.cache.0.rules.pass_for;
-                self.cache.0.clock.unix_ms() + pass_for.as_millis() as u64
-            }
-        };
-        if !reuse::is_failure(response.status) {
-            // It is no failure that what is stored may stand in for.
-            self.landing.object().take_standing();
-        }
-        self.handover.put(response);
-        self.landing.refuse(word, until_ms);
     }
 }
 

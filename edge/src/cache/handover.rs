@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::handler::{Exchange, Response};
-use crate::http::Fields;
+use crate::http::{Fields, Outcome};
 
 /// What a flight leaves for the request that launched it. Both are on the same worker.
 #[derive(Clone)]
@@ -48,9 +48,20 @@ impl Handover {
         }
     }
 
-    /// Takes those lines.
-    pub(super) fn withheld(&self) -> Fields {
-        self.0.withheld.take()
+    /// Adds what was left to the response that the request gets: those lines, the exchange for the
+    /// log, and what the origin answered.
+    pub(super) fn complete(&self, mut response: Response) -> Response {
+        for (name, value) in self.0.withheld.take().iter() {
+            response.fields.append_bytes(name, value);
+        }
+        response.exchange = response.exchange.or_else(|| self.exchange());
+        let answered = response.exchange.as_ref().and_then(|e| e.status.get());
+        if let Some(status) = &mut response.cache
+            && matches!(status.outcome, Outcome::Fwd(_))
+        {
+            status.fwd_status = status.fwd_status.or(answered);
+        }
+        response
     }
 
     /// Takes the response.

@@ -50,6 +50,11 @@ pub(super) enum How {
         fwd: Fwd,
         collapsed: bool,
     },
+    /// The origin was asked just now, by this request or by another, and failed.
+    InPlace {
+        fwd: Fwd,
+        collapsed: bool,
+    },
 }
 
 impl How {
@@ -63,6 +68,11 @@ impl How {
             How::Confirmed { fwd, collapsed } => {
                 let mut status = CacheStatus::fwd(fwd);
                 status.fwd_status = Some(304);
+                status.collapsed = collapsed;
+                status
+            }
+            How::InPlace { fwd, collapsed } => {
+                let mut status = CacheStatus::fwd(fwd).because("stale-if-error");
                 status.collapsed = collapsed;
                 status
             }
@@ -153,9 +163,17 @@ impl Cache {
             // What is being fetched for others may not be for a request with credentials.
             Phase::Awaiting if asks.authorized => pass(Fwd::Bypass, "authorization"),
             Phase::Awaiting => Standing::Met(Looked::Flying(object, place, Fwd::UriMiss)),
-            Phase::Refused { word, until_ms } if now_ms < until_ms => pass(Fwd::Miss, word),
+            Phase::Refused { word, until_ms } if self.is_refused(until_ms, now_ms) => {
+                pass(Fwd::Miss, word)
+            }
             _ => Standing::Gone(Fwd::Miss),
         }
+    }
+
+    /// Whether a refusal holds: also a clock that was set back makes it last no longer.
+    fn is_refused(&self, until_ms: u64, now_ms: u64) -> bool {
+        let longest_ms = self.0.rules.pass_for.as_millis() as u64 + lore::RETRY_MAX_MS;
+        (1..=longest_ms).contains(&until_ms.saturating_sub(now_ms))
     }
 
     fn circumstances(&self, lore: &Lore, object: &Object, now_ms: u64) -> Circumstances {
@@ -190,6 +208,10 @@ impl Cache {
 
     /// Registers a new object for a flight, unless somebody else just did.
     pub(super) fn launch(&self, request: &Request, asks: &Asks, key: KeyHash) -> Looked {
+        if asks.authorized && !decide::may_take(&request.head.fields, &self.0.rules) {
+            // What comes back could hardly be shared, and would not do for this client.
+            return Looked::Pass(CacheStatus::fwd(Fwd::Bypass).because("authorization"));
+        }
         // Making room may evict, which locks shards: before the critical section.
         match self.0.store.create(self.key_text(request).text()) {
             Some(spare) => self.look(request, asks, key, self.0.clock.unix_ms(), Some(spare)),

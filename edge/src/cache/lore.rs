@@ -11,7 +11,7 @@ const REMEMBERED_MS: u64 = 10_000;
 /// After a failed fetch nobody tries again for so long; four times as long after each further one,
 /// up to the second.
 const RETRY_MS: u64 = 25;
-const RETRY_MAX_MS: u64 = 1000;
+pub(super) const RETRY_MAX_MS: u64 = 1000;
 /// Changes within that time by which a resource counts as unsettled.
 const CHANGES: u8 = 2;
 

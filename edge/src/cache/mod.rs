@@ -8,6 +8,7 @@ mod adopt;
 mod ahead;
 mod bring;
 mod decide;
+mod ending;
 mod filler;
 mod flight;
 mod handover;
@@ -31,7 +32,7 @@ use bytes::Bytes;
 use crate::evict;
 use crate::fill::{self, ReadAhead};
 use crate::handler::{Answer, Body, Cause, Fault, Handler, Request, Response};
-use crate::http::{CacheStatus, Fwd, Method};
+use crate::http::{CacheStatus, Method};
 use crate::store::{Failure, Head, Object, Place, Store};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
@@ -239,7 +240,7 @@ impl Cache {
 /// The answer to who wants none from the origin, where none is stored (RFC 9111 5.2.1.7).
 fn not_cached() -> Response {
     let mut response = Response::new(504);
-    response.cache = Some(CacheStatus::fwd(Fwd::Miss).because("only-if-cached"));
+    response.cache = Some(CacheStatus::own("only-if-cached"));
     response.fields.append("content-type", "text/plain");
     response.body = Body::Bytes(Bytes::from_static(b"504 nothing usable is stored\n"));
     response

@@ -2,19 +2,19 @@
 
 use super::Cache;
 use super::adopt::Posted;
-use super::decide::storing;
-use crate::handler::{Answer, Body, Fault, Pending, Request, Response};
+use super::decide::{self, storing};
+use crate::handler::{Answer, Body, Head, Pending, Request, Response};
 use crate::http::freshness::Exchanged;
-use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
-use crate::store::{Phase, Place};
+use crate::http::vary::{self, Codings};
+use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
+use crate::store::{Phase, Place, RULES_MAX, Rule};
 
 /// What a response to a request that was sent on alone may change.
 enum Teaches {
     Nothing,
-    /// It is unsafe: what is stored for its target may be outdated (RFC 9111 4.4).
-    Unsafe(Request),
-    /// POST may have a response for GET, too.
-    Post(Posted),
+    /// It is unsafe: what is stored for its target may be outdated (RFC 9111 4.4). It may have a
+    /// response for GET, too.
+    Unsafe(Request, Option<Posted>),
     /// The head of what GET gets (RFC 9111 4.3.5).
     Head(Request, u64),
 }
@@ -24,64 +24,97 @@ impl Cache {
     pub(super) fn pass(&self, mut request: Request, status: CacheStatus) -> Answer {
         if request.head.method.is_safe() {
             // What the key does not hold is not acted upon here, shared or not.
-            hop::strip_unkeyed(&mut request.head.fields);
+            let fields = &mut request.head.fields;
+            fields.retain(|name, _| !hop::is_unkeyed(name) || self.is_keyed(name));
         }
-        let teaches = self.teaches(&request, status);
+        let teaches = self.teaches(&mut request, status);
         let cache = self.clone();
         match self.0.origin.handle(request) {
-            Answer::Ready(Err(fault)) => Answer::Ready(Err(fault)),
-            Answer::Ready(Ok(response)) => match teaches {
-                Teaches::Nothing => Answer::Ready(Ok(forwarded(response, status))),
-                teaches => {
-                    Answer::later(async move { cache.learn(teaches, response, status).await })
-                }
-            },
+            Answer::Ready(result) => {
+                Answer::Ready(result.map(|response| cache.learn(teaches, response, status)))
+            }
             Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
                 response: Box::pin(async move {
                     let response = response.await?;
-                    cache.learn(teaches, response, status).await
+                    Ok(cache.learn(teaches, response, status))
                 }),
                 interim,
             }),
         }
     }
 
-    fn teaches(&self, request: &Request, status: CacheStatus) -> Teaches {
-        let kept = || Request {
-            head: request.head.clone(),
-            body: Body::Empty,
-            peer: request.peer,
-            interim: None,
-        };
+    fn teaches(&self, request: &mut Request, status: CacheStatus) -> Teaches {
         match request.head.method {
             Method::Get | Method::Options | Method::Trace => Teaches::Nothing,
-            // One that goes past the cache for another reason may get what is for its client alone.
-            Method::Head if status.outcome != Outcome::Fwd(Fwd::Method) => Teaches::Nothing,
-            Method::Head => Teaches::Head(kept(), self.0.clock.unix_ms()),
-            Method::Post => match self.posted(request) {
-                Some(posted) => Teaches::Post(posted),
-                None => Teaches::Unsafe(kept()),
-            },
-            _ => Teaches::Unsafe(kept()),
+            Method::Head => {
+                // One that goes past the cache for another reason, or is not sent as for all, may
+                // get what is for its client alone.
+                let head = &request.head;
+                let method = status.outcome == Outcome::Fwd(Fwd::Method);
+                if !method || !self.is_for_all(head, &head.fields) {
+                    return Teaches::Nothing;
+                }
+                self.level(&mut request.head.fields);
+                Teaches::Head(kept(request), self.0.clock.unix_ms())
+            }
+            _ => {
+                let posted = self.posted(request);
+                Teaches::Unsafe(kept(request), posted)
+            }
         }
     }
 
-    async fn learn(
-        &self,
-        teaches: Teaches,
-        response: Response,
-        status: CacheStatus,
-    ) -> Result<Response, Fault> {
+    /// Whether a request with these fields, whatever its method, is sent on just as a fetch for all
+    /// who ask for its target would be.
+    pub(super) fn is_for_all(&self, head: &Head, fields: &Fields) -> bool {
+        let rules = &self.0.rules;
+        let own = |name| hop::is_unkeyed(name) && !self.is_keyed(name);
+        if fields.contains("cookie") || fields.iter().any(|(name, _)| own(name)) {
+            return false;
+        }
+        let mut get = head.clone();
+        (get.method, get.fields) = (Method::Get, fields.clone());
+        let asks = decide::asks::admit(&get, true, rules);
+        get.fields.retain(|name, _| !self.is_keyed(name));
+        let mut target = String::new();
+        self.shared_target(&get, &mut target);
+        asks.is_ok_and(|asks| !asks.authorized && !asks.less)
+            && decide::may_take(&get.fields, rules)
+            && target == get.target
+    }
+
+    /// Has a request say what it accepts as a fetch for all does: what variants are told apart by,
+    /// and no more.
+    pub(super) fn level(&self, fields: &mut Fields) {
+        let languages = self.0.rules.normal(None).languages;
+        fields.set("accept-encoding", Codings::of(fields).value());
+        if !languages.is_empty() {
+            let preferred = vary::preferred(fields, languages);
+            fields.remove("accept-language");
+            if let Some(language) = preferred {
+                fields.append("accept-language", language);
+            }
+        }
+    }
+
+    /// Whether keys hold fields of this name.
+    fn is_keyed(&self, name: &[u8]) -> bool {
+        let mut names = self.0.rules.key.headers();
+        names.any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()))
+    }
+
+    fn learn(&self, teaches: Teaches, response: Response, status: CacheStatus) -> Response {
         match teaches {
             Teaches::Nothing => {}
-            Teaches::Unsafe(request) => self.invalidate(&request, &response),
-            Teaches::Post(posted) => {
-                self.invalidate(&posted.request, &response);
-                return self.adopt(posted, response, status).await;
+            Teaches::Unsafe(request, posted) => {
+                self.invalidate(&request, &response);
+                if let Some(posted) = posted {
+                    return self.adopt(&request, &posted, response, status);
+                }
             }
             Teaches::Head(request, asked_ms) => self.compare(&request, &response, asked_ms),
         }
-        Ok(forwarded(response, status))
+        forwarded(response, status)
     }
 
     /// A successful unsafe request may have changed what is stored for its target, and for what its
@@ -108,14 +141,23 @@ impl Cache {
     }
 
     fn clear(&self, request: &Request) {
-        let key = self.key(request);
-        self.0.store.enter(key.0, |locked| locked.clear());
+        let (key, store) = (self.key(request), &self.0.store);
+        store.enter(key.0, |locked| locked.clear());
+        let keys = &self.0.rules.key;
+        // Half of the rules there may be stay for those whom the purges are for.
+        if keys.needs_fields() && self.0.store.rules() < RULES_MAX / 2 {
+            let (scheme, head) = (request.peer.scheme, &request.head);
+            let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
+            // Where there are too many purges already, only what the request itself would have been
+            // given is known to be gone.
+            let _ = store.purge(&Rule::Resource(resource.0), false, self.0.clock.unix_ms());
+        }
     }
 
     /// The response to a HEAD that was sent on: what is stored for GET is freshened by it if it is
     /// the same, and stale if it is not (RFC 9111 4.3.5).
     fn compare(&self, request: &Request, response: &Response, asked_ms: u64) {
-        if response.status != 200 || request.head.fields.contains("authorization") {
+        if response.status != 200 {
             return;
         }
         let (key, now_ms) = (self.key(request), self.0.clock.unix_ms());
@@ -125,7 +167,7 @@ impl Cache {
                 None => 0,
                 Some(names) => {
                     let normal = self.0.rules.normal(None);
-                    super::decide::variant(key, names, &request.head.fields, normal)
+                    decide::variant(key, names, &request.head.fields, normal)
                 }
             };
             let object = locked.find(variant)?;
@@ -146,15 +188,27 @@ impl Cache {
         let fresh = storing::same_as(&head, response)
             .then(|| storing::freshened(key, sent, &head, response, exchanged, &self.0.rules));
         match fresh {
-            Some(Ok(mut fresh)) => {
+            // Of one that would be for other requests by now, or for nobody, a GET has to tell.
+            Some(Ok(storing::Storable {
+                head: mut fresh, ..
+            })) if fresh.vary == head.vary => {
                 fresh.born_seq = head.born_seq;
                 if let Some(charge) = store.charge_head(fresh.memory()) {
                     store.renew(place, &object, fresh.into(), charge);
                 }
             }
-            Some(Err(_)) => store.withdraw(place, &object),
-            None => object.expire(&head, now_ms),
+            _ => object.expire(&head, now_ms),
         }
+    }
+}
+
+/// A request without its body.
+fn kept(request: &Request) -> Request {
+    Request {
+        head: request.head.clone(),
+        body: Body::Empty,
+        peer: request.peer,
+        interim: None,
     }
 }
 

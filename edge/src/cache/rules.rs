@@ -45,8 +45,11 @@ pub struct Rules {
     pub bypass: Bypass,
     /// Whether GET may use the cache.
     pub get: bool,
-    /// Whether HEAD may use the cache; else it is sent on as it is.
+    /// Whether HEAD may use the cache; else it is sent on as HEAD.
     pub head: bool,
+    /// Whether a response to POST that names its own target in Content-Location and says how long
+    /// it is fresh answers GET, too (RFC 9110 9.3.3).
+    pub post: bool,
     /// Request fields that shared fetches carry beside those of the allow-list.
     pub forward: Vec<Pattern>,
     /// How long a response that can't be shared makes its key be passed.
@@ -143,6 +146,7 @@ impl Default for Rules {
             bypass: Bypass::default(),
             get: true,
             head: true,
+            post: false,
             forward: Vec::new(),
             pass_for: Duration::from_secs(10),
             purge: Vec::new(),

@@ -5,28 +5,27 @@ use std::sync::Arc;
 
 use super::bring::found_in;
 use super::decide::asks::Asks;
+use super::decide::fence;
 use super::decide::reuse;
-use super::decide::storing;
+use super::decide::storing::{self, Storable};
 use super::decide::validation::{self, Outcome};
+use super::filler::FLIGHTS_MAX;
 use super::flight::Flight;
 use super::look::{Found, How};
 use super::ride::Ride;
 use super::{Cache, lore};
-use crate::handler::{Body, Fault, Request, Response, Whose};
+use crate::handler::{Body, Fault, Request, Response};
 use crate::http::Method;
 use crate::http::freshness::Exchanged;
 use crate::store::{Object, Place, Standing};
-
-/// Given stale because the origin failed.
-pub(super) const IN_PLACE: How = How::Stale {
-    word: "stale-if-error",
-    behind: false,
-};
 
 impl Cache {
     /// Has a stale response validated behind the answer that it gave, unless that is being done.
     pub(super) fn revalidate_behind(&self, request: &Request, found: &Found) {
         let store = &self.0.store;
+        if self.0.counters.flights_now.get() >= FLIGHTS_MAX {
+            return; // while it is stale, another request will see to it
+        }
         let Some(spare) = store.create(&found.object.key) else {
             return;
         };
@@ -70,10 +69,11 @@ impl Cache {
         failed: &Arc<Object>,
         asks: &Asks,
         place: Place,
+        how: How,
     ) -> Option<Found> {
         let standing = failed.standing()?;
         let now_ms = self.0.clock.unix_ms();
-        reuse::stands_in(&standing.head, asks, now_ms).then(|| found_in(standing, place, IN_PLACE))
+        reuse::stands_in(&standing.head, asks, now_ms).then(|| found_in(standing, place, how))
     }
 }
 
@@ -90,20 +90,68 @@ impl Flight {
         };
         let stands_in = reuse::stands_in(&standing.head, &Asks::default(), exchanged.response_ms);
         match validation::outcome(&standing.head, &response, stands_in) {
-            Outcome::Confirmed => self.confirm(standing, response, exchanged),
+            Outcome::Confirmed => match self.freshened(&standing, &response, exchanged) {
+                Ok(fresh) => self.confirm(standing, fresh),
+                Err(word) => {
+                    // From now on it is not to be shared.
+                    let place = self.landing.place();
+                    self.cache.0.store.withdraw(place, &standing.object);
+                    self.refuse(response, word);
+                }
+            },
             Outcome::Failure => {
                 self.failed();
                 self.landing.stand(standing, false);
-                None
             }
-            Outcome::Again => {
-                let place = self.landing.place();
-                self.cache.0.store.supersede(place, &standing.object, None);
-                self.landing.give_back();
-                None
-            }
-            Outcome::Other => Some((self, response)),
+            Outcome::Again => self.start_again(&standing),
+            Outcome::Other => match self.same(&standing, &response, exchanged) {
+                Some(fresh) => self.confirm(standing, fresh),
+                None => return Some((self, response)),
+            },
         }
+        None
+    }
+
+    fn freshened(
+        &self,
+        standing: &Standing,
+        response: &Response,
+        exchanged: Exchanged,
+    ) -> Result<Storable, &'static str> {
+        let rules = &self.cache.0.rules;
+        let (primary, old) = (self.primary(), &*standing.head);
+        storing::freshened(primary, &self.sent, old, response, exchanged, rules)
+    }
+
+    /// The head of a response that brings what is stored already: the origin took no notice of the
+    /// condition. What is large, or asked for by ranges, is not fetched again for that.
+    fn same(
+        &self,
+        standing: &Standing,
+        response: &Response,
+        exchanged: Exchanged,
+    ) -> Option<Storable> {
+        let old = &standing.head;
+        let content = fence::content_of(response);
+        let (primary, rules) = (self.primary(), &self.cache.0.rules);
+        let same = old.generation != 0
+            && old.generation == storing::generation(primary, response, &content)
+            && (response.status == 206 || standing.object.is_sparse());
+        if !same {
+            return None;
+        }
+        let asked = (self.asked.as_ref(), &content);
+        let fresh = storing::store_as(primary, &self.sent, response, asked, exchanged, rules);
+        let mut fresh = fresh.ok()?;
+        fresh.head.joinable |= old.joinable;
+        Some(fresh)
+    }
+
+    /// Nothing can be made of what is stored any more: who waits looks again, and finds nothing.
+    fn start_again(self, standing: &Standing) {
+        let place = self.landing.place();
+        self.cache.0.store.supersede(place, &standing.object, None);
+        self.landing.give_back();
     }
 
     /// No response came. Where the stored one may serve on all the same, it does.
@@ -114,52 +162,30 @@ impl Flight {
         match standing.filter(may) {
             Some(standing) => {
                 self.cache.0.counters.flights_failed.add(1);
-                if fault.whose == Whose::Origin {
-                    self.failed();
-                }
+                self.failed();
                 self.landing.stand(standing, false);
             }
             None => self.fail(fault),
         }
     }
 
-    /// 304: the stored response's head is freshened by it (RFC 9111 4.3.4), and serves who waited.
-    fn confirm(
-        self,
-        standing: Standing,
-        response: Response,
-        exchanged: Exchanged,
-    ) -> Option<(Flight, Response)> {
-        let (cache, place) = (self.cache.clone(), self.landing.place());
-        let (store, object) = (&cache.0.store, &standing.object);
-        let rules = &cache.0.rules;
-        let born_seq = self.landing.born_seq();
-        let old = &standing.head;
-        let mut head = match storing::freshened(
-            self.primary(),
-            &self.sent,
-            old,
-            &response,
-            exchanged,
-            rules,
-        ) {
-            Ok(head) => head,
-            // From now on it is not to be shared.
-            Err(word) => {
-                self.refuse(response, word);
-                return None;
-            }
-        };
-        head.born_seq = born_seq;
-        let head = Arc::new(head);
+    /// What is stored is what the origin has: it gets the new head (RFC 9111 4.3.4), and serves who
+    /// waited.
+    fn confirm(self, standing: Standing, fresh: Storable) {
+        let store = self.cache.0.store.clone();
+        let mut head = fresh.head;
+        if head.vary != standing.head.vary {
+            // It stands among the variants under other names.
+            return self.start_again(&standing);
+        }
+        self.handover.withhold(fresh.withheld);
+        head.born_seq = self.landing.born_seq();
+        let (head, object) = (Arc::new(head), standing.object);
         if let Some(charge) = store.charge_head(head.memory()) {
-            store.renew(place, object, head.clone(), charge);
-            super::flight::file(&cache, place, object, &head);
+            store.renew(self.landing.place(), &object, head.clone(), charge);
         }
         self.recovered();
-        let object = object.clone();
         self.landing.stand(Standing { object, head }, true);
-        None
     }
 
     /// It brings something new: that takes the place of what it was to confirm.
@@ -171,9 +197,15 @@ impl Flight {
         }
     }
 
-    /// The origin failed: the next fetch waits a little.
-    fn failed(&self) {
+    /// The origin failed: until the time that is given back (Unix ms) requests go to it one by one, if
+    /// it was not the first time; it may be better in the next moment.
+    pub(super) fn failed(&self) -> u64 {
         let now_ms = self.cache.0.clock.unix_ms();
-        self.lore(|lore| lore::failed(lore, false, now_ms));
+        let mut until_ms = 0;
+        self.lore(|lore| {
+            lore::failed(lore, false, now_ms);
+            until_ms = if lore.failures > 1 { lore.retry_ms } else { 0 };
+        });
+        until_ms
     }
 }

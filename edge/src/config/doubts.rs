@@ -22,6 +22,7 @@ pub fn say(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     targets(rules, file, checks);
     tags(file, checks);
     methods(rules, file, checks);
+    post(rules, file, checks);
     key(rules, file, checks);
     parameters(file, checks);
     bypass(file, checks);
@@ -192,6 +193,20 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
             .label(label)
             .help("add \"GET\", or leave `cache` out of the route"),
     );
+}
+
+/// POST where the same POST may be about several keys.
+fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+    let methods = file.methods.as_ref().map(toml::Spanned::span);
+    let at = methods.or(file.key.as_ref().map(toml::Spanned::span));
+    if let Some(at) = at.filter(|_| rules.post && rules.key.needs_fields()) {
+        checks.push(
+            Problem::warning("\"POST\" in `methods` does nothing here")
+                .at(at)
+                .label("`key` holds a field or cookie, and a POST changes what is stored under all of its values")
+                .help("leave \"POST\" out, or fields and cookies out of `key`"),
+        );
+    }
 }
 
 /// Templates that leave out what tells resources apart.

@@ -34,6 +34,7 @@ pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
         bypass: bypass(&file.bypass, &base.bypass, checks),
         get: uses(&file.methods, Usable::Get, base.get),
         head: uses(&file.methods, Usable::Head, base.head),
+        post: uses(&file.methods, Usable::Post, base.post),
         forward: names::forwarded(&file.forward, &base.forward, checks),
         key: key(base, file, checks),
         purge: base.purge.clone(),

@@ -161,6 +161,7 @@ pub enum Cookies {
 pub enum Usable {
     Get,
     Head,
+    Post,
 }
 
 /// All words that a type knows: `"a", "b" or "c"`.

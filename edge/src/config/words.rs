@@ -35,6 +35,10 @@ pub fn rules(rules: &Rules) -> Vec<String> {
         changed(&rules.bypass, &d.bypass, bypass),
         said(!rules.get, "GET goes past the cache"),
         said(!rules.head, "HEAD goes past the cache"),
+        said(
+            rules.post,
+            "responses to POST that name their own target answer GET, too",
+        ),
         changed(&rules.forward, &d.forward, |names| {
             format!("shared fetches also carry {}", list(names))
         }),

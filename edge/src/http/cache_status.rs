@@ -26,6 +26,8 @@ pub enum Outcome {
     Hit,
     /// Went forward, for this reason.
     Fwd(Fwd),
+    /// Neither: the cache answered by itself, and not from what is stored.
+    Own,
 }
 
 /// Reasons to go forward, as RFC 9211 2.2 names them.
@@ -75,6 +77,15 @@ impl CacheStatus {
         }
     }
 
+    /// Answered by the cache itself, for this reason.
+    pub fn own(detail: &'static str) -> CacheStatus {
+        CacheStatus {
+            outcome: Outcome::Own,
+            ..CacheStatus::fwd(Fwd::Miss)
+        }
+        .because(detail)
+    }
+
     /// Gone forward for this reason; the rest is filled in as it becomes known.
     pub fn fwd(reason: Fwd) -> CacheStatus {
         CacheStatus {
@@ -98,6 +109,7 @@ impl CacheStatus {
         match self.outcome {
             Outcome::Hit => "hit",
             Outcome::Fwd(reason) => reason.as_str(),
+            Outcome::Own => "own",
         }
     }
 
@@ -110,6 +122,7 @@ impl CacheStatus {
                 out.extend_from_slice(b"sluice; fwd=");
                 out.extend_from_slice(reason.as_str().as_bytes());
             }
+            Outcome::Own => out.extend_from_slice(b"sluice"),
         }
         if let Some(status) = self.fwd_status {
             out.extend_from_slice(b"; fwd-status=");

@@ -225,7 +225,6 @@ pub fn judge(
     let vary = vary_of(response, terms)?;
     let no_cache = directives.no_cache == Scope::Whole;
     let lifetime = lifetime::of(status, response, &force, terms, exchanged)?;
-    let age = lifetime::Age::of(response, terms.ignore.age, exchanged);
     let strict = directives.is_strict();
     let grace = |said: Option<u32>, configured| match () {
         () if directives.must_be_validated() => 0,
@@ -233,16 +232,20 @@ pub fn judge(
         () if strict => said.unwrap_or(0),
         () => said.unwrap_or(clamp_s(configured)),
     };
+    let swr_s = grace(
+        directives.stale_while_revalidate,
+        terms.stale_while_revalidate_s,
+    );
+    let sie_s = grace(directives.stale_if_error, terms.stale_if_error_s);
+    let useful_s = u64::from(lifetime.seconds) + u64::from(swr_s.max(sie_s));
+    let age = lifetime::Age::of(response, terms.ignore.age, exchanged).or_beyond(useful_s);
     let verdict = Verdict {
         lifetime_s: lifetime.seconds,
         source: lifetime.source,
         fresh_ms: lifetime.left_ms(&age),
         initial_age_ms: age.initial_ms,
-        swr_s: grace(
-            directives.stale_while_revalidate,
-            terms.stale_while_revalidate_s,
-        ),
-        sie_s: grace(directives.stale_if_error, terms.stale_if_error_s),
+        swr_s,
+        sie_s,
         strict,
         no_cache,
         authorized,
@@ -399,12 +402,11 @@ fn check_use(response: &Fields, verdict: &Verdict) -> Result<(), Reason> {
     if verdict.no_cache {
         return Err(Reason::NoCache);
     }
-    let grace_ms = u64::from(verdict.swr_s.max(verdict.sie_s)) * 1000;
-    let lifetime_ms = u64::from(verdict.lifetime_s) * 1000;
-    if verdict.initial_age_ms.saturating_sub(lifetime_ms) < grace_ms {
-        return Ok(());
+    let grace_ms = i64::from(verdict.swr_s.max(verdict.sie_s)) * 1000;
+    match verdict.fresh_ms.saturating_neg() < grace_ms {
+        true => Ok(()),
+        false => Err(Reason::Expired),
     }
-    Err(Reason::Expired)
 }
 
 /// Date in Unix seconds, when there is a valid one.

@@ -385,6 +385,7 @@ impl Object {
         }
         let wakes = state.all_riders();
         drop(state);
+        self.untie();
         wakes.wake();
     }
 
@@ -414,6 +415,7 @@ impl Object {
             _ => state.answerable(&all_of(claim)),
         };
         drop(state);
+        self.untie();
         wakes.wake();
     }
 
@@ -430,6 +432,7 @@ impl Object {
             _ => state.answerable(&all_of(claim)),
         };
         drop(state);
+        self.untie();
         wakes.wake();
     }
 }

@@ -29,10 +29,17 @@ pub(super) struct Ties {
 }
 
 impl Object {
-    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.
+    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it; or
+    /// that is to take its place, as long as it is not all there.
     pub fn validation(&self) -> Option<Arc<Object>> {
         let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
-        let waits = matches!(validation.lock().phase, Phase::Awaiting);
+        let state = validation.lock();
+        let waits = match state.phase {
+            Phase::Awaiting => true,
+            Phase::Open(_) => !state.claims.is_empty() || state.is_complete(),
+            _ => false,
+        };
+        drop(state);
         waits.then_some(validation)
     }
 
@@ -50,7 +57,39 @@ impl Object {
 
     /// The same, which is held no longer: its fetch has an answer.
     pub fn take_standing(&self) -> Option<Standing> {
-        self.lock().ties.as_mut()?.standing.take()
+        let mut state = self.lock();
+        let ties = state.ties.as_mut()?;
+        let standing = ties.standing.take()?;
+        let idle = ties.validation.strong_count() == 0;
+        let gone = if idle { state.ties.take() } else { None };
+        drop(state);
+        drop(gone);
+        standing.object.part_from(self);
+        Some(standing)
+    }
+
+    /// What it was to confirm need not remember it any more.
+    pub(super) fn untie(&self) {
+        if let Some(standing) = self.standing() {
+            standing.object.part_from(self);
+        }
+    }
+
+    /// Lets go of the object that was to confirm this one, if that is still the one: else its memory
+    /// would be kept.
+    fn part_from(&self, validation: &Object) {
+        let mut state = self.lock();
+        let tied = |ties: &Ties| std::ptr::eq(ties.validation.as_ptr(), validation);
+        let gone = match &mut state.ties {
+            Some(ties) if tied(ties) && ties.standing.is_none() => state.ties.take(),
+            Some(ties) if tied(ties) => {
+                ties.validation = Weak::new();
+                None
+            }
+            _ => None,
+        };
+        drop(state);
+        drop(gone);
     }
 
     /// Ends flight `id`: what was stored serves on.
@@ -90,6 +129,69 @@ impl Landing {
     /// the origin failed to.
     pub fn stand(mut self, standing: Standing, confirmed: bool) {
         let id = self.end();
+        drop(self.object().take_standing());
         self.object().stand(id, standing, confirmed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{head, place, store};
+    use super::super::{Place, Store};
+    use super::*;
+
+    /// An open object in the table, and one that is fetched to confirm it.
+    fn pair(store: &Arc<Store>) -> (Arc<Object>, Arc<Object>, Landing) {
+        let stored = store.create(b"a").expect("room");
+        let here: Place = place(1);
+        store.enter(here.primary, |locked| {
+            locked.insert(here.variant, stored.clone(), 1);
+        });
+        let charge = store.charge_head(1).expect("room");
+        let known = Arc::new(head(Some(0)));
+        stored.open(known.clone(), charge, None).wake();
+        let new = store.create(b"a").expect("room");
+        stored.validate_by(known, &new);
+        let whole = || (smallvec::smallvec![0..u64::MAX], ());
+        let ((), mut landings) = store.arrange(&new, here, 0, |_| whole());
+        (stored, new, landings.pop().expect("a flight"))
+    }
+
+    #[test]
+    fn one_object_confirms_another_until_it_has() {
+        let store = store(1 << 20);
+        let (stored, new, landing) = pair(&store);
+        assert!(
+            stored
+                .validation()
+                .is_some_and(|own| Arc::ptr_eq(&own, &new))
+        );
+        let standing = new.standing().expect("it is to confirm the other");
+        assert!(Arc::ptr_eq(&standing.object, &stored));
+        landing.stand(standing, true);
+        assert!(stored.validation().is_none());
+        assert!(matches!(
+            new.phase(),
+            Phase::Stands {
+                confirmed: true,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn neither_keeps_the_others_memory() {
+        let store = store(1 << 20);
+        let (stored, new, landing) = pair(&store);
+        let standing = new.standing().expect("it is to confirm the other");
+        landing.stand(standing, false);
+        assert_eq!(Arc::weak_count(&new), 0);
+        assert!(stored.lock().ties.is_none());
+        let (stored, new, landing) = pair(&store);
+        drop(landing); // its task is gone
+        assert_eq!(Arc::weak_count(&new), 0);
+        assert!(stored.validation().is_none());
+        // What failed may still have to be stood in for.
+        assert!(new.standing().is_some());
     }
 }

@@ -87,6 +87,10 @@ counters! {
     responses_5xx,
     /// Answered from stored bytes.
     cache_hits,
+    /// Of those, answered with what was stale.
+    cache_stale,
+    /// Answered from stored bytes that the origin had just confirmed (304).
+    cache_validated,
     /// Answered by a fetch of this request's own making.
     cache_misses,
     /// Rode a fetch that another request had begun.

@@ -261,6 +261,98 @@ fn head_of_another_version_invalidates_what_is_stored() {
     }
 }
 
+// One by which it would be for other requests, or for nobody, makes it stale, and no more.
+#[test]
+fn head_that_says_less_only_makes_stale() {
+    for changed in [
+        current().vary("X-A"),
+        current().vary("*"),
+        current().cache_control("no-store"),
+    ] {
+        let head = changed.clone();
+        let origin = serving(
+            "/x",
+            Resource::dynamic(move |seen| match &*seen.method {
+                "HEAD" => head.clone(),
+                _ => current(),
+            }),
+        );
+        let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
+        edge.get("/x", &[]);
+        edge.ask("HEAD", "/x", &[], b"");
+        let reply = edge.get("/x", &[("X-A", "2")]);
+        assert_says(&reply, "fwd=stale");
+        assert_says(&reply, "fwd-status=304");
+        assert_hit(&edge.get("/x", &[]));
+    }
+}
+
+// A HEAD that is not asked as for all says nothing about what is for all.
+#[test]
+fn a_clients_own_head_leaves_what_is_stored() {
+    let own = |seen: &Seen| match &*seen.method {
+        "HEAD" => current().header("X-User", "alice").version(1),
+        _ => current(),
+    };
+    let origin = serving("/x", Resource::dynamic(own));
+    origin.serve("/x?utm=1", Resource::dynamic(own));
+    let edge = Setup::cached(&origin)
+        .cache("methods = [\"GET\"]\nquery_ignore = [\"utm\"]\nbypass = { headers = [\"Accept\"] }")
+        .start();
+    edge.get("/x", &[]);
+    for (target, name, value) in [
+        ("/x", "Cookie", "a=b"),
+        ("/x", "Authorization", "Basic eDp5"),
+        ("/x", "X-Anything", "1"),
+        ("/x", "If-None-Match", "\"mine\""),
+        ("/x", "Accept", "*/*"),
+        ("/x?utm=1", "User-Agent", "lab"),
+    ] {
+        let head = edge.ask("HEAD", target, &[(name, value)], b"");
+        assert_eq!(head.header("x-user"), Some("alice"), "{name}");
+        let hit = edge.get("/x", &[]);
+        assert_hit(&hit);
+        assert_eq!(hit.header("x-user"), None, "{name}");
+    }
+    edge.ask("HEAD", "/x", &[("X-Forwarded-Host", "a")], b"");
+    assert!(!is_hit(&edge.get("/x", &[])), "it was sent without it");
+}
+
+// A HEAD that goes past the cache for another reason does not either.
+#[test]
+fn a_head_that_bypasses_leaves_what_is_stored() {
+    let origin = serving("/x", current());
+    let edge = Setup::cached(&origin)
+        .cache("bypass = { cookies = [\"session\"] }")
+        .start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().header("X-User", "alice"));
+    edge.ask("HEAD", "/x", &[("Cookie", "session=alice")], b"");
+    let hit = edge.get("/x", &[]);
+    assert_hit(&hit);
+    assert_eq!(hit.header("x-user"), None);
+}
+
+// What the key holds reaches the origin, shared or not.
+#[test]
+fn what_the_key_holds_is_passed_on() {
+    let shows = |seen: &Seen| {
+        let tenant = seen.header("x-original-host").unwrap_or("none").to_owned();
+        Resource::bytes(tenant).cache_control("no-store")
+    };
+    let origin = serving("/x", Resource::dynamic(shows));
+    let edge = Setup::cached(&origin)
+        .cache("key = \"{scheme}{host}{path}{query}{header:X-Original-Host}\"")
+        .start();
+    for detail in ["no-store", "no-store"] {
+        let fields = [("X-Original-Host", "tenant"), ("X-Host", "evil")];
+        let reply = edge.get("/x", &fields);
+        assert_says(&reply, &format!("detail={detail}"));
+        assert_eq!(reply.text(), "tenant");
+    }
+    assert_eq!(last_sent(&origin, "/x", "x-host"), None);
+}
+
 // A HEAD that fails changes nothing.
 #[test]
 fn a_failed_head_leaves_what_is_stored() {

@@ -40,6 +40,8 @@ pub(in crate::cache) fn judge(
     now_ms: u64,
     about: impl FnOnce() -> Circumstances,
 ) -> Reuse {
+    // A clock that was set back makes nothing young that was old when it came.
+    let now_ms = now_ms.max(head.received_ms);
     let fresh = now_ms < head.fresh_until_ms;
     match asks.directives {
         None if fresh => Reuse::Fresh,
@@ -203,6 +205,17 @@ mod tests {
         for about in [quiet, failing, updating] {
             assert_eq!(reuse(&strict, "max-stale", 101, about), validate);
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_nothing_fresh() {
+        let stale = Head {
+            received_ms: 1_000_000,
+            fresh_until_ms: 1_000_000,
+            ..Head::default()
+        };
+        let quiet = Circumstances::default();
+        assert_eq!(reuse(&stale, "", 999, quiet), Reuse::Validate(Fwd::Stale));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::variant;
 use crate::cache::rules::Rules;
 use crate::handler::Response;
 use crate::http::freshen::freshen;
-use crate::http::freshness::{self, Exchanged, Reason, Verdict};
+use crate::http::freshness::{self, Exchanged, Reason, SetCookie, Verdict};
 use crate::http::key::KeyHash;
 use crate::http::tags::tags;
 use crate::http::vary::Vary;
@@ -72,19 +72,30 @@ pub(in crate::cache) fn freshened(
     response: &Response,
     exchanged: Exchanged,
     rules: &Rules,
-) -> Result<Head, &'static str> {
-    let fields = freshen(&old.fields, &response.fields);
+) -> Result<Storable, &'static str> {
+    let mut update = Cow::Borrowed(&response.fields);
+    if rules.set_cookie != SetCookie::Store && update.contains("set-cookie") {
+        // It is for the one who asked, and says nothing about what is stored.
+        update.to_mut().remove("set-cookie");
+    }
+    let fields = freshen(&old.fields, &update);
     let terms = rules.terms(old.status);
     let verdict =
         freshness::judge(sent, old.status, &fields, &terms, exchanged).map_err(Reason::word)?;
-    let base = Head {
-        // What was put together under a date stays one version, whatever the new Date is.
-        generation: old.generation,
-        ..old.clone()
-    };
-    Ok(head(
-        base, primary, sent, &fields, verdict, exchanged, rules,
-    ))
+    let mut stripped = verdict.stripped.clone();
+    if update.len() < response.fields.len() {
+        stripped.push("set-cookie".to_owned());
+    }
+    let withheld = lines_in(&response.fields, &stripped);
+    let explicit = verdict.source.is_explicit();
+    // What was put together under a date stays one version, whatever the new Date is.
+    let base = old.clone();
+    let head = head(base, primary, sent, &fields, verdict, exchanged, rules);
+    Ok(Storable {
+        head,
+        withheld,
+        explicit,
+    })
 }
 
 /// Whether the head of a response to HEAD is that of what is stored: nothing that both say about the

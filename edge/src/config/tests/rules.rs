@@ -77,6 +77,7 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     assert!(of_cache.bypass.headers[0].matches_field(b"x-debug"));
     assert!(of_cache.bypass.query[1].matches(b"a[b]"));
     assert!(of_cache.get && !of_cache.head);
+    assert!(!of_cache.post && rules_of("methods = [\"POST\"]", "").post);
     let key = "{scheme}{host}{path}{query}{header:x-tenant}{cookie:lang}v2";
     assert_eq!(of_cache.key.to_string(), key);
     let query = of_cache.key.query(Some("x=1&utm_id=2&id=3"));
@@ -152,7 +153,7 @@ fn rules_that_differ_are_described() {
     let cases = [
         described(ALL, ""),
         described(
-            "heuristic = \"0s\"\nmethods = [\"HEAD\"]\nset_cookie = \"store\"",
+            "heuristic = \"0s\"\nmethods = [\"HEAD\", \"POST\"]\nset_cookie = \"store\"",
             "",
         ),
         described(
@@ -185,7 +186,7 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         ("a table of names", cache("bypass = [\"session\"]")),
         ("a word", cache("set_cookie = true")),
         ("unknown words", cache("ignore = [\"cache-contol\"]")),
-        ("unknown method", cache("methods = [\"GET\", \"POST\"]")),
+        ("unknown method", cache("methods = [\"GET\", \"PUT\"]")),
         (
             "unknown key of a table",
             cache("bypass = { cookie = [\"a\"] }"),
@@ -303,6 +304,13 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         (
             "never cached",
             cache("methods = []\nbypass = { headers = [\"*\"] }\npass_for = \"0s\""),
+        ),
+        (
+            "POST under keys with fields",
+            cached(
+                "methods = [\"GET\", \"POST\"]",
+                "key = \"{path}{host}{header:X}\"",
+            ),
         ),
         (
             "a route without a cache",

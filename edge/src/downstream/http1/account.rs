@@ -95,10 +95,22 @@ impl Account {
         }
         match response.cache {
             None => {}
-            Some(cache) if cache.outcome == Outcome::Hit => counters.cache_hits.add(1),
+            Some(cache) if cache.outcome == Outcome::Hit => {
+                counters.cache_hits.add(1);
+                if cache.ttl_s.is_some_and(|ttl_s| ttl_s < 0) {
+                    counters.cache_stale.add(1);
+                }
+            }
+            Some(cache)
+                if cache.fwd_status == Some(304)
+                    && matches!(cache.outcome, Outcome::Fwd(Fwd::Stale | Fwd::Request)) =>
+            {
+                counters.cache_validated.add(1);
+            }
             Some(cache) if cache.collapsed => counters.cache_collapsed.add(1),
             Some(cache) => match cache.outcome {
                 Outcome::Fwd(Fwd::Bypass | Fwd::Method) => counters.cache_passes.add(1),
+                Outcome::Own => {}
                 _ => counters.cache_misses.add(1),
             },
         }

@@ -17,7 +17,6 @@ impl Lifetime {
         let lifetime_ms = i64::from(self.seconds) * 1000;
         match self.source {
             Source::AccelExpires => lifetime_ms,
-            _ if age.invalid => i64::MIN,
             _ => lifetime_ms.saturating_sub_unsigned(age.initial_ms),
         }
     }
@@ -131,11 +130,20 @@ fn generated_s(fields: &Fields, exchanged: Exchanged) -> u64 {
 pub(super) struct Age {
     /// corrected_initial_age (RFC 9111 4.2.3), milliseconds.
     pub(super) initial_ms: u64,
-    /// Age can't be read: the response counts as stale.
-    pub(super) invalid: bool,
+    /// Age can't be read.
+    invalid: bool,
 }
 
 impl Age {
+    /// An age that can't be read counts as more than this many seconds, after which the response is of
+    /// no use without being validated.
+    pub(super) fn or_beyond(mut self, seconds: u64) -> Age {
+        if self.invalid {
+            self.initial_ms = self.initial_ms.max((seconds + 1) * 1000);
+        }
+        self
+    }
+
     /// The larger of what our clock says against Date, and of what its Age says plus the whole time
     /// the exchange took. Clocks that went backwards count as no time.
     ///

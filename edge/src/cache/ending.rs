@@ -1,0 +1,123 @@
+//! How flights end: all that was claimed is there, or the origin failed, or its response is not for
+//! sharing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::decide::reuse;
+use super::flight::{Flight, PLAIN_MS, file};
+use super::lore;
+use crate::handler::{Body, Cause, Fault, Response, Whose};
+use crate::http::Status;
+use crate::store::{Object, Phase};
+
+/// How long the end of a chunked body is waited for once all its bytes are there.
+const ENDING: Duration = Duration::from_secs(1);
+/// A flight that brought less before it failed was of no use, bytes.
+const FRUITFUL: u64 = 64 << 10;
+
+impl Flight {
+    /// All that was claimed is there. A body with more to come is cut; of one that only has to end
+    /// the end is read, so that its connection can serve another request.
+    pub(super) async fn land(self, mut body: Body) {
+        self.landed();
+        if body.length().is_none() {
+            let _ = tokio::time::timeout(ENDING, body.frame()).await;
+        }
+    }
+
+    pub(super) fn landed(self) {
+        self.recovered();
+        let (cache, place) = (self.cache.clone(), self.landing.place());
+        let object = self.landing.object().clone();
+        self.landing.land();
+        if object.is_complete()
+            && let Some(standing) = object.take_standing()
+        {
+            let store = &cache.0.store;
+            store.supersede(place, &standing.object, Some(object.clone()));
+            if let Phase::Open(head) = object.phase() {
+                file(&cache, place, &object, &head);
+            }
+        }
+    }
+
+    /// Fetches fail no more.
+    pub(super) fn recovered(&self) {
+        if self.known.failures > 0 {
+            self.lore(|lore| lore.failures = 0);
+        }
+    }
+
+    /// Ranges of this can't be relied on: what is missing is asked for by a plain GET. If nothing
+    /// is there yet, by another object.
+    pub(super) fn plainly(self) {
+        self.learn_plain();
+        match self.landing.object().phase() {
+            Phase::Open(_) => self.landing.give_back(),
+            _ => self.retire(),
+        }
+    }
+
+    pub(super) fn learn_plain(&self) {
+        let until_ms = self.cache.0.clock.unix_ms() + PLAIN_MS;
+        self.lore(|lore| lore.plain_until_ms = until_ms);
+    }
+
+    pub(super) fn fail(self, fault: Fault) {
+        self.cache.0.counters.flights_failed.add(1);
+        if fault.whose == Whose::Origin {
+            let now_ms = self.cache.0.clock.unix_ms();
+            self.lore(|lore| lore::failed(lore, self.brought >= FRUITFUL, now_ms));
+        }
+        self.landing.fail(Arc::new(fault));
+    }
+
+    /// The object is not to be used any more. Those who have had nothing of it look again, the
+    /// others get what is stored.
+    pub(super) fn retire(self) {
+        let object: Arc<Object> = self.landing.object().clone();
+        self.cache
+            .0
+            .store
+            .supersede(self.landing.place(), &object, None);
+        self.landing
+            .fail(Arc::new(Fault::from(Cause::VersionChanged)));
+    }
+
+    /// The response may not be shared. Who launched the flight may have it, if the same request
+    /// would have been sent for it alone; the others part.
+    pub(super) fn refuse(self, response: Response, mut word: &'static str) {
+        let now_ms = self.cache.0.clock.unix_ms();
+        let standing = self.landing.object().standing().is_some();
+        let until_ms = match response.status {
+            // What one client's credentials bring is nothing that others have to know.
+            _ if self.sent.contains("authorization") => {
+                word = "authorization";
+                0
+            }
+            500.. => self.failed(),
+            // A full store may be better in the next moment; and what lies behind the end of one
+            // version may be inside the next.
+            _ if matches!(word, "no-room" | "not-satisfiable") => 0,
+            // It says something about this request or this moment, and nothing about what is stored.
+            status if standing && !speaks_for_all(status) => 0,
+            _ => {
+                self.recovered();
+                self.replace();
+                now_ms + self.cache.0.rules.pass_for.as_millis() as u64
+            }
+        };
+        if !reuse::is_failure(response.status) {
+            // It is no failure that what is stored may stand in for.
+            self.landing.object().take_standing();
+        }
+        self.handover.put(response);
+        self.landing.refuse(word, until_ms);
+    }
+}
+
+/// Statuses by which an origin says what there is now, to whomever.
+fn speaks_for_all(status: Status) -> bool {
+    matches!(status, 200..400 | 404 | 410)
+}

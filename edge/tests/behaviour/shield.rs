@@ -1,0 +1,214 @@
+//! What one client's request brings back, or one bad moment of the origin, concerns nobody else, and
+//! takes nothing away that is stored.
+
+use sluice_lab::origin::{Ending, Fault, Gate, Resource};
+
+use crate::aging::*;
+use crate::harness::*;
+
+/// Bad credentials are refused; without any, all is well.
+fn guarded(else_what: impl Fn() -> Resource + Send + Sync + 'static) -> Resource {
+    Resource::dynamic(move |seen| match seen.header("authorization") {
+        Some(_) => Resource::status(401),
+        None => else_what(),
+    })
+}
+
+// RFC 9111 3.5: who has credentials is not given what was asked for without.
+#[test]
+fn who_has_credentials_does_not_ride_the_validation_of_others() {
+    let origin = serving("/x", stale(", public"));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let by_credentials = Resource::dynamic(move |seen| match seen.header("authorization") {
+        Some(_) => Resource::bytes("alice").cache_control("private"),
+        None => Resource::bytes("anonymous")
+            .version(1)
+            .cache_control("max-age=3600")
+            .gate_head(&held),
+    });
+    origin.serve("/x", by_credentials);
+    let first = Crowd::of(&edge, 1, "/x", &[]);
+    assert!(gate.wait_held(1, SOON));
+    let second = Crowd::beside(1, &edge, 1, "/x", &[("Authorization", "Basic alice")]);
+    gate.release();
+    first.replies();
+    assert_eq!(&second.replies().remove(0).body[..], b"alice");
+}
+
+#[test]
+fn what_credentials_bring_keeps_nobody_else_from_the_cache() {
+    let origin = serving(
+        "/x",
+        Resource::dynamic(|seen| match seen.header("authorization") {
+            Some(_) => Resource::bytes("alice").cache_control("private"),
+            None => current(),
+        }),
+    );
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[("Authorization", "Basic alice")]);
+    edge.get("/x", &[]);
+    assert_hit(&edge.get("/x", &[]));
+}
+
+#[test]
+fn bad_credentials_take_nothing_away() {
+    let origin = serving("/x", stale(", public"));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", guarded(current));
+    let bad = edge.get("/x", &[("Authorization", "Basic bad")]);
+    assert_eq!(bad.status, 401);
+    assert_validated(&edge.get("/x", &[]));
+}
+
+#[test]
+fn bad_credentials_cut_no_download_of_others() {
+    const FILE: u64 = 64 << 20;
+    let file = || Resource::offset(FILE).cache_control("public, max-age=3600");
+    let origin = serving("/x", file());
+    let edge = Setup::cached(&origin).cache("fill = \"slice\"").start();
+    edge.get("/x", &[("Range", "bytes=0-9")]);
+    let mut slow = edge.reluctant_client();
+    slow.send("GET", "/x", &[], b"").expect("sent");
+    eventually("it reads", || times(&origin, "/x") >= 2);
+    origin.serve("/x", guarded(file));
+    let far = ("Range", "bytes=60000000-60000009");
+    let bad = edge.get("/x", &[far, ("Authorization", "bad")]);
+    assert_ne!(bad.status, 200);
+    let reply = slow.read_response().expect("a reply");
+    reply.verify_whole(FILE).expect("all of it");
+}
+
+// One 429 is about that moment: what is stored is asked about again.
+#[test]
+fn a_refusal_of_the_moment_takes_nothing_away() {
+    for status in [403, 406, 429] {
+        let origin = serving("/x", stale(""));
+        let edge = Setup::cached(&origin).start();
+        edge.get("/x", &[]);
+        origin.serve("/x", Resource::status(status));
+        assert_eq!(edge.get("/x", &[]).status, status);
+        origin.serve("/x", current());
+        assert_validated(&edge.get("/x", &[]));
+        assert_hit(&edge.get("/x", &[]));
+    }
+}
+
+// A new version takes the old one's place when it is all there: until then that may have to stand in.
+#[test]
+fn an_origin_that_dies_within_the_new_version_leaves_the_old_one() {
+    for behind in ["", ", stale-while-revalidate=3600"] {
+        let control = format!(", stale-if-error=3600{behind}");
+        let origin = serving("/x", stale(&control));
+        let edge = Setup::cached(&origin).start();
+        edge.get("/x", &[]);
+        let ending = Ending::Fin;
+        let cut = Fault::CutBody { after: 100, ending };
+        origin.serve("/x", stale(&control).version(1).fault(cut));
+        // Its own body may be cut: the status had been sent.
+        let _ = sluice_lab::client::once(edge.http, "GET", "/x", &[], b"");
+        wait_asked(&origin, "/x", 2);
+        kill(&origin);
+        let reply = edge.get("/x", &[]);
+        assert_eq!(reply.status, 200);
+        reply.verify_whole(LENGTH).expect("the old one");
+    }
+}
+
+// While it comes, who may have what is stale has that, and the others share what comes.
+#[test]
+fn a_new_version_on_its_way_is_shared() {
+    let gate = Gate::at(100);
+    let origin = serving("/x", stale(""));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", current().version(1).gate(&gate));
+    let mut first = edge.client();
+    first.send("GET", "/x", &[], b"").expect("sent");
+    first.read_head().expect("a head");
+    let mut second = edge.client();
+    second.send("GET", "/x", &[], b"").expect("sent");
+    eventually("both ride", || edge.counter("requests_now") == 2);
+    gate.release();
+    let reply = second.read_response().expect("a reply");
+    reply.verify_version(1, 0).expect("the new one");
+    assert_eq!(times(&origin, "/x"), 2);
+    eventually("it is in its place", || {
+        cache_status(&edge.get("/x", &[])).contains("hit")
+    });
+    assert_eq!(times(&origin, "/x"), 2);
+}
+
+// RFC 9111 7.3: a cookie that comes with a 304 is for who asked, and no reason to forget the rest.
+#[test]
+fn a_cookie_with_a_304_is_for_the_one_who_asked() {
+    for setting in ["pass", "remove"] {
+        let origin = serving("/x", stale(""));
+        let edge = Setup::cached(&origin)
+            .cache(&format!("set_cookie = \"{setting}\""))
+            .start();
+        edge.get("/x", &[]);
+        origin.serve("/x", current().header("Set-Cookie", "a=1"));
+        let asked = edge.get("/x", &[]);
+        assert_validated(&asked);
+        assert_eq!(asked.header("set-cookie"), Some("a=1"));
+        let hit = edge.get("/x", &[]);
+        assert_hit(&hit);
+        assert_eq!(hit.header("set-cookie"), None);
+    }
+}
+
+// An origin that takes no notice of If-None-Match, but of Range, confirms by what it sends.
+#[test]
+fn the_same_version_in_parts_loses_nothing() {
+    const FILE: u64 = 8 << 20;
+    let file = |control: &str, age: &str| {
+        Resource::offset(FILE)
+            .tag(tagged("v"))
+            .cache_control(control)
+            .header("Age", age)
+    };
+    let origin = serving("/x", file("max-age=60", "100"));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]).verify_whole(FILE).expect("the body");
+    let sent = origin.read_record(|record| record.sent_for("/x"));
+    origin.serve("/x", file("max-age=3600", "0").conditional(false));
+    let part = edge.get("/x", &[("Range", "bytes=10-19")]);
+    part.verify_range(10, 19, FILE).expect("the range");
+    let whole = edge.get("/x", &[]);
+    assert_hit(&whole);
+    whole.verify_whole(FILE).expect("the body");
+    let more = origin.read_record(|record| record.sent_for("/x")) - sent;
+    assert!(more < FILE, "{more} bytes were sent again");
+}
+
+// Fetches behind what is stale are bounded: nobody waits for them.
+#[test]
+fn fetches_behind_are_bounded() {
+    const MANY: usize = 600;
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    let mut client = edge.client();
+    let mut get = |path: &str| {
+        client.send("GET", path, &[], b"").expect("sent");
+        client.read_response().expect("a reply")
+    };
+    let path = |n: usize| format!("/{n}");
+    for n in 0..MANY {
+        origin.serve(&path(n), stale(", stale-while-revalidate=3600"));
+        get(&path(n));
+    }
+    let gate = Gate::closed();
+    for n in 0..MANY {
+        origin.serve(&path(n), current().gate_head(&gate));
+    }
+    for n in 0..MANY {
+        assert_stale(&get(&path(n)), "stale-while-revalidate");
+    }
+    let flights = edge.counter("flights_now");
+    assert!((1..=256).contains(&flights), "{flights} fetches at once");
+    gate.release();
+}
