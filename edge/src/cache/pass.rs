@@ -25,7 +25,7 @@ impl Cache {
         if request.head.method.is_safe() {
             // What the key does not hold is not acted upon here, shared or not.
             let fields = &mut request.head.fields;
-            fields.retain(|name, _| !hop::is_in(hop::UNKEYED, name) || self.is_keyed(name));
+            fields.retain(|name, _| !hop::is_unkeyed(name) || self.is_keyed(name));
         }
         let teaches = self.teaches(&mut request, status);
         let cache = self.clone();
@@ -68,7 +68,7 @@ impl Cache {
     /// who ask for its target would be.
     pub(super) fn is_for_all(&self, head: &Head, fields: &Fields) -> bool {
         let rules = &self.0.rules;
-        let own = |name| hop::is_in(hop::UNKEYED, name) && !self.is_keyed(name);
+        let own = |name| hop::is_unkeyed(name) && !self.is_keyed(name);
         if fields.contains("cookie") || fields.iter().any(|(name, _)| own(name)) {
             return false;
         }

@@ -197,14 +197,9 @@ pub fn is_unkeyed(name: &[u8]) -> bool {
     reads_as_any(UNKEYED, name)
 }
 
-/// Removes `UNKEYED`.
-pub fn strip_unkeyed(fields: &mut Fields) {
-    fields.retain(|name, _| !is_unkeyed(name));
-}
-
-/// Why a shared fetch can't carry a field of this name as a client sent it, whatever the
-/// configuration says; for people.
-pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
+/// Why a field of this name never reaches the origin as a client sent it, by a shared fetch, even
+/// where keys hold it; for people.
+pub fn why_never_sent(name: &[u8]) -> Option<&'static str> {
     let is = |list: &[&str]| reads_as_any(list, name);
     let begins = |prefix: &str| reads_as_prefix(name, prefix.as_bytes());
     match () {
@@ -218,16 +213,19 @@ pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
         () if is(&["forwarded", "host", "via", "x-real-ip"]) || begins("x-forwarded-") => {
             Some("it is set anew on the way to the origin")
         }
-        () if is(UNKEYED) => {
-            Some("origins take it for another URL, host or method than was asked for")
-        }
         () if is(NOT_CARRIED) => Some("it is for each hop to say, or to act on"),
         () => None,
     }
 }
 
-/// Whether a shared fetch can carry a field of this name, where the configuration or the key says
-/// so.
+/// Why a shared fetch can't carry a field of this name where keys don't hold it, whatever the
+/// configuration says; for people.
+pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
+    let unkeyed = "origins take it for another URL, host or method than was asked for";
+    why_never_sent(name).or_else(|| is_unkeyed(name).then_some(unkeyed))
+}
+
+/// Whether a shared fetch can carry a field of this name that keys don't hold.
 pub fn may_be_carried(name: &[u8]) -> bool {
     why_not_carried(name).is_none()
 }
@@ -249,6 +247,10 @@ mod tests {
         let message = fields.clone();
         let ending = Ending::of(&message);
         fields.retain(|name, _| !ending.covers(name));
+    }
+
+    fn strip_unkeyed(fields: &mut Fields) {
+        fields.retain(|name, _| !is_unkeyed(name));
     }
 
     fn stripped(lines: &[(&str, &str)], strip: fn(&mut Fields)) -> Vec<String> {
@@ -365,6 +367,9 @@ mod tests {
         ] {
             assert!(!may_be_carried(name.as_bytes()), "{name}");
         }
+        // Where keys hold it, each client has its own.
+        assert!(why_not_carried(b"X-Original-Host").is_some());
+        assert!(why_never_sent(b"X-Original-Host").is_none());
         for name in ["X-Tenant", "x_tenant", "Cookie", "viable", "ifs", "x-via"] {
             assert!(may_be_carried(name.as_bytes()), "{name}");
         }

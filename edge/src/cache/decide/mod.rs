@@ -140,7 +140,7 @@ pub(super) fn may_take(request: &Fields, rules: &Rules) -> bool {
     request.iter().all(|(name, _)| {
         is_carried(name, rules)
             || hop::is_in(&OWN, name)
-            || hop::is_in(hop::UNKEYED, name)
+            || hop::is_unkeyed(name)
             || name.len() > 10 && name[..10].eq_ignore_ascii_case(b"sec-fetch-")
             || WITHOUT_MEANING
                 .iter()

@@ -326,7 +326,7 @@ fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
         return Ok(Extra::Cookie(name.to_owned()));
     }
     let name = name.to_ascii_lowercase();
-    if let Some(why) = hop::why_not_carried(name.as_bytes()) {
+    if let Some(why) = hop::why_never_sent(name.as_bytes()) {
         let what = format!("`{name}` can't be part of a key");
         return Err(error(at, what, format!("{why}; {}", instead(&name))));
     }
