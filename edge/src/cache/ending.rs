@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::decide::reuse;
-use super::flight::{Flight, PLAIN_MS, file};
+use super::flight::{Flight, PLAIN_MS};
 use super::lore;
 use crate::handler::{Body, Cause, Fault, Response, Whose};
 use crate::http::Status;
@@ -28,18 +28,7 @@ impl Flight {
 
     pub(super) fn landed(self) {
         self.recovered();
-        let (cache, place) = (self.cache.clone(), self.landing.place());
-        let object = self.landing.object().clone();
         self.landing.land();
-        if object.is_complete()
-            && let Some(standing) = object.take_standing()
-        {
-            let store = &cache.0.store;
-            store.supersede(place, &standing.object, Some(object.clone()));
-            if let Phase::Open(head) = object.phase() {
-                file(&cache, place, &object, &head);
-            }
-        }
     }
 
     /// Fetches fail no more.
@@ -101,7 +90,11 @@ impl Flight {
             // version may be inside the next.
             _ if matches!(word, "no-room" | "not-satisfiable") => 0,
             // It says something about this request or this moment, and nothing about what is stored.
-            status if standing && !speaks_for_all(status) => 0,
+            status if standing && !speaks_for_all(status) => {
+                // Those who are given what is stale don't ask again at once.
+                self.lore(|lore| lore::rest(lore, now_ms));
+                0
+            }
             _ => {
                 self.recovered();
                 self.replace();

@@ -167,11 +167,7 @@ impl Flight {
             return Err("another-range");
         }
         let sparse = self.room(&head, &content)?;
-        // Until all of it is there, what it is to replace may yet have to stand in for it. What is put
-        // together from parts, or only passes through, is of use before that.
-        if sparse || content.start > 0 || head.length > Some(self.cache.0.store.object_max()) {
-            self.replace();
-        }
+        self.replace();
         self.file(&head);
         if self.asked.is_some() && !head.joinable {
             self.learn_plain();

@@ -179,7 +179,7 @@ impl Cache {
     fn circumstances(&self, lore: &Lore, object: &Object, now_ms: u64) -> Circumstances {
         Circumstances {
             failing: lore.failures > 0,
-            resting: lore::retry_in(lore, now_ms).is_some(),
+            resting: lore::is_resting(lore, now_ms),
             updating: object.validation().is_some(),
             updating_ms: self.0.rules.stale_while_updating.as_millis() as u64,
         }

@@ -54,6 +54,16 @@ pub(super) fn retry_in(lore: &Lore, now_ms: u64) -> Option<Duration> {
     waits.then(|| Duration::from_millis(wait_ms))
 }
 
+/// For a while what is stale is not asked about behind the answers that it gives.
+pub(super) fn rest(lore: &mut Lore, now_ms: u64) {
+    lore.retry_ms = now_ms + RETRY_MAX_MS;
+}
+
+/// Whether it is not to be asked about yet. A clock that was set back counts as no time.
+pub(super) fn is_resting(lore: &Lore, now_ms: u64) -> bool {
+    (1..=RETRY_MAX_MS).contains(&lore.retry_ms.saturating_sub(now_ms))
+}
+
 /// How long to wait before the try that follows so many in vain.
 pub(super) fn backoff(tries: u32) -> Duration {
     let steps = tries.clamp(1, 5) - 1;

@@ -93,14 +93,18 @@ impl Flight {
             Outcome::Confirmed => match self.freshened(&standing, &response, exchanged) {
                 Ok(fresh) => self.confirm(standing, fresh),
                 Err(word) => {
-                    // From now on it is not to be shared.
-                    let place = self.landing.place();
-                    self.cache.0.store.withdraw(place, &standing.object);
+                    // From now on it is not to be shared; but with credentials that may go for them.
+                    if !self.sent.contains("authorization") {
+                        let place = self.landing.place();
+                        self.cache.0.store.withdraw(place, &standing.object);
+                    }
                     self.refuse(response, word);
                 }
             },
             Outcome::Failure => {
-                self.failed();
+                if !self.sent.contains("authorization") {
+                    self.failed();
+                }
                 self.landing.stand(standing, false);
             }
             Outcome::Again => self.start_again(&standing),
@@ -191,9 +195,11 @@ impl Flight {
     /// It brings something new: that takes the place of what it was to confirm.
     pub(super) fn replace(&self) {
         let object = self.landing.object();
-        if let Some(standing) = object.take_standing() {
+        if let Some(standing) = object.standing() {
             let (store, place) = (&self.cache.0.store, self.landing.place());
             store.supersede(place, &standing.object, Some(object.clone()));
+            // Only now: till then others know that it is on its way.
+            object.take_standing();
         }
     }
 

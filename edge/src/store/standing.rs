@@ -29,17 +29,10 @@ pub(super) struct Ties {
 }
 
 impl Object {
-    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it; or
-    /// that is to take its place, as long as it is not all there.
+    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.
     pub fn validation(&self) -> Option<Arc<Object>> {
         let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
-        let state = validation.lock();
-        let waits = match state.phase {
-            Phase::Awaiting => true,
-            Phase::Open(_) => !state.claims.is_empty() || state.is_complete(),
-            _ => false,
-        };
-        drop(state);
+        let waits = matches!(validation.lock().phase, Phase::Awaiting);
         waits.then_some(validation)
     }
 

@@ -1,7 +1,7 @@
 //! What one client's request brings back, or one bad moment of the origin, concerns nobody else, and
 //! takes nothing away that is stored.
 
-use sluice_lab::origin::{Ending, Fault, Gate, Resource};
+use sluice_lab::origin::{Gate, Resource};
 
 use crate::aging::*;
 use crate::harness::*;
@@ -97,28 +97,7 @@ fn a_refusal_of_the_moment_takes_nothing_away() {
     }
 }
 
-// A new version takes the old one's place when it is all there: until then that may have to stand in.
-#[test]
-fn an_origin_that_dies_within_the_new_version_leaves_the_old_one() {
-    for behind in ["", ", stale-while-revalidate=3600"] {
-        let control = format!(", stale-if-error=3600{behind}");
-        let origin = serving("/x", stale(&control));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
-        let ending = Ending::Fin;
-        let cut = Fault::CutBody { after: 100, ending };
-        origin.serve("/x", stale(&control).version(1).fault(cut));
-        // Its own body may be cut: the status had been sent.
-        let _ = sluice_lab::client::once(edge.http, "GET", "/x", &[], b"");
-        wait_asked(&origin, "/x", 2);
-        kill(&origin);
-        let reply = edge.get("/x", &[]);
-        assert_eq!(reply.status, 200);
-        reply.verify_whole(LENGTH).expect("the old one");
-    }
-}
-
-// While it comes, who may have what is stale has that, and the others share what comes.
+// Who asks while it comes shares what comes.
 #[test]
 fn a_new_version_on_its_way_is_shared() {
     let gate = Gate::at(100);
@@ -140,6 +119,46 @@ fn a_new_version_on_its_way_is_shared() {
         cache_status(&edge.get("/x", &[])).contains("hit")
     });
     assert_eq!(times(&origin, "/x"), 2);
+}
+
+// Nor is an origin that refuses for a while asked behind each answer.
+#[test]
+fn a_refusal_of_the_moment_is_not_asked_for_again_at_once() {
+    let origin = serving("/x", stale(", stale-while-revalidate=3600"));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]);
+    origin.serve("/x", Resource::status(429));
+    assert_stale(&edge.get("/x", &[]), "stale-while-revalidate");
+    wait_asked(&origin, "/x", 2);
+    eventually("it is known", || edge.counter("flights_now") == 0);
+    for _ in 0..20 {
+        assert_stale(&edge.get("/x", &[]), "stale-while-revalidate");
+    }
+    let asked = times(&origin, "/x");
+    assert!(asked <= 6, "{asked} times");
+}
+
+// A 304 that is for credentials alone, and a failure that only they meet, are not for the others.
+#[test]
+fn what_only_credentials_meet_is_not_known_to_others() {
+    let control = ", public, stale-if-error=3600";
+    for answer in [
+        Resource::status(503),
+        stale("").cache_control("private, max-age=60"),
+    ] {
+        let origin = serving("/x", stale(control));
+        let edge = Setup::cached(&origin).start();
+        edge.get("/x", &[]);
+        origin.serve(
+            "/x",
+            Resource::dynamic(move |seen| match seen.header("authorization") {
+                Some(_) => answer.clone(),
+                None => current(),
+            }),
+        );
+        edge.get("/x", &[("Authorization", "Basic alice")]);
+        assert_validated(&edge.get("/x", &[]));
+    }
 }
 
 // RFC 9111 7.3: a cookie that comes with a 304 is for who asked, and no reason to forget the rest.
