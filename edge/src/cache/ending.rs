@@ -81,7 +81,7 @@ impl Flight {
         let standing = self.landing.object().standing().is_some();
         let until_ms = match response.status {
             // What one client's credentials bring is nothing that others have to know.
-            _ if self.sent.contains("authorization") => {
+            _ if self.has_credentials() => {
                 word = "authorization";
                 0
             }

@@ -100,11 +100,15 @@ impl Flight {
         }
     }
 
+    /// Whether it carried credentials: what they bring is nothing that others have to know.
+    pub(super) fn has_credentials(&self) -> bool {
+        self.sent.contains("authorization")
+    }
+
     /// Whether what it brought may be about the credentials that it carried, while others read what
     /// is there: then they are not disturbed by it.
     fn is_about_credentials(&self) -> bool {
-        self.sent.contains("authorization")
-            && matches!(self.landing.object().phase(), Phase::Open(_))
+        self.has_credentials() && matches!(self.landing.object().phase(), Phase::Open(_))
     }
 
     /// What the response means for the object, as it is now.

@@ -94,7 +94,7 @@ impl Flight {
                 Ok(fresh) => self.confirm(standing, fresh),
                 Err(word) => {
                     // From now on it is not to be shared; but with credentials that may go for them.
-                    if !self.sent.contains("authorization") {
+                    if !self.has_credentials() {
                         let place = self.landing.place();
                         self.cache.0.store.withdraw(place, &standing.object);
                     }
@@ -102,7 +102,7 @@ impl Flight {
                 }
             },
             Outcome::Failure => {
-                if !self.sent.contains("authorization") {
+                if !self.has_credentials() {
                     self.failed();
                 }
                 self.landing.stand(standing, false);

@@ -224,7 +224,7 @@ impl Store {
         let was = self.enter(place.primary, |locked| {
             let was = locked.holds(place.variant, old);
             if let Some(new) = new.filter(|_| was) {
-                let weight = self.weight(&new.key) + new.memory();
+                let weight = self.weight(&new.key);
                 locked.insert(place.variant, new, weight);
             }
             was

@@ -322,11 +322,6 @@ impl State {
             .is_some_and(|length| self.present.covers(&(0..length)))
     }
 
-    /// What the head takes.
-    pub(super) fn head_memory(&self) -> u64 {
-        self.head_charge.as_ref().map_or(0, Charge::bytes)
-    }
-
     pub(super) fn all_riders(&mut self) -> Wakes {
         wakes_of(&mut self.riders, |_| true)
     }

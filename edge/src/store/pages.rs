@@ -108,16 +108,6 @@ impl Object {
         }
     }
 
-    /// What its head and its pages take.
-    pub(super) fn memory(&self) -> u64 {
-        let state = self.lock();
-        let pages = state.pages_at(&(0..u64::MAX));
-        let pages: u64 = pages
-            .map(|index| Page::footprint(state.capacity(index)))
-            .sum();
-        pages + state.head_memory()
-    }
-
     /// What the pages take that bytes of this range need and that are not there yet. `block`: how
     /// bytes may be accounted, where that is not known yet.
     pub(super) fn need(&self, range: Range<u64>, block: Option<NonZeroU32>) -> u64 {

@@ -167,9 +167,7 @@ impl KeyRules {
         query: Option<&str>,
         fields: &Fields,
     ) -> Key {
-        let mut text = Text::new();
-        self.render(&mut text, scheme, authority, path, query);
-        self.append_extras(fields, &mut text);
+        let text = self.text(scheme, authority, path, query, fields);
         Key {
             hash: KeyHash::of_bytes(&text),
             text: text.into_boxed_slice(),
@@ -185,10 +183,21 @@ impl KeyRules {
         query: Option<&str>,
         fields: &Fields,
     ) -> KeyHash {
+        KeyHash::of_bytes(&self.text(scheme, authority, path, query, fields))
+    }
+
+    fn text(
+        &self,
+        scheme: Scheme,
+        authority: &str,
+        path: &str,
+        query: Option<&str>,
+        fields: &Fields,
+    ) -> Text {
         let mut text = Text::new();
         self.render(&mut text, scheme, authority, path, query);
         self.append_extras(fields, &mut text);
-        KeyHash::of_bytes(&text)
+        text
     }
 
     /// Those of these rules that make a difference for `resource`.
