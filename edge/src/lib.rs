@@ -17,4 +17,5 @@ pub mod store;
 pub mod sys;
 pub mod telemetry;
 pub mod upstream;
+pub mod volume;
 pub mod wiring;

@@ -33,7 +33,7 @@ use crate::evict;
 use crate::fill::{self, ReadAhead};
 use crate::handler::{Answer, Body, Cause, Fault, Handler, Request, Response};
 use crate::http::{CacheStatus, Method};
-use crate::store::{Failure, Head, Object, Place, Store};
+use crate::store::{Failure, Head, Object, Place, Store, kept};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 pub use account::Accounts;
@@ -58,6 +58,8 @@ pub struct Options {
     pub client_budget: u64,
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
     pub object: u64,
+    /// What is kept on volumes, too.
+    pub kept: kept::Options,
 }
 
 impl Default for Options {
@@ -68,6 +70,7 @@ impl Default for Options {
             fill: fill::Options::default(),
             client_budget: 64 << 20,
             object: 0,
+            kept: kept::Options::default(),
         }
     }
 }

@@ -45,6 +45,7 @@ fn options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
         );
     }
     let options = cache::Options {
+        kept: crate::store::kept::Options::default(),
         memory,
         evict: file.evict.unwrap_or(d.evict),
         fill: fill_options(file, checks),

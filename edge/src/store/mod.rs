@@ -2,6 +2,7 @@
 
 mod claims;
 mod head;
+pub mod kept;
 mod landing;
 mod ledger;
 mod locked;

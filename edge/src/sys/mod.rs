@@ -1,5 +1,6 @@
 //! The seams to the outside: clock, randomness, files, sockets. Nothing else reads them directly.
 
+pub mod buffer;
 pub mod clock;
 pub mod connect;
 pub mod disk;

@@ -1,4 +1,6 @@
-//! Files: whole small ones read, others appended to. Nothing else opens a file by name.
+//! Files: whole small ones read, others appended to, devices. Nothing else opens a file by name.
+
+pub mod device;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

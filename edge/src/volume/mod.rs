@@ -1,0 +1,371 @@
+//! A volume: a file or block device of exactly its size, written as a log of segments of records.
+//!
+//! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::sys::Clock;
+use crate::sys::buffer::Buffer;
+
+/// Bytes of a record's data that have a checksum of their own, and that are read together.
+pub const PAGE: u64 = 64 << 10;
+
+/// `[volume.NAME]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// What it is called.
+    pub name: String,
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Bytes it takes; 0: all of a block device.
+    pub size: u64,
+    /// Bytes of a segment; 0: a 64th of the volume, between 1 and 64 MiB.
+    pub segment: u64,
+    /// Bytes that may wait to be written.
+    pub queue: u64,
+    /// Threads that read what is not in the page cache.
+    pub readers: usize,
+    /// How long a read may take.
+    pub read_timeout: Duration,
+    /// How long after a failure it is opened again.
+    pub retry: Duration,
+    /// Whether foreign content, or a volume of another version, is to be overwritten.
+    pub overwrite: bool,
+}
+
+/// Whether a record is about an object or is some of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A head; of a small object all of its bytes, too.
+    Head,
+    /// One block of an object.
+    Block,
+}
+
+/// What a record is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id {
+    /// The cache that it belongs to.
+    pub space: u64,
+    /// The object's primary key.
+    pub key: u128,
+    /// Head: the variant. Block: what names this version of this variant.
+    pub version: u64,
+    /// Head: 0. Block: its number.
+    pub part: u32,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// Where a record is, as far as the index knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The low half of its id's version.
+    pub tag: u32,
+    /// The segment's number.
+    pub segment: u32,
+    /// The segment's lap: a later one has overwritten it.
+    pub lap: u64,
+    /// Where in the segment it begins, in bytes.
+    pub offset: u32,
+    /// Bytes it takes there.
+    pub length: u32,
+}
+
+/// What is to be written, once it is its turn. Dropped or told by `done`, never both written and lost.
+pub trait Source: Send {
+    /// What it will be found by.
+    fn id(&self) -> Id;
+
+    /// The number at which the oldest fetch began that brought any of it.
+    fn born_seq(&self) -> u64;
+
+    /// About how many bytes wait with it.
+    fn bytes(&self) -> u64;
+
+    /// The record, now that there is a place for it; `None` if it is of no use any more. Called by
+    /// the thread that writes.
+    fn record(&mut self) -> Option<Content>;
+
+    /// It can be read, or it was not written.
+    fn done(self: Box<Self>, written: bool);
+}
+
+/// A record's content.
+pub struct Content {
+    /// Meaningful to the store alone.
+    pub meta: Vec<u8>,
+    /// Pieces of `PAGE` bytes; the last one may be shorter.
+    pub data: SmallVec<[Bytes; 16]>,
+}
+
+/// A head that was read.
+#[derive(Debug)]
+pub struct HeadRead {
+    /// All of its id.
+    pub id: Id,
+    /// As it was written with.
+    pub born_seq: u64,
+    /// As it was written.
+    pub meta: Bytes,
+    /// As it was written.
+    pub data: Bytes,
+}
+
+/// Why a record can't be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is not there any more.
+    Gone,
+    /// It was damaged.
+    Damaged,
+    /// Too many reads are waiting.
+    Busy,
+    /// It took too long.
+    Slow,
+    /// The volume failed.
+    Failed,
+}
+
+/// Who knows what is in use in memory.
+pub trait Witness: Send + Sync {
+    /// Whether what this record belongs to is in memory.
+    fn is_in_use(&self, id: &Id) -> bool;
+}
+
+/// A purge that was logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// Its number.
+    pub number: u64,
+    /// The rule, as the store wrote it.
+    pub text: Box<[u8]>,
+}
+
+/// Why a purge is not in the log.
+#[derive(Debug)]
+pub enum LogError {
+    /// There is no room for it, also without those that are not needed any more.
+    Full,
+    /// The volume is out.
+    Out,
+    /// Writing it failed; the volume is out now.
+    Io(io::Error),
+}
+
+/// Why a volume is not used at all: what to do about it is for the operator to say.
+#[derive(Debug)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// How a volume is.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum State {
+    /// It serves, and has read so many thousandths of its index.
+    Loading(u32),
+    /// It serves.
+    #[default]
+    Up,
+    /// It is not used, for this reason.
+    Out(String),
+}
+
+/// Numbers for the status page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// How it is.
+    pub state: State,
+    /// Bytes it takes on the device.
+    pub size: u64,
+    /// How many segments it has.
+    pub segments: u64,
+    /// Bytes of each.
+    pub segment_bytes: u64,
+    /// Records in the index.
+    pub records: u64,
+    /// Bytes that wait to be written.
+    pub queue_bytes: u64,
+    /// Bytes written, tables and rewritten records included.
+    pub written_bytes: u64,
+    /// Bytes of records written again at reclaiming.
+    pub rewritten_bytes: u64,
+    /// Reads from the page cache alone, and all of them.
+    pub reads_at_hand: u64,
+    /// All reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Records not written, as the queue was full.
+    pub shed: u64,
+    /// Their bytes.
+    pub shed_bytes: u64,
+    /// Records that were damaged.
+    pub damaged: u64,
+    /// Failures of the device.
+    pub errors: u64,
+    /// How often the whole of it was written.
+    pub laps: u64,
+    /// Microseconds spent in writes.
+    pub write_us: u64,
+    /// Microseconds spent in reads.
+    pub read_us: u64,
+}
+
+/// One volume, shared by all workers and by the caches that use it.
+pub struct Volume {
+    options: Options,
+}
+
+impl Volume {
+    /// Opens a volume, making it where there is nothing. Its index loads from here on; a device that
+    /// fails is tried again and again.
+    ///
+    /// # Errors
+    /// What is there is not to be overwritten, or the sizes don't do.
+    pub fn open(options: Options, _clock: Clock) -> Result<Arc<Volume>, Refused> {
+        Ok(Arc::new(Volume { options }))
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// Whether it is used.
+    pub fn is_up(&self) -> bool {
+        false
+    }
+
+    /// Numbers for the status page.
+    pub fn status(&self) -> Status {
+        Status::default()
+    }
+
+    /// Bytes of meta and data that a record may have.
+    pub fn record_max(&self) -> u64 {
+        0
+    }
+
+    /// Where a record is.
+    pub fn find(&self, _id: &Id) -> Option<Found> {
+        None
+    }
+
+    /// Where the heads of a key are: one for each variant.
+    pub fn heads(&self, _space: u64, _key: u128) -> SmallVec<[Found; 2]> {
+        SmallVec::new()
+    }
+
+    /// Forgets a record, for good; whether there was one.
+    pub fn forget(&self, _id: &Id) -> bool {
+        false
+    }
+
+    /// Has something written, when it is its turn.
+    ///
+    /// # Errors
+    /// Too much waits already, or the volume is out: given back, and counted.
+    pub fn put(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
+        Err(source)
+    }
+
+    /// Reads a head of this cache and key.
+    ///
+    /// # Errors
+    /// Why it can't be had.
+    pub async fn read_head(
+        &self,
+        _found: Found,
+        _space: u64,
+        _key: u128,
+    ) -> Result<HeadRead, Missing> {
+        Err(Missing::Gone)
+    }
+
+    /// Reads some pages of a record's data, one into each buffer.
+    ///
+    /// # Errors
+    /// Why they can't be had.
+    pub async fn read_pages(
+        &self,
+        _found: Found,
+        _id: &Id,
+        _first_page: u32,
+        _buffers: Vec<Buffer>,
+    ) -> Result<Vec<Buffer>, Missing> {
+        Err(Missing::Gone)
+    }
+
+    /// Gives up writes that wait, the oldest first, until so many bytes wait less; how many do.
+    pub fn shed(&self, _bytes: u64) -> u64 {
+        0
+    }
+
+    /// The purges in the log of a cache, oldest first.
+    pub fn purges(&self, _space: u64) -> Vec<Logged> {
+        Vec::new()
+    }
+
+    /// The newest purge of a cache that was ever logged here; 0 for none.
+    pub fn purged_upto(&self, _space: u64) -> u64 {
+        0
+    }
+
+    /// Logs a purge: it outlasts a loss of power when this returns.
+    ///
+    /// # Errors
+    /// Why it is not logged.
+    pub fn log_purge(&self, _space: u64, _number: u64, _text: &[u8]) -> Result<(), LogError> {
+        Err(LogError::Out)
+    }
+
+    /// Whatever was purged from a cache up to this number, nothing here is older than that.
+    ///
+    /// # Errors
+    /// Why that could not be logged.
+    pub fn mark_purged(&self, _space: u64, _upto: u64) -> Result<(), LogError> {
+        Err(LogError::Out)
+    }
+
+    /// The purges of a cache up to this number are not needed any more.
+    pub fn drop_purges(&self, _space: u64, _upto: u64) {}
+
+    /// Nothing here, or waiting to be written, was born before this number.
+    pub fn oldest_born(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// From which number on fetches and purges of this run may be counted: greater than all before.
+    pub fn sequence(&self) -> u64 {
+        1
+    }
+
+    /// Drops everything, purges included.
+    pub fn wipe(&self, _why: &str) {}
+
+    /// Asks this one at reclaiming whether a record is in use.
+    pub fn set_witness(&self, _space: u64, _witness: std::sync::Weak<dyn Witness>) {}
+
+    /// Records of a cache that nobody read for so long are dropped; zero: never.
+    pub fn set_inactive(&self, _space: u64, _after: Duration) {}
+
+    /// Returns when all that was put before is on the device, or was given up.
+    pub fn flush(&self) {}
+
+    /// Writes what waits, within this time, and how lately each record was read; no more is taken.
+    pub fn close(&self, _within: Duration) {}
+}
