@@ -2,6 +2,9 @@
 //!
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
+mod checksum;
+mod format;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
