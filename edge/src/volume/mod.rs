@@ -2,6 +2,8 @@
 //!
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
+pub mod index;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
