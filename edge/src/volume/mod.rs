@@ -3,7 +3,12 @@
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
 mod checksum;
+mod counters;
+mod device_io;
 mod format;
+pub mod index;
+mod purges;
+mod queue;
 
 use std::fmt;
 use std::io;

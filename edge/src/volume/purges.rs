@@ -85,7 +85,7 @@ impl PurgeLog {
         let mut newest = None;
         for half in 0..2 {
             let block = read_block(device, geometry.half_place(half))?;
-            if let Some((found, nonce)) = read_half_header(&block, volume)
+            if let Some((found, nonce)) = read_half_header(block.filled(), volume)
                 && found >= generation
                 && newest.is_none_or(|(newest, ..)| found > newest)
             {
@@ -107,7 +107,7 @@ impl PurgeLog {
             dropped: 0,
         };
         let bytes = read_exactly(device, geometry.half_place(half), geometry.half as usize)?;
-        Ok(log.replay(&bytes).map(|()| log))
+        Ok(log.replay(bytes.filled()).map(|()| log))
     }
 
     /// Takes in the entries of a half.
