@@ -2,7 +2,10 @@
 //!
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
-pub mod index;
+mod checksum;
+mod format;
+mod index;
+mod reading;
 
 use std::fmt;
 use std::io;
