@@ -3,8 +3,12 @@
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
 mod checksum;
+mod counters;
+mod device_io;
 mod format;
-mod index;
+pub mod index;
+mod purges;
+mod queue;
 mod reading;
 
 use std::fmt;

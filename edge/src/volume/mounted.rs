@@ -1,0 +1,328 @@
+//! One life of a volume: a device with what it holds, from when it was opened to when it fails.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use foldhash::HashMap;
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use super::checksum::Salt;
+use super::counters::Counters;
+use super::device_io::write_aligned;
+use super::format::Geometry;
+use super::format::superblock::Superblock;
+use super::index::{Index, Place};
+use super::purges::PurgeLog;
+use super::queue::Queue;
+use super::{Id, LogError, Options, Witness};
+use crate::sys::Clock;
+use crate::sys::disk::device::Device;
+use crate::sys::random::Random;
+
+/// What outlives a device.
+pub struct Context {
+    /// As configured.
+    pub options: Options,
+    /// The time.
+    pub clock: Clock,
+    /// What is counted.
+    pub counters: Counters,
+    /// Names of volumes, and other numbers that must not come twice.
+    pub random: Random,
+    /// Who knows what is in use.
+    pub witnesses: RwLock<HashMap<u64, std::sync::Weak<dyn Witness>>>,
+    /// After how long without a read what is dropped.
+    pub inactive: Mutex<HashMap<u64, Duration>>,
+    /// Wakes the keeper.
+    pub bell: Bell,
+}
+
+/// Something that one thread waits for.
+#[derive(Default)]
+pub struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    /// Wakes it.
+    pub fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it was rung since the last time, or for so long.
+    pub fn wait(&self, most: Duration) {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            self.changed.wait_while_for(&mut rung, |rung| !*rung, most);
+        }
+        *rung = false;
+    }
+}
+
+/// Where the log goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The segment that is written to.
+    pub segment: u32,
+    /// Its lap.
+    pub lap: u64,
+}
+
+impl Position {
+    /// The one that is written next.
+    pub fn next(self, segments: u32) -> Position {
+        match self.segment + 1 {
+            behind if behind == segments => Position {
+                segment: 0,
+                lap: self.lap + 1,
+            },
+            segment => Position { segment, ..self },
+        }
+    }
+
+    /// The lap that a segment has when the log is here.
+    pub fn lap_of(self, segment: u32) -> u64 {
+        match segment <= self.segment {
+            true => self.lap,
+            false => self.lap - 1,
+        }
+    }
+}
+
+/// A volume that is open.
+pub struct Mounted {
+    /// What outlives it.
+    pub context: Arc<Context>,
+    /// Where the bytes are.
+    pub device: Arc<dyn Device>,
+    /// Where what is.
+    pub geometry: Geometry,
+    /// What checksums are mixed with.
+    pub salt: Salt,
+    /// Where the records are.
+    pub index: Index,
+    /// What waits to be written.
+    pub queue: Queue,
+    /// The purges.
+    pub purges: Mutex<PurgeLog>,
+    /// Where the log was when it was opened.
+    pub begin: Position,
+    /// From which number on this run counts.
+    pub sequence: u64,
+    /// Of the run before, if it ended in order: its recency counts.
+    pub clean_run: Option<u64>,
+    /// A segment is loaded, or reclaimed, under this.
+    pub gate: Mutex<()>,
+    superblock: Mutex<Superblock>,
+    /// The least number at which anything in a segment was born.
+    oldest: Box<[AtomicU64]>,
+    /// Who reads in a segment.
+    pins: Box<[AtomicU32]>,
+    /// Thousandths of the index that were read.
+    loaded: AtomicU32,
+    is_ended: AtomicBool,
+    why: Mutex<String>,
+}
+
+/// What is needed to begin a life.
+pub struct Parts {
+    /// Where the bytes are.
+    pub device: Arc<dyn Device>,
+    /// As it is on the device.
+    pub superblock: Superblock,
+    /// As read.
+    pub purges: PurgeLog,
+    /// Of the run before, if it ended in order.
+    pub clean_run: Option<u64>,
+    /// Nothing is to be loaded.
+    pub is_empty: bool,
+}
+
+impl Mounted {
+    /// A life that begins with this.
+    pub fn new(context: Arc<Context>, parts: Parts) -> Mounted {
+        let superblock = parts.superblock;
+        let segments = superblock.geometry.segments as usize;
+        let index = Index::new(segments);
+        for (space, after) in &*context.inactive.lock() {
+            index.set_inactive(*space, seconds(*after));
+        }
+        if parts.is_empty {
+            index.set_loaded();
+        }
+        Mounted {
+            context,
+            device: parts.device,
+            geometry: superblock.geometry,
+            salt: Salt::of(superblock.uuid),
+            index,
+            queue: Queue::default(),
+            purges: Mutex::new(parts.purges),
+            begin: Position {
+                segment: superblock.open,
+                lap: superblock.lap,
+            },
+            sequence: superblock.sequence,
+            clean_run: parts.clean_run,
+            gate: Mutex::new(()),
+            superblock: Mutex::new(superblock),
+            oldest: (0..segments).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            pins: (0..segments).map(|_| AtomicU32::new(0)).collect(),
+            loaded: AtomicU32::new(if parts.is_empty { 1000 } else { 0 }),
+            is_ended: AtomicBool::new(false),
+            why: Mutex::new(String::new()),
+        }
+    }
+
+    /// Ends it: nothing is read from it and written to it any more. The first reason counts.
+    pub fn end(&self, why: &str) {
+        {
+            let mut first = self.why.lock();
+            if self.is_ended.load(Ordering::SeqCst) {
+                return;
+            }
+            why.clone_into(&mut first);
+            self.is_ended.store(true, Ordering::SeqCst);
+        }
+        self.queue.close();
+        self.context.bell.ring();
+    }
+
+    /// Ends it, as its device failed.
+    pub fn fail(&self, doing: &str, error: &io::Error) {
+        self.context.counters.errors.add(1);
+        self.end(&format!("{doing}: {error}"));
+    }
+
+    /// Whether it has ended.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::SeqCst)
+    }
+
+    /// Why it has ended.
+    pub fn why(&self) -> String {
+        self.why.lock().clone()
+    }
+
+    /// Seconds since the volume was made.
+    pub fn now(&self) -> u32 {
+        let made = self.superblock.lock().made_s;
+        (self.context.clock.unix_ms() / 1000).saturating_sub(made) as u32
+    }
+
+    /// Changes the superblock, and returns when that, and all that was written before, would outlast
+    /// a loss of power.
+    pub fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
+        let mut superblock = self.superblock.lock();
+        let mut changed = *superblock;
+        change(&mut changed);
+        write_superblock(&*self.device, &mut changed)?;
+        *superblock = changed;
+        Ok(())
+    }
+
+    /// The superblock as it is now.
+    pub fn superblock(&self) -> Superblock {
+        *self.superblock.lock()
+    }
+
+    /// Works on the purge log; a device that fails ends this life.
+    pub fn with_purges<T>(
+        &self,
+        work: impl FnOnce(&mut PurgeLog, &dyn Device, u64) -> Result<T, LogError>,
+    ) -> Result<T, LogError> {
+        let mut purges = self.purges.lock();
+        if self.is_ended() {
+            return Err(LogError::Out);
+        }
+        let nonce = self.context.random.next_u64();
+        let before = purges.generation();
+        let mut result = work(&mut purges, &*self.device, nonce);
+        let generation = purges.generation();
+        if generation != before && !matches!(result, Err(LogError::Io(_))) {
+            let noted = self.write_superblock(|superblock| superblock.log_generation = generation);
+            result = noted.map_err(LogError::Io).and(result);
+        }
+        if let Err(LogError::Io(error)) = &result {
+            self.fail("the purge log can't be written", error);
+        }
+        result
+    }
+
+    /// Nothing in a segment is older than this.
+    pub fn set_oldest(&self, segment: u32, born: u64) {
+        self.oldest[segment as usize].store(born, Ordering::SeqCst);
+    }
+
+    /// Something in a segment is as old as this.
+    pub fn note_born(&self, segment: u32, born: u64) {
+        self.oldest[segment as usize].fetch_min(born, Ordering::SeqCst);
+    }
+
+    /// Nothing in any segment is older than this.
+    pub fn oldest(&self) -> u64 {
+        let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
+        all.min().unwrap_or(u64::MAX)
+    }
+
+    /// How many thousandths of the index were read.
+    pub fn loaded(&self) -> u32 {
+        self.loaded.load(Ordering::SeqCst)
+    }
+
+    /// Says that so many thousandths of the index were read.
+    pub fn set_loaded(&self, thousandths: u32) {
+        self.loaded.store(thousandths, Ordering::SeqCst);
+    }
+
+    /// Keeps a segment from being overwritten, for a while, until `unpin`.
+    pub fn pin(&self, segment: u32) {
+        if let Some(pins) = self.pins.get(segment as usize) {
+            pins.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Ends that.
+    pub fn unpin(&self, segment: u32) {
+        if let Some(pins) = self.pins.get(segment as usize) {
+            pins.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether anybody reads in a segment.
+    pub fn is_pinned(&self, segment: u32) -> bool {
+        self.pins[segment as usize].load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether what a record belongs to is in memory.
+    pub fn is_witnessed(&self, id: &Id) -> bool {
+        let witness = self.context.witnesses.read().get(&id.space).cloned();
+        witness
+            .and_then(|witness| witness.upgrade())
+            .is_some_and(|witness| witness.is_in_use(id))
+    }
+}
+
+/// The time without a read after which a record is dropped, in whole seconds.
+pub fn seconds(after: Duration) -> u32 {
+    let whole = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    u32::try_from(whole).unwrap_or(u32::MAX)
+}
+
+/// Writes a superblock over the older one of the two, and returns when it would outlast a loss of
+/// power: they are never both under way.
+pub fn write_superblock(device: &dyn Device, superblock: &mut Superblock) -> io::Result<()> {
+    superblock.generation += 1;
+    let place = Geometry::superblock_place((superblock.generation % 2) as usize);
+    write_aligned(device, place, &superblock.encode())?;
+    device.sync()
+}
+
+/// A place in a segment; the log writes none that the index can't hold.
+pub fn place(segment: u32, offset: u64, length: u64) -> Option<Place> {
+    Place::new(u64::from(segment), offset, length)
+}
