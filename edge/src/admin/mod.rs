@@ -14,10 +14,8 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use object::{DecisionState, FlightState, ObjectState, Span, UrlState};
-pub use purge::{Order, Refusal};
+pub use purge::{Lasting, Order, Purging, Refusal};
 pub use server::Admin;
-
-use crate::http::purge::Answer;
 
 /// What the admin API asks the edge. Called on the admin thread or one beside it, never on a worker.
 pub trait Inspect: Send + Sync {
@@ -34,7 +32,7 @@ pub trait Inspect: Send + Sync {
     ///
     /// # Errors
     /// Why nothing, or not all of it, was purged.
-    fn purge(&self, order: &Order) -> Result<Answer, Refusal>;
+    fn purge(&self, order: &Order) -> Result<Purging, Refusal>;
 
     /// Reads the configuration again and brings it into force. Says what changed. May take its time.
     ///

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sluice_lab::client::{self, Reply};
 
 use super::*;
-use crate::http::purge::{Purge, Purged};
+use crate::http::purge::{Answer, Purge, Purged};
 use crate::telemetry::Telemetry;
 
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Inspect for Edge {
         }
     }
 
-    fn purge(&self, order: &Order) -> Result<Answer, Refusal> {
+    fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         let purged = |rule: &Purge| Purged {
             cache: order.cache.clone(),
             sequence: 12,
@@ -72,8 +72,11 @@ impl Inspect for Edge {
             soft: order.soft,
         };
         match order.cache.as_deref() {
-            Some("c") => Ok(Answer {
-                purged: order.what.iter().map(purged).collect(),
+            Some("c") => Ok(Purging {
+                answer: Answer {
+                    purged: order.what.iter().map(purged).collect(),
+                },
+                lasting: None,
             }),
             _ => Err(Refusal {
                 status: 404,

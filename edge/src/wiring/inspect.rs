@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, Order, Refusal,
+    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, Order, Purging, Refusal,
     ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
 };
 use crate::http::date;
 use crate::http::key::KeyHash;
-use crate::http::purge::Answer;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
@@ -70,7 +69,7 @@ impl Inspect for Edge {
             .collect())
     }
 
-    fn purge(&self, order: &Order) -> Result<Answer, Refusal> {
+    fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         Edge::purge(self, order)
     }
 

@@ -1,10 +1,12 @@
 //! What is kept on volumes: which volumes get an object, and what is admitted.
 
 pub mod placement;
+mod volumes;
 
 use std::time::Duration;
 
 pub use placement::{Kind as PlacementKind, Placement};
+pub use volumes::{NotLasting, Volumes};
 
 /// How a cache uses volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
