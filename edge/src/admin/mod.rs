@@ -7,6 +7,7 @@ mod purge;
 mod server;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ use serde::{Serialize, Serializer};
 pub use object::{DecisionState, FlightState, ObjectState, Span, UrlState};
 pub use purge::{Lasting, Order, Purging, Refusal};
 pub use server::Admin;
+pub use volume::VolumeState;
 
 /// What the admin API asks the edge. Called on the admin thread or one beside it, never on a worker.
 pub trait Inspect: Send + Sync {
@@ -56,6 +58,8 @@ pub struct Status {
     pub counters: Numbers,
     /// By name.
     pub caches: BTreeMap<String, CacheState>,
+    /// In order of name.
+    pub volumes: Vec<VolumeState>,
     /// By name.
     pub upstreams: BTreeMap<String, UpstreamState>,
     /// The configuration in force.
@@ -94,6 +98,10 @@ pub struct CacheState {
     pub evicted: u64,
     /// Purges that something stored, or being fetched, may still have to be checked against.
     pub purges: u64,
+    /// Objects and blocks that volumes had, since the start.
+    pub volume_hits: u64,
+    /// Bytes read from volumes, since the start.
+    pub volume_bytes: u64,
 }
 
 /// One upstream now.

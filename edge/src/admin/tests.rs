@@ -37,6 +37,14 @@ impl Inspect for Edge {
             workers: workers.iter().map(|w| Numbers(w.list())).collect(),
             counters: Numbers(self.telemetry.merged()),
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
+            volumes: vec![VolumeState {
+                name: "disk1".to_owned(),
+                state: "loading".to_owned(),
+                loaded: 0.5,
+                size: 16 << 20,
+                caches: vec!["video".to_owned()],
+                ..VolumeState::default()
+            }],
             upstreams: [(
                 "origin".to_owned(),
                 UpstreamState {
@@ -120,6 +128,8 @@ fn status_is_json() {
     assert_eq!(value["counters"]["requests"], 7);
     assert_eq!(value["workers"][1]["requests"], 4);
     assert_eq!(value["upstreams"]["origin"]["servers"][0]["requests"], 7);
+    assert_eq!(value["volumes"][0]["loaded"], 0.5);
+    assert_eq!(value["volumes"][0]["caches"][0], "video");
     assert_eq!(value["reload"]["generation"], 1);
 }
 

@@ -110,6 +110,10 @@ pub struct Status {
     pub limit: u64,
     /// Objects and blocks dropped to make room.
     pub evictions: u64,
+    /// Heads and blocks that volumes had.
+    pub volume_hits: u64,
+    /// Bytes read from volumes.
+    pub volume_bytes: u64,
 }
 
 impl Store {

@@ -1,5 +1,7 @@
 //! What the admin address sees of a running edge.
 
+mod volume;
+
 use std::sync::Arc;
 
 use super::{Edge, Snapshot};
@@ -33,6 +35,11 @@ impl Inspect for Edge {
                 .stores
                 .iter()
                 .map(|(name, stored)| (name.clone(), cache_state(&stored.store)))
+                .collect(),
+            volumes: snapshot
+                .volumes
+                .iter()
+                .map(|(name, volume)| volume::volume_state(name, volume, &snapshot.plan))
                 .collect(),
             upstreams: snapshot
                 .upstreams
@@ -95,6 +102,8 @@ fn cache_state(store: &Store) -> CacheState {
         flights: status.flights,
         evicted: status.evictions,
         purges: store.rules() as u64,
+        volume_hits: status.volume_hits,
+        volume_bytes: status.volume_bytes,
     }
 }
 
