@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-pub use object::{DecisionState, FlightState, ObjectState, Span, UrlState};
+pub use object::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
 pub use purge::{Lasting, Order, Purging, Refusal};
 pub use server::Admin;
 pub use volume::VolumeState;

@@ -36,6 +36,8 @@ pub struct Decision {
 pub struct Xray {
     /// Bytes that are there.
     pub stored: Ranges,
+    /// Bytes that are on volumes, by name.
+    pub volumes: Vec<(String, Ranges)>,
     /// Bytes that neither are there nor on their way; none where the length is not known.
     pub missing: Ranges,
     /// Complete length, once known.
@@ -79,6 +81,7 @@ impl Object {
         let missing = gaps.flat_map(|gap| flying.gaps(gap).collect::<SmallVec<[_; 2]>>());
         Xray {
             stored: state.present.clone(),
+            volumes: Vec::new(),
             missing: missing.collect(),
             length: state.length,
             now_us,

@@ -250,6 +250,54 @@ mod tests {
         open_one(one);
     }
 
+    /// A snapshot with two volumes in this folder, and a cache with these keys.
+    fn snapshot(folder: &tempfile::TempDir, cache: &str, before: Option<&Snapshot>) -> Snapshot {
+        let volume = |name: &str| {
+            let path = folder.path().join(name);
+            format!("[volume.{name}]\npath = {path:?}\nsize = \"16MiB\"\n")
+        };
+        let text = format!(
+            "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n{}{}[cache.main]\nslice = \"64KiB\"\n{cache}\n\
+             [[site]]\n[[site.route]]\nproxy = \"o\"\ncache = \"main\"\n",
+            volume("one"),
+            volume("two")
+        );
+        let plan = config::parse("test.toml", &text)
+            .expect("a configuration")
+            .plan;
+        Snapshot::build(plan, 1, before, &Clock::system()).expect("a snapshot")
+    }
+
+    #[test]
+    fn reloads_carry_volumes_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let both = "volumes = [\"one\", \"two\"]";
+        let first = snapshot(&folder, both, None);
+        let its = |snapshot: &Snapshot| {
+            let stored = &snapshot.stores["main"];
+            (
+                Arc::as_ptr(&stored.store),
+                stored.volumes.as_ref().map(Arc::as_ptr),
+            )
+        };
+        let same = snapshot(&folder, &format!("{both}\nmemory = \"9MiB\""), Some(&first));
+        assert!(Arc::ptr_eq(&first.volumes["one"], &same.volumes["one"]));
+        assert_eq!(its(&first), its(&same));
+        same.take_effect(&first);
+        // Another use of the same volumes: the store stays.
+        let weights = snapshot(&folder, &format!("{both}\nweights = [1, 2]"), Some(&same));
+        assert_eq!(its(&weights).0, its(&same).0);
+        assert_ne!(its(&weights).1, its(&same).1);
+        weights.take_effect(&same);
+        // Another store has volumes of its own.
+        let other = snapshot(&folder, &format!("{both}\nevict = \"lru\""), Some(&weights));
+        assert_ne!(its(&other).0, its(&weights).0);
+        assert_ne!(its(&other).1, its(&weights).1);
+        let none = snapshot(&folder, "evict = \"lru\"", Some(&other));
+        assert_eq!(its(&none), (its(&other).0, None));
+        none.take_effect(&other);
+    }
+
     #[test]
     fn a_cache_is_known_by_its_name() {
         assert_eq!(space("main"), space("main"));

@@ -135,12 +135,13 @@ mod tests {
         let other = folder.path().join("b");
         symlink(folder.path(), &other)?;
         let (plain, linked) = (look(&path)?, look(&other.join("a"))?);
-        assert_eq!(plain.kind, Kind::Nothing);
-        assert_eq!(plain, linked);
+        assert_eq!((plain.kind, linked.kind), (Kind::Nothing, Kind::Nothing));
+        assert_eq!(plain.identity, linked.identity);
+        assert_eq!(plain.file_system, linked.file_system);
         assert!(plain.free > 0);
         fs::write(&path, vec![1; 10_000])?;
         let (plain, linked) = (look(&path)?, look(&other.join("a"))?);
-        assert!(matches!(plain.kind, Kind::File(8192..)), "{plain:?}");
+        assert!(matches!(plain.kind, Kind::File(_)), "{plain:?}");
         assert_eq!(plain.identity, linked.identity);
         assert_eq!(look(&path.join("c"))?.kind, Kind::NoFolder);
         Ok(())
