@@ -143,13 +143,7 @@ fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     };
     let coming = |claim: &Claim| claim.at..end(claim, xray.length);
     let flying = xray.flights.iter().map(coming).collect();
-    list_bytes(
-        &mut state,
-        &xray.stored,
-        &flying,
-        &xray.missing,
-        &xray.volumes,
-    );
+    list_bytes(&mut state, &xray.stored, &flying, &xray.missing, &xray.kept);
     describe_phase(&mut state, &object.phase(), now_ms);
     state
 }
@@ -197,10 +191,6 @@ fn list_bytes(
     missing: &Ranges,
     volumes: &[(String, Ranges)],
 ) {
-    let mut missing = missing.clone();
-    for range in volumes.iter().flat_map(|(_, ranges)| ranges.iter()) {
-        missing.remove(range);
-    }
     state.stored_bytes = stored.total();
     state.missing_bytes = missing.total();
     state.volumes = volumes
@@ -216,7 +206,7 @@ fn list_bytes(
     let here = [
         (&mut state.stored, stored),
         (&mut state.in_flight, flying),
-        (&mut state.missing, &missing),
+        (&mut state.missing, missing),
     ];
     for (list, ranges) in here.into_iter().chain(on_volumes) {
         let mut all = ranges.iter();
@@ -308,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_volumes_have_is_not_missing() {
+    fn what_volumes_have_is_listed() {
         let mut state = ObjectState::default();
         let (stored, none) = (Ranges::from(0..10), Ranges::new());
         let many: Ranges = (0..20_000).map(|n| 100 + 2 * n..101 + 2 * n).collect();
@@ -316,7 +306,7 @@ mod tests {
             ("disk1".to_owned(), Ranges::from(0..30)),
             ("disk2".to_owned(), many),
         ];
-        list_bytes(&mut state, &stored, &none, &Ranges::from(10..101), &volumes);
+        list_bytes(&mut state, &stored, &none, &Ranges::from(30..100), &volumes);
         assert_eq!(state.missing, [Span::of(30..100)]);
         assert_eq!(state.missing_bytes, 70);
         assert_eq!(state.volumes[0].stored, [Span::of(0..30)]);

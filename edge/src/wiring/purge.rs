@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 
 use super::snapshot::{Snapshot, Stored};
 use crate::admin::{Lasting, Order, Purging, Refusal};
-use crate::cache::purge;
+use crate::cache::purge::{self, Enforced};
 use crate::http::key::KeyRules;
 use crate::http::purge::{Answer, Purged};
-use crate::store::{Full, Rule, Store, Swept};
+use crate::store::Swept;
 
 /// Places gone through in one step, over all of a store's locks.
 const STEP: usize = 4096;
@@ -41,14 +41,8 @@ impl Edge {
     }
 }
 
-/// A rule in force that is to outlast a new start.
-struct ToLog {
-    cache: String,
-    store: Arc<Store>,
-    number: u64,
-    rule: Rule,
-    soft_ms: Option<u64>,
-}
+/// Rules in force that are to outlast a new start, and the cache they are of.
+type ToLog = (String, Enforced);
 
 /// The threads in which purges wait for volumes, so that a slow one holds up nothing else.
 #[derive(Default)]
@@ -58,10 +52,10 @@ impl Loggers {
     fn log(&self, rules: Vec<ToLog>) -> Lasting {
         self.run(move || {
             let mut failed = Vec::new();
-            for one in rules {
+            for (cache, enforced) in rules {
                 // One cache's volumes may be out; the others' need not be.
-                if let Err(why) = one.store.log_purge(one.number, &one.rule, one.soft_ms) {
-                    failed.push(format!("cache {}: {why}", one.cache));
+                if let Err(why) = enforced.log() {
+                    failed.push(format!("cache {cache}: {why}"));
                 }
             }
             failed.dedup();
@@ -126,30 +120,21 @@ impl Snapshot {
         for what in &order.what {
             purge::rules(what, &[KeyRules::default()]).map_err(refused)?;
         }
-        let soft_ms = order.soft.then_some(now_ms);
         let (mut purged, mut to_log) = (Vec::new(), Vec::new());
         for what in &order.what {
             for (name, stored) in stores() {
-                let rules = purge::rules(what, &stored.ways.all()).map_err(refused)?;
-                let mut sequence = 0;
-                for rule in rules {
-                    sequence = enforce(&stored.store, &rule, order.soft, now_ms)?;
-                    if stored.volumes.is_some() {
-                        to_log.push(ToLog {
-                            cache: name.clone(),
-                            store: stored.store.clone(),
-                            number: sequence,
-                            rule,
-                            soft_ms,
-                        });
-                    }
-                }
+                let keys = stored.ways.all();
+                let enforced = purge::purge(&stored.store, what, &keys, order.soft, now_ms);
+                let enforced = enforced.map_err(refused)?;
                 purged.push(Purged {
                     cache: Some(name.clone()),
-                    sequence,
+                    sequence: enforced.sequence,
                     rule: purge::canonical(what),
                     soft: order.soft,
                 });
+                if !enforced.lasting.is_empty() {
+                    to_log.push((name.clone(), enforced));
+                }
             }
             for (_, store, ways) in self.retired().filter(|(name, ..)| meant(name)) {
                 purge::purge(&store, what, &ways.all(), order.soft, now_ms).map_err(refused)?;
@@ -157,11 +142,6 @@ impl Snapshot {
         }
         Ok((Answer { purged }, to_log))
     }
-}
-
-fn enforce(store: &Store, rule: &Rule, soft: bool, now_ms: u64) -> Result<u64, Refusal> {
-    let full = |full: Full| refused(purge::Refusal::Full(full));
-    store.purge(rule, soft, now_ms).map_err(full)
 }
 
 fn refused(refusal: purge::Refusal) -> Refusal {

@@ -143,7 +143,7 @@ impl Snapshot {
             stored.store.resize(&stored.options);
             let old = before.stores.get(name);
             if old.is_some_and(|old| old.is_to_change_volumes(stored)) {
-                stored.store.set_volumes(stored.volumes.clone());
+                volumes::give(&stored.store, stored.volumes.as_ref());
             }
         }
     }
@@ -172,7 +172,8 @@ fn stored(
         Some((kept, false)) => (kept.store.clone(), volumes(), kept.ways.clone()),
         None => {
             let volumes = volumes();
-            let store = Store::named_with(&options, &Keys, volumes.clone());
+            let store = Store::named(&options, &Keys);
+            volumes::give(&store, volumes.as_ref());
             (store, volumes, Arc::default())
         }
     };

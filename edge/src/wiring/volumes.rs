@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::snapshot::Snapshot;
 use crate::config::{self, Plan};
-use crate::store::kept;
+use crate::store::{Store, kept};
 use crate::sys::Clock;
 use crate::volume::{self, Volume};
 
@@ -66,6 +66,23 @@ pub(super) fn of_cache(
     let its = options.volumes.iter();
     let volumes: Vec<_> = its.filter_map(|name| open.get(name).cloned()).collect();
     (!volumes.is_empty()).then(|| kept::Volumes::new(options, volumes, space(name)))
+}
+
+/// Gives a store these volumes in place of those that it had.
+pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<kept::Volumes>>) {
+    let Err(error) = store.set_volumes(volumes.cloned()) else {
+        return;
+    };
+    // Without their content these purges are not needed.
+    tracing::warn!(
+        "volumes know more purges of a cache than there may be: they are emptied ({error})"
+    );
+    for volume in volumes.iter().flat_map(|volumes| volumes.all()) {
+        volume.wipe("it knew too many purges");
+    }
+    if let Err(error) = store.set_volumes(volumes.cloned()) {
+        tracing::error!("a cache is kept in memory alone: {error}");
+    }
 }
 
 /// Stands for a cache on volumes that it shares with others, in this run and in later ones.
