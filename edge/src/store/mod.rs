@@ -94,6 +94,8 @@ pub struct Store {
     /// The last that sought a victim found none.
     all_in_use: AtomicBool,
     volumes: RwLock<Option<Arc<kept::Volumes>>>,
+    volume_hits: AtomicU64,
+    volume_bytes: AtomicU64,
 }
 
 /// Numbers for the status page.
@@ -145,6 +147,8 @@ impl Store {
             evictions: AtomicU64::new(0),
             all_in_use: AtomicBool::new(false),
             volumes: RwLock::new(None),
+            volume_hits: AtomicU64::new(0),
+            volume_bytes: AtomicU64::new(0),
         })
     }
 
@@ -276,6 +280,8 @@ impl Store {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
             evictions: self.evictions.load(Ordering::Relaxed),
+            volume_hits: self.volume_hits.load(Ordering::Relaxed),
+            volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
             ..Status::default()
         };
         let mut idle = 0;

@@ -51,9 +51,17 @@ pub enum Identity {
 pub fn look(path: &Path) -> io::Result<Place> {
     match fs::metadata(path) {
         Ok(found) => seen(path, &found),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => unseen(path),
+        Err(error) if is_missing(&error) => unseen(path),
         Err(error) => Err(error),
     }
+}
+
+/// Whether something on the way to a path, or at its end, is not there.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 fn seen(path: &Path, found: &Metadata) -> io::Result<Place> {
@@ -92,7 +100,7 @@ fn unseen(path: &Path) -> io::Result<Place> {
             free: free(folder)?,
         }),
         Ok(_) => Ok(nowhere(path)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(nowhere(path)),
+        Err(error) if is_missing(&error) => Ok(nowhere(path)),
         Err(error) => Err(error),
     }
 }
