@@ -85,7 +85,7 @@ pub struct Store {
     object_max: AtomicU64,
     block: AtomicU64,
     /// Counts flights and purges: what began before a purge is covered by it.
-    sequence: AtomicU64,
+    sequence: Arc<AtomicU64>,
     purges: Purges,
     next_flight: AtomicU64,
     /// Where the next victim is sought.
@@ -122,15 +122,24 @@ pub struct Status {
 impl Store {
     /// An empty store, whose keys are but texts to it.
     pub fn new(options: &Options) -> Arc<Store> {
-        Store::build(options, None)
+        Store::build(options, None, Arc::new(AtomicU64::new(1)))
     }
 
-    /// An empty store for keys that `names` can read.
-    pub fn named(options: &Options, names: &'static dyn Names) -> Arc<Store> {
-        Store::build(options, Some(names))
+    /// An empty store for keys that `names` can read. Its numbers for fetches and purges are from a
+    /// sequence that other stores take theirs from, too: what one has kept on volumes, another finds.
+    pub fn named(
+        options: &Options,
+        names: &'static dyn Names,
+        sequence: Arc<AtomicU64>,
+    ) -> Arc<Store> {
+        Store::build(options, Some(names), sequence)
     }
 
-    fn build(options: &Options, names: Option<&'static dyn Names>) -> Arc<Store> {
+    fn build(
+        options: &Options,
+        names: Option<&'static dyn Names>,
+        sequence: Arc<AtomicU64>,
+    ) -> Arc<Store> {
         let ledger = Ledger::new(options.memory);
         let shard = |_| Mutex::new(Shard::new(options.evict.build()));
         Arc::new(Store {
@@ -141,7 +150,7 @@ impl Store {
             ledger,
             object_max: AtomicU64::new(options.object),
             block: AtomicU64::new(options.block),
-            sequence: AtomicU64::new(1),
+            sequence,
             next_flight: AtomicU64::new(1),
             hand: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),

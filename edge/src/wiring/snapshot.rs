@@ -1,6 +1,7 @@
 //! One configuration in force, with what outlives it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(super) struct Snapshot {
     /// 1 from the start, one more for each reload.
     pub(super) generation: u64,
     pub(super) volumes: Open,
+    /// Numbers of fetches and purges, in all stores: one may find on volumes what another has put there.
+    sequence: Arc<AtomicU64>,
     pub(super) stores: BTreeMap<String, Stored>,
     /// Stores of earlier snapshots, which busy workers may still serve from.
     retired: Vec<Retired>,
@@ -60,6 +63,10 @@ impl Snapshot {
     ) -> anyhow::Result<Snapshot> {
         let log = log(plan.log.access.as_ref(), before)?;
         let volumes = volumes::open(&plan, before, clock)?;
+        let sequence = before.map_or_else(
+            || Arc::new(AtomicU64::new(1)),
+            |before| before.sequence.clone(),
+        );
         let stores: BTreeMap<String, Stored> = plan
             .caches
             .iter()
@@ -70,7 +77,7 @@ impl Snapshot {
                     Some((before.stores.get(name)?, same))
                 });
                 let its = || volumes::of_cache(name, &options.kept, &volumes);
-                let stored = stored(store_options(options, workers), kept, its);
+                let stored = stored(store_options(options, workers), kept, its, &sequence);
                 take_up_keys(&plan, name, &stored.ways);
                 (name.clone(), stored)
             })
@@ -89,6 +96,7 @@ impl Snapshot {
         });
         Ok(Snapshot {
             volumes,
+            sequence,
             stores,
             retired,
             accounts: accounts.collect(),
@@ -163,6 +171,7 @@ fn stored(
     options: store::Options,
     kept: Option<(&Stored, bool)>,
     volumes: impl Fn() -> Option<Arc<kept::Volumes>>,
+    sequence: &Arc<AtomicU64>,
 ) -> Stored {
     let same = |is: &store::Options| {
         (is.evict, is.shards, is.block) == (options.evict, options.shards, options.block)
@@ -172,7 +181,7 @@ fn stored(
         Some((kept, false)) => (kept.store.clone(), volumes(), kept.ways.clone()),
         None => {
             let volumes = volumes();
-            let store = Store::named(&options, &Keys);
+            let store = Store::named(&options, &Keys, sequence.clone());
             volumes::give(&store, volumes.as_ref());
             (store, volumes, Arc::default())
         }

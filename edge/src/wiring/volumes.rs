@@ -310,6 +310,10 @@ mod tests {
         let other = snapshot(&folder, &format!("{both}\nevict = \"lru\""), Some(&weights));
         assert_ne!(its(&other).0, its(&weights).0);
         assert_ne!(its(&other).1, its(&weights).1);
+        // What the old one has put there is older than purges of the new one.
+        let store = |snapshot: &Snapshot| snapshot.stores["main"].store.clone();
+        let newest = store(&weights).moment();
+        assert!(store(&other).moment() > newest);
         let none = snapshot(&folder, "evict = \"lru\"", Some(&other));
         assert_eq!(its(&none), (its(&other).0, None));
         none.take_effect(&other);
