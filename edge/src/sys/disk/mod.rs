@@ -2,6 +2,9 @@
 
 pub mod device;
 pub mod place;
+mod real;
+#[cfg(test)]
+pub mod simulated;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
