@@ -9,6 +9,7 @@ pub mod byte_range;
 pub mod caches;
 pub mod caching;
 pub mod client;
+pub mod disk;
 pub mod figures;
 pub mod load;
 pub mod noise;
