@@ -15,6 +15,8 @@ pub mod load;
 pub mod noise;
 pub mod offset;
 pub mod origin;
+#[cfg(feature = "lab")]
+pub mod placement;
 pub mod process;
 pub mod purge;
 pub mod rivals;
