@@ -213,7 +213,7 @@ impl Trial<'_> {
         let asking = Asking {
             cached,
             rate,
-            seconds: self.options.seconds,
+            seconds: self.options.real_seconds,
         };
         let size = self.options.real_size;
         let phase = self.bed.run(server, self.places, size, asking)?;
