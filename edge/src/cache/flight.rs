@@ -238,6 +238,7 @@ impl Flight {
         let flight = self.accept(content)?;
         let (place, object) = (flight.landing.place(), flight.landing.object());
         flight.cache.0.store.withdraw(place, object);
+        flight.cache.0.store.forget_head(place);
         Some(flight)
     }
 

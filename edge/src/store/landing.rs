@@ -1,6 +1,7 @@
 //! A flight's end at the store: takes bytes in, finds room for them, tells the readers.
 
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::pages::{Lacking, ToFill};
 use super::purges::Birth;
 use super::window::WINDOW;
 use super::{Locked, Place, Store};
+use crate::sys::buffer::Buffer;
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
@@ -37,6 +39,10 @@ pub struct Landing {
     born_seq: u64,
     /// As long as its head may have to be checked against purges.
     birth: Option<Birth>,
+    /// What comes is handed over to volumes in pieces of so many bytes, if at all.
+    kept_block: Option<u64>,
+    /// All before this was.
+    kept_upto: u64,
 }
 
 /// Room made beforehand.
@@ -78,7 +84,15 @@ impl Landing {
             over: false,
             born_seq: birth.seq,
             birth: Some(birth),
+            kept_block: None,
+            kept_upto: claim.at,
         }
+    }
+
+    /// What it brings is to be kept on volumes.
+    pub(super) fn keeping(mut self, block: Option<NonZeroU32>) -> Landing {
+        self.kept_block = block.map(|block| u64::from(block.get()));
+        self
     }
 
     /// The sequence number at which its fetch began: that of the heads it brings.
@@ -91,6 +105,11 @@ impl Landing {
     pub fn successor(&self) -> Option<Arc<Object>> {
         let birth = self.birth.clone().unwrap_or_else(|| self.store.birth());
         self.store.create_at(&self.object.key, birth)
+    }
+
+    /// The store that it fills an object of.
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// The object that is filled.
@@ -123,9 +142,10 @@ impl Landing {
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
         self.weigh(None, charge.bytes() as i64);
         let block = self.store.block().filter(|_| sparse);
+        let keep = self.store.keeps(&self.object, self.place, &head);
         // With the shard locked, so that nobody who looked it up without a head meets this one
         // before it was checked against purges.
-        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block);
+        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block, keep);
         self.store.enter(self.place.primary, open).wake();
     }
 
@@ -149,6 +169,7 @@ impl Landing {
             .ok_or(NotOurs)?;
         self.skip = met.start - from;
         self.at = met.start;
+        self.kept_upto = met.start;
         self.page = None;
         self.ends_at(met.end);
         Ok(())
@@ -198,6 +219,29 @@ impl Landing {
             self.store.ledger.charge_anyway(lacking)
         });
         self.put_by(more);
+    }
+
+    /// Makes room for the claim, for less of it where the store has too little: in the end a page,
+    /// which who waits for it gets in any case. Whether there is any: what nobody waits for yet gets
+    /// none.
+    pub fn make_room(&mut self) -> bool {
+        let Range { start, end } = self.range();
+        if end == u64::MAX {
+            return true; // made when the length is known, or as it comes
+        }
+        let mut size = end - start;
+        while self.reserve().is_err() {
+            size /= 2;
+            if size <= PAGE {
+                let awaited = self.is_awaited();
+                if awaited {
+                    self.reserve_least();
+                }
+                return awaited;
+            }
+            self.shorten((start + size) / PAGE * PAGE);
+        }
+        true
     }
 
     /// What has to be charged yet for all of the claim.
@@ -271,6 +315,7 @@ impl Landing {
             let published = self.object.publish(self.id, self.at, take, now_us);
             self.at += take;
             self.ends_at(published.ok_or(Abandoned)?);
+            self.keep(false);
             self.unannounced += take;
             if self.unannounced >= ANNOUNCE {
                 self.announce();
@@ -283,6 +328,60 @@ impl Landing {
             true => Ok(Progress::More),
             false => Ok(Progress::Done),
         }
+    }
+
+    /// Takes whole pages in, from the page on in which it is: they become the object's without being
+    /// copied, but where there is one already.
+    ///
+    /// # Errors
+    /// Nobody wants them any more.
+    pub(super) fn take_in(&mut self, pages: Vec<Buffer>, now_us: u64) -> Result<(), Abandoned> {
+        self.birth = None;
+        let mut weights: Option<(Option<Range<u64>>, i64)> = None;
+        for buffer in pages {
+            let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
+            let (found, end) = self.object.to_fill(self.id, index);
+            self.ends_at(end.min(self.end));
+            let upto = (index * PAGE + buffer.filled().len() as u64).min(self.end);
+            if self.at >= upto {
+                break;
+            }
+            let len = upto - self.at;
+            match found {
+                ToFill::Full => return Err(Abandoned),
+                ToFill::There(page) => {
+                    let from = &buffer.filled()[offset..offset + len as usize];
+                    // SAFETY: as in `write`: this landing alone claimed these bytes, at most a page
+                    // of them from `at` on, and they are published only afterwards.
+                    unsafe { page.write(offset, from) };
+                }
+                ToFill::Lacking(lacking) => {
+                    let charge = self.reserved(lacking.cost).ok_or(Abandoned)?;
+                    let bytes = Page::filled(buffer, charge);
+                    if !self.object.put_page(index, bytes) {
+                        return Err(Abandoned);
+                    }
+                    let weight = lacking.cost as i64;
+                    match &mut weights {
+                        Some((block, sum)) if *block == lacking.block => *sum += weight,
+                        _ => {
+                            if let Some((block, sum)) = weights.replace((lacking.block, weight)) {
+                                self.weigh(block, sum);
+                            }
+                        }
+                    }
+                }
+            }
+            let published = self.object.publish(self.id, self.at, len, now_us);
+            self.at += len;
+            self.unannounced += len;
+            self.ends_at(published.ok_or(Abandoned)?);
+        }
+        if let Some((block, sum)) = weights {
+            self.weigh(block, sum);
+        }
+        self.announce();
+        Ok(())
     }
 
     /// Tells the readers of what has come: before the flight waits for more.
@@ -302,6 +401,19 @@ impl Landing {
         self.over = true;
         let tail = (end == u64::MAX).then(|| self.shrunk_tail()).flatten();
         self.object.land(self.id, tail);
+        self.keep(true);
+    }
+
+    /// Has volumes keep what came, as soon as that is a whole block or all there is.
+    fn keep(&mut self, landed: bool) {
+        let Some(block) = self.kept_block else {
+            return;
+        };
+        let from = self.kept_upto;
+        if landed || self.at / block > from / block || self.at >= self.end {
+            self.kept_upto = self.at;
+            self.store.keep(self.place, &self.object, from..self.at);
+        }
     }
 
     /// The response can't be shared: until then (Unix ms) requests for this key go forward on

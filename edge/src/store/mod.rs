@@ -50,7 +50,7 @@ pub use xray::{Decision, Xray};
 
 use crate::evict;
 use purges::{Birth, Purges};
-use sync::Mutex;
+use sync::{Mutex, RwLock};
 use table::{Evicted, Shard};
 
 /// How a store is laid out.
@@ -93,6 +93,7 @@ pub struct Store {
     evictions: AtomicU64,
     /// The last that sought a victim found none.
     all_in_use: AtomicBool,
+    volumes: RwLock<Option<Arc<kept::Volumes>>>,
 }
 
 /// Numbers for the status page.
@@ -139,6 +140,7 @@ impl Store {
             hand: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
             all_in_use: AtomicBool::new(false),
+            volumes: RwLock::new(None),
         })
     }
 
@@ -170,21 +172,31 @@ impl Store {
     /// Runs `decide` with this primary key's shard locked: look up, decide, register. It must be
     /// short, and can't await.
     #[inline]
-    pub fn enter<R>(&self, primary: u128, decide: impl FnOnce(&mut Locked<'_>) -> R) -> R {
+    pub fn enter<R>(
+        self: &Arc<Self>,
+        primary: u128,
+        decide: impl FnOnce(&mut Locked<'_>) -> R,
+    ) -> R {
         let mut shard = self.shard(primary).lock();
         let mut locked = Locked {
             shard: &mut shard,
             primary,
             purges: &self.purges,
             removed: SmallVec::new(),
+            admitted: SmallVec::new(),
         };
         let result = decide(&mut locked);
-        let removed = locked.removed;
+        let Locked {
+            removed, admitted, ..
+        } = locked;
         if !removed.is_empty() {
             shard.prune(primary);
         }
         drop(shard);
         drop(removed); // frees pages: after the lock
+        for (place, object) in admitted {
+            self.admit(place, &object);
+        }
         result
     }
 
@@ -214,14 +226,19 @@ impl Store {
     }
 
     /// Takes an object out of the table, if it is still there. Its readers go on.
-    pub fn withdraw(&self, place: Place, object: &Arc<Object>) {
+    pub fn withdraw(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
         self.enter(place.primary, |locked| locked.remove(place.variant, object));
     }
 
     /// Puts `new` in the place of `old`, if that is still in the table. In any case nothing more is
     /// begun for `old`: it is retired. Without a `new` it stays where it is until another object
     /// takes its place, and so does what is known of its key. Returns whether it was in the table.
-    pub fn supersede(&self, place: Place, old: &Arc<Object>, new: Option<Arc<Object>>) -> bool {
+    pub fn supersede(
+        self: &Arc<Self>,
+        place: Place,
+        old: &Arc<Object>,
+        new: Option<Arc<Object>>,
+    ) -> bool {
         let was = self.enter(place.primary, |locked| {
             let was = locked.holds(place.variant, old);
             if let Some(new) = new.filter(|_| was) {
@@ -231,7 +248,15 @@ impl Store {
             was
         });
         old.retire();
+        if was {
+            self.forget_head(place);
+        }
         was
+    }
+
+    /// The volumes that objects are kept on, where there are any.
+    pub fn volumes(&self) -> Option<Arc<kept::Volumes>> {
+        self.volumes.read().clone()
     }
 
     /// Bytes that it may take in all.

@@ -54,7 +54,7 @@ impl Snapshot {
                 let sequence = purge::purge(&stored.store, what, &keys, order.soft, now_ms);
                 purged.push(Purged {
                     cache: Some(name.clone()),
-                    sequence: sequence.map_err(refused)?,
+                    sequence: sequence.map_err(refused)?.sequence,
                     rule: purge::canonical(what),
                     soft: order.soft,
                 });

@@ -59,6 +59,8 @@ mod shield;
 mod sites;
 mod sizes;
 mod slices;
+#[cfg(feature = "lab")]
+mod slow;
 mod spending;
 mod statuses;
 mod storing;
