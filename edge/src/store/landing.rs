@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tokio::io::ReadBuf;
+
 use super::claims::{Claim, NotOurs};
 use super::head::Head;
 use super::ledger::Charge;
@@ -312,14 +314,7 @@ impl Landing {
             // afterwards. Claims are disjoint and `at` only grows. Others may cut this claim while
             // it copies, but to `at + PAGE` at the earliest, and `take` is at most one page.
             unsafe { page.write(offset, now) };
-            let published = self.object.publish(self.id, self.at, take, now_us);
-            self.at += take;
-            self.ends_at(published.ok_or(Abandoned)?);
-            self.keep(false);
-            self.unannounced += take;
-            if self.unannounced >= ANNOUNCE {
-                self.announce();
-            }
+            self.published(take, now_us)?;
             bytes = later;
         }
         match self.at < self.end {
@@ -328,6 +323,70 @@ impl Landing {
             true => Ok(Progress::More),
             false => Ok(Progress::Done),
         }
+    }
+
+    /// Has `fill` put the next bytes straight into the object's memory, as many as it has and as
+    /// there is room for in one page. `None` where there is no such room just now: `write` makes
+    /// some. Then what `fill` gave, and how far the flight is if bytes came.
+    pub fn fill<T>(
+        &mut self,
+        now_us: impl FnOnce() -> u64,
+        fill: impl FnOnce(&mut ReadBuf<'_>) -> T,
+    ) -> Option<(T, Option<Result<Progress, Abandoned>>)> {
+        let page = self.page_at_hand()?;
+        let offset = (self.at % PAGE) as usize;
+        let len = (page.capacity() - offset).min((self.end - self.at) as usize);
+        // SAFETY: as in `write`: this landing alone claimed these bytes, they are in one page, and
+        // they are published only afterwards.
+        let mut room = ReadBuf::uninit(unsafe { page.room(offset, len) });
+        let given = fill(&mut room);
+        let came = room.filled().len() as u64;
+        if came == 0 {
+            return Some((given, None));
+        }
+        self.birth = None; // its head is where it belongs
+        let progress = match self.published(came, now_us()) {
+            Ok(()) if self.at < self.end => Ok(Progress::More),
+            Ok(()) => Ok(Progress::Done),
+            Err(abandoned) => Err(abandoned),
+        };
+        Some((given, Some(progress)))
+    }
+
+    /// The page that the next bytes belong to, if it is there, or can be had without waiting.
+    fn page_at_hand(&mut self) -> Option<Arc<Page>> {
+        if self.skip > 0 || self.windowed || self.end == u64::MAX || self.at >= self.end {
+            return None;
+        }
+        let index = self.at / PAGE;
+        if let Some((_, page)) = self.page.as_ref().filter(|(at, _)| *at == index) {
+            return Some(page.clone());
+        }
+        let (found, end) = self.object.to_fill(self.id, index);
+        self.ends_at(end.min(self.end));
+        let page = match found {
+            _ if self.at >= self.end => return None,
+            ToFill::Full => return None,
+            ToFill::There(page) => page,
+            ToFill::Lacking(lacking) => {
+                let charge = self.reserved(lacking.cost)?;
+                self.put(index, lacking, charge).ok()?
+            }
+        };
+        Some(self.page.insert((index, page)).1.clone())
+    }
+
+    /// So many bytes from `at` on are in their page: readers may have them.
+    fn published(&mut self, bytes: u64, now_us: u64) -> Result<(), Abandoned> {
+        let published = self.object.publish(self.id, self.at, bytes, now_us);
+        self.at += bytes;
+        self.ends_at(published.ok_or(Abandoned)?);
+        self.keep(false);
+        self.unannounced += bytes;
+        if self.unannounced >= ANNOUNCE {
+            self.announce();
+        }
+        Ok(())
     }
 
     /// Takes whole pages in, from the page on in which it is: they become the object's without being
@@ -475,6 +534,15 @@ impl Landing {
 
     async fn new_page(&mut self, index: u64, lacking: Lacking) -> Result<Arc<Page>, Abandoned> {
         let charge = self.room(lacking.cost).await?;
+        self.put(index, lacking, charge)
+    }
+
+    fn put(
+        &mut self,
+        index: u64,
+        lacking: Lacking,
+        charge: Charge,
+    ) -> Result<Arc<Page>, Abandoned> {
         let page = Page::new(lacking.capacity as usize, charge);
         let (page, ours) = self.object.add_page(index, page).ok_or(Abandoned)?;
         if ours && !self.windowed {

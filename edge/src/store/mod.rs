@@ -345,6 +345,11 @@ impl Store {
             // Some come up twice before all have: the policies go by more than age.
             let all = 2 * there * self.shards.len();
             if busy > most.min(all) || empty > self.shards.len() {
+                // What waits for a disk holds memory, too, and is the first that is done without.
+                if self.shed_writes(bytes) {
+                    (busy, empty) = (0, 0);
+                    continue;
+                }
                 self.all_in_use.store(true, Ordering::Relaxed);
                 return None;
             }

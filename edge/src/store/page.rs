@@ -1,5 +1,6 @@
 //! A page: up to 64 KiB of an object's bytes, written once while others read what is already there.
 
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -92,6 +93,24 @@ impl Page {
                 bytes.len(),
             );
         }
+    }
+
+    /// Room for bytes `at..at + len`, to be written.
+    ///
+    /// # Safety
+    /// As for `write`, for as long as the room is there.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "nobody else has these bytes: the contract says so"
+    )]
+    pub unsafe fn room(&self, at: usize, len: usize) -> &mut [MaybeUninit<u8>] {
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= self.capacity),
+            "room is within its page"
+        );
+        // SAFETY: within the allocation (asserted), and nobody else reads or writes it (this
+        // function's contract); what is not initialised is what `MaybeUninit` is for.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().add(at).cast(), len) }
     }
 
     /// The bytes `start..end` as a shared view that keeps the page alive.

@@ -198,6 +198,13 @@ impl Store {
         shard.entries.contains_key(&primary)
     }
 
+    /// Gives up writes that wait for so many bytes, if there are any.
+    pub(super) fn shed_writes(&self, bytes: u64) -> bool {
+        let volumes = self.volumes();
+        let all = volumes.iter().flat_map(|volumes| volumes.all());
+        all.map(|volume| volume.shed(bytes)).sum::<u64>() > 0
+    }
+
     /// What volumes have under the head of this place is not found any more.
     pub fn forget_head(&self, place: Place) {
         if let Some(volumes) = self.volumes() {

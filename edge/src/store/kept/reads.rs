@@ -12,7 +12,7 @@ use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
 use crate::store::{Place, Store};
 use crate::sys::buffer::Buffer;
-use crate::volume::Id;
+use crate::volume::{Id, Missing};
 
 /// Pages that are read at once: they are checked and sent while they are in the processor's cache.
 const AT_ONCE: u64 = 4;
@@ -111,7 +111,7 @@ impl State {
                 end: free.end,
                 start: free.start,
                 begun_us: now_us,
-                head_us: Some(now_us),
+                head_us: self.joinable.then_some(now_us),
                 progress_us: now_us,
             })
             .collect();
@@ -133,8 +133,9 @@ impl KeptRead {
             }
             let pages = claim.start / PAGE..claim.end.div_ceil(PAGE);
             let pages = pages.start..pages.end.min(pages.start + AT_ONCE);
-            let Some(buffers) = self.read(pages).await else {
-                return self.miss();
+            let buffers = match self.read(pages).await {
+                Ok(buffers) => buffers,
+                Err(missing) => return self.miss(missing),
             };
             if self.landing.take_in(buffers, now_us()).is_err() {
                 return self.landing.give_back();
@@ -143,22 +144,24 @@ impl KeptRead {
     }
 
     /// Reads these pages of the object from one of the volumes that have them.
-    async fn read(&self, pages: Range<u64>) -> Option<Vec<Buffer>> {
-        let length = self.landing.object().length()?;
+    async fn read(&self, pages: Range<u64>) -> Result<Vec<Buffer>, Missing> {
+        let length = self.landing.object().length().unwrap_or(0);
+        let mut why = Missing::Gone;
         let first = (pages.start - self.base / PAGE) as u32;
         for (number, found) in self.volumes.find(&self.id) {
-            let capacity = |page: u64| (length - page * PAGE).min(PAGE) as usize;
+            let capacity = |page: u64| length.saturating_sub(page * PAGE).min(PAGE) as usize;
             let buffers: Vec<_> = pages.clone().map(|p| Buffer::new(capacity(p))).collect();
             let volume = &self.volumes.volumes[number];
-            if let Ok(buffers) = volume.read_pages(found, &self.id, first, buffers).await {
-                return Some(buffers);
+            match volume.read_pages(found, &self.id, first, buffers).await {
+                Ok(buffers) => return Ok(buffers),
+                Err(missing) => why = missing,
             }
         }
-        None
+        Err(why)
     }
 
     /// It can't be had from any volume now.
-    fn miss(self) {
+    fn miss(self, why: Missing) {
         let object = self.landing.object().clone();
         let (place, store) = (self.landing.place(), self.landing.store().clone());
         let mut state = object.lock();
@@ -170,8 +173,12 @@ impl KeptRead {
         let lost = !state.joinable;
         drop(state);
         if lost {
-            // Nobody can bring the rest of it.
-            store.supersede(place, &object, None);
+            // Nobody can bring the rest of it: it is fetched anew.
+            store.withdraw(place, &object);
+            object.retire();
+            if matches!(why, Missing::Gone | Missing::Damaged) {
+                store.forget_head(place);
+            }
         }
         self.landing.give_back();
     }

@@ -110,8 +110,7 @@ impl Recall {
         let place = Place { primary, variant };
         let fits = u64::from(tag_of(variant)) == read.id.version
             && kept.block.is_multiple_of(PAGE)
-            && store.purges.names.is_sound(&head)
-            && (!read.data.is_empty() || head.length != Some(0) || head.generation == 0);
+            && store.purges.names.is_sound(&head);
         if !fits {
             return Met::Useless;
         }

@@ -125,8 +125,7 @@ impl Keep {
     /// A record was written, or was not.
     fn settle(&mut self, what: &What, written: bool) {
         match what {
-            // Another attempt comes with the next head.
-            What::Head => {}
+            What::Head => self.head &= written,
             What::Block(_, range) => {
                 let waiting = self.queued.iter().position(|queued| queued == range);
                 if let Some(waiting) = waiting {
@@ -220,10 +219,14 @@ impl Store {
         }
     }
 
-    /// The object has another head: that is kept from now on, if the one before was.
+    /// The object has another head: that is kept from now on.
     pub(in crate::store) fn keep_head(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
         let state = object.lock();
-        let Some(keep) = state.keep.as_ref().filter(|keep| keep.head) else {
+        let wanted = |keep: &&Box<Keep>| {
+            let worth = keep.head || state.is_complete();
+            keep.admitted && worth && keep.volumes.admits(state.length, 0)
+        };
+        let Some(keep) = state.keep.as_ref().filter(wanted) else {
             return;
         };
         let volumes = keep.volumes.clone();

@@ -1,6 +1,9 @@
 //! Files: whole small ones read, others appended to, devices. Nothing else opens a file by name.
 
 pub mod device;
+mod real;
+#[cfg(test)]
+pub mod simulated;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

@@ -1,0 +1,515 @@
+//! The devices that there are: regular files and block devices, by two descriptors each.
+
+use std::ffi::c_int;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+use super::device::{Device, How, OpenError};
+use crate::sys::buffer::{ALIGNED, Buffer};
+
+/// More pieces than this the system does not take at once (`IOV_MAX`).
+const PIECES_MAX: usize = 1024;
+
+/// How much is written at a time to fill a file with zeros.
+const ZEROS: usize = 1 << 20;
+
+// From linux/magic.h: file systems whose files are memory.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+pub(super) struct Real {
+    path: PathBuf,
+    is_block: bool,
+    size: AtomicU64,
+    /// Through the page cache; holds the lock.
+    buffered: File,
+    /// The same file past the page cache, if its file system has that.
+    direct: Option<File>,
+    /// Whether the file system takes what goes by `direct`; it says so only when it is asked.
+    is_direct: AtomicBool,
+    /// Whether it is memory: a read never waits.
+    is_memory: bool,
+    /// Whether the file system can tell what is at hand; it says so only when it is asked.
+    tells_at_hand: AtomicBool,
+}
+
+impl Real {
+    /// Opened and locked; whether it is an empty file; whether it is a block device.
+    pub(super) fn open(path: &Path) -> Result<(Real, bool, bool), OpenError> {
+        let buffered = open_regular_or_block(path)?;
+        lock(path, &buffered)?;
+        let failed = |error| failed(path, "can't be looked at", &error);
+        let found = buffered.metadata().map_err(failed)?;
+        let is_block = found.file_type().is_block_device();
+        let size = match is_block {
+            true => (&buffered).seek(SeekFrom::End(0)).map_err(failed)?,
+            false => found.len(),
+        };
+        // Records are read where they are: what lies behind one is of no use to its reader.
+        let _ = rustix::fs::fadvise(&buffered, 0, None, Advice::Random);
+        let real = Real {
+            path: path.to_owned(),
+            is_block,
+            size: AtomicU64::new(size),
+            direct: open_direct(path, found.dev(), found.ino()),
+            is_direct: AtomicBool::new(true),
+            is_memory: is_memory(&buffered),
+            tells_at_hand: AtomicBool::new(true),
+            buffered,
+        };
+        Ok((real, !is_block && size == 0, is_block))
+    }
+
+    /// The descriptor past the page cache, if that works.
+    fn direct(&self) -> Option<&File> {
+        let is_direct = self.is_direct.load(Ordering::Relaxed);
+        self.direct.as_ref().filter(|_| is_direct)
+    }
+
+    /// Whether this is a file system's way to say that it has no direct reads and writes after all.
+    /// All is aligned, so there is nothing else that can be invalid.
+    fn lacks_direct(&self, error: &io::Error) -> bool {
+        let lacks = matches!(
+            error.raw_os_error(),
+            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
+        );
+        if lacks {
+            self.is_direct.store(false, Ordering::Relaxed);
+        }
+        lacks
+    }
+
+    fn read_at_hand(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
+        if self.is_memory {
+            return read_all(&self.buffered, at, into);
+        }
+        if !self.tells_at_hand.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let result = preadv2(&self.buffered, at, into, 0, libc::RWF_NOWAIT);
+        if let Err(error) = &result
+            && matches!(
+                error.raw_os_error(),
+                Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
+            )
+        {
+            self.tells_at_hand.store(false, Ordering::Relaxed);
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        result
+    }
+
+    fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
+        let pieces = into.iter().map(|piece| (piece.as_ptr(), piece.len()));
+        if is_aligned(at, pieces)
+            && let Some(direct) = self.direct()
+        {
+            match read_all(direct, at, into) {
+                Err(error) if self.lacks_direct(&error) => {}
+                result => return result,
+            }
+        }
+        // The next best: what is in the page cache is dropped, and so read again.
+        let length: usize = into.iter().map(|piece| piece.len()).sum();
+        let length = std::num::NonZeroU64::new(length as u64);
+        let _ = rustix::fs::fadvise(&self.buffered, at, length, Advice::DontNeed);
+        read_all(&self.buffered, at, into)
+    }
+
+    /// Gives a file all of its room on the disk.
+    fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
+        loop {
+            // From the start on: also an earlier part may have holes.
+            match rustix::fs::fallocate(&self.buffered, FallocateFlags::empty(), 0, to) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill_with_zeros(from, to),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn fill_with_zeros(&self, from: u64, to: u64) -> io::Result<()> {
+        let mut zeros = Buffer::new(ZEROS);
+        while zeros.append(&[0; ALIGNED]) > 0 {}
+        let mut at = from;
+        while at < to {
+            let take = zeros.filled().len().min((to - at) as usize);
+            self.write(at, &[&zeros.filled()[..take]])?;
+            at += take as u64;
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: what is read goes through `preadv2`, whose result is the number of bytes that the kernel
+// has written into the pieces, front to back.
+unsafe impl Device for Real {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn set_size(&self, bytes: u64) -> Result<(), OpenError> {
+        let (path, before) = (self.path.display(), self.size());
+        if self.is_block {
+            return match before >= bytes {
+                true => Ok(()),
+                false => Err(OpenError::Refused(format!(
+                    "{path} has {before} bytes, fewer than the {bytes} of `size`: make `size` smaller or leave it out"
+                ))),
+            };
+        }
+        if before > bytes {
+            rustix::fs::ftruncate(&self.buffered, bytes)
+                .map_err(|error| failed(&self.path, "can't be shortened", &error.into()))?;
+            self.size.store(bytes, Ordering::Relaxed);
+        }
+        if let Err(error) = self.allocate(before.min(bytes), bytes) {
+            // What could be had of the room is given back: others need it, too.
+            let _ = rustix::fs::ftruncate(&self.buffered, before.min(bytes));
+            return Err(no_room(&self.path, bytes, &error));
+        }
+        self.size.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]], how: How) -> io::Result<usize> {
+        match how {
+            How::Wait => read_all(&self.buffered, at, into),
+            How::AtHand => self.read_at_hand(at, into),
+            How::Direct => self.read_direct(at, into),
+        }
+    }
+
+    fn write(&self, at: u64, from: &[&[u8]]) -> io::Result<()> {
+        let pieces = from.iter().map(|piece| (piece.as_ptr(), piece.len()));
+        if is_aligned(at, pieces)
+            && let Some(direct) = self.direct()
+        {
+            match write_all(direct, at, from) {
+                Err(error) if self.lacks_direct(&error) => {}
+                result => return result,
+            }
+        }
+        write_all(&self.buffered, at, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.buffered)?)
+    }
+}
+
+/// Opens it if it is something that can be a volume, and makes a file if there is nothing.
+fn open_regular_or_block(path: &Path) -> Result<File, OpenError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    // Looked at before it is opened: opening a pipe or a character device may do something already.
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        // The kernel gives a block device to one such user alone, and to none while it is mounted.
+        Ok(found) if found.file_type().is_block_device() => {
+            options.custom_flags(libc::O_EXCL);
+        }
+        Ok(_) => {
+            return Err(OpenError::Refused(format!(
+                "{} is neither a regular file nor a block device: give the volume another `path`",
+                path.display()
+            )));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            options.create(true);
+        }
+        Err(error) => return Err(failed(path, "can't be looked at", &error)),
+    }
+    options.open(path).map_err(|error| {
+        let at = path.display();
+        match error.raw_os_error() {
+            Some(libc::EBUSY) => OpenError::Refused(format!(
+                "{at} is in use, mounted or part of something else: a volume needs a device of its own"
+            )),
+            Some(libc::ENOENT) => OpenError::Failed(format!(
+                "{at} can't be made, as its folder does not exist: make the folder or mount its disk"
+            )),
+            _ => failed(path, "can't be opened to read and write", &error),
+        }
+    })
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::Refused(format!(
+            "{} is in use by another process, or is a second volume's, too: a volume needs a `path` of its own",
+            path.display()
+        ))),
+        Err(error) => Err(failed(path, "can't be locked", &error.into())),
+    }
+}
+
+/// The same file once more, past the page cache, if its file system has that.
+fn open_direct(path: &Path, dev: u64, ino: u64) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let file = options.custom_flags(libc::O_DIRECT).open(path).ok()?;
+    let found = file.metadata().ok()?;
+    // Somebody may have put another file in its place.
+    ((found.dev(), found.ino()) == (dev, ino)).then_some(file)
+}
+
+fn is_memory(file: &File) -> bool {
+    rustix::fs::fstatfs(file)
+        .is_ok_and(|found| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(found.f_type as u64)))
+}
+
+fn failed(path: &Path, what: &str, error: &io::Error) -> OpenError {
+    OpenError::Failed(format!("{} {what}: {error}", path.display()))
+}
+
+fn no_room(path: &Path, bytes: u64, error: &io::Error) -> OpenError {
+    let what = format!("can't be given {bytes} bytes");
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => OpenError::Failed(format!(
+            "{} {what}: {error}; make `size` smaller or make room on its file system",
+            path.display()
+        )),
+        _ => failed(path, &what, error),
+    }
+}
+
+/// Whether direct reads and writes take these.
+fn is_aligned<T>(at: u64, pieces: impl Iterator<Item = (*const T, usize)>) -> bool {
+    let mut bits = at as usize;
+    for (memory, length) in pieces {
+        bits |= memory as usize | length;
+    }
+    bits.is_multiple_of(ALIGNED)
+}
+
+type Iovecs = SmallVec<[libc::iovec; 18]>;
+
+/// The pieces, but for their first `done` bytes; not more of them than the system takes at once.
+fn iovecs(into: &mut [&mut [MaybeUninit<u8>]], done: usize) -> Iovecs {
+    let mut skip = done;
+    let mut pieces = Iovecs::new();
+    for piece in into.iter_mut() {
+        if skip >= piece.len() {
+            skip -= piece.len();
+            continue;
+        }
+        let piece = &mut piece[std::mem::take(&mut skip)..];
+        pieces.push(libc::iovec {
+            iov_base: piece.as_mut_ptr().cast(),
+            iov_len: piece.len(),
+        });
+        if pieces.len() == PIECES_MAX {
+            break;
+        }
+    }
+    pieces
+}
+
+/// One read into memory that need not be initialised: behind the first `done` bytes of the pieces.
+fn preadv2(
+    file: &File,
+    at: u64,
+    into: &mut [&mut [MaybeUninit<u8>]],
+    done: usize,
+    flags: c_int,
+) -> io::Result<usize> {
+    let at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let pieces = iovecs(into, done);
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and `pieces` holds as many
+    // iovecs as is said. Each is about a part of `into`, of just that length, which is borrowed
+    // alone until this returns; the kernel only writes to it.
+    let read = unsafe {
+        libc::preadv2(
+            file.as_raw_fd(),
+            pieces.as_ptr(),
+            pieces.len() as c_int,
+            at,
+            flags,
+        )
+    };
+    match read {
+        0.. => Ok(read as usize),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads until all pieces are full, or to the end.
+fn read_all(file: &File, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
+    let length: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut done = 0;
+    while done < length {
+        match preadv2(file, at + done as u64, into, done, 0) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn write_all(file: &File, at: u64, from: &[&[u8]]) -> io::Result<()> {
+    let mut pieces: SmallVec<[IoSlice<'_>; 18]> =
+        from.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut left = &mut pieces[..];
+    let mut at = at;
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        let now = left.len().min(PIECES_MAX);
+        match rustix::io::pwritev(file, &left[..now], at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                at += written as u64;
+                IoSlice::advance_slices(&mut left, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::open;
+    use super::*;
+
+    fn read(device: &dyn Device, at: u64, length: usize, how: How) -> io::Result<Vec<u8>> {
+        let mut buffer = Buffer::new(length);
+        let n = device.read(at, &mut [&mut buffer.spare()[..length]], how)?;
+        // SAFETY: `read` has written to so many.
+        unsafe { buffer.set_filled(n) };
+        Ok(buffer.filled().to_vec())
+    }
+
+    fn block(byte: u8) -> Buffer {
+        let mut buffer = Buffer::new(ALIGNED);
+        buffer.append(&[byte; ALIGNED]);
+        buffer
+    }
+
+    /// A folder on this file system, and one in memory where there is one.
+    fn folders() -> Vec<tempfile::TempDir> {
+        let memory = tempfile::tempdir_in("/dev/shm");
+        std::iter::once(tempfile::tempdir().expect("a folder"))
+            .chain(memory.ok())
+            .collect()
+    }
+
+    #[test]
+    fn a_file_is_made_of_exactly_its_size_and_keeps_what_is_written() {
+        for folder in folders() {
+            let path = folder.path().join("volume");
+            let size = 1 << 20;
+            {
+                let opened = open(&path).expect("opened");
+                assert!(opened.fresh && !opened.is_block);
+                opened.device.set_size(size).expect("room");
+                let found = std::fs::metadata(&path).expect("there");
+                assert_eq!((found.len(), found.blocks() * 512), (size, size));
+                assert_eq!(found.mode() & 0o777, 0o600);
+                let (a, b) = (block(1), block(2));
+                let device = &*opened.device;
+                // Aligned, and not.
+                device.write(8192, &[a.filled(), b.filled()]).expect("room");
+                device.write(5, &[b"abc", b"", b"defg"]).expect("room");
+                device.sync().expect("synced");
+            }
+            let opened = open(&path).expect("opened again");
+            assert!(!opened.fresh);
+            let device = &*opened.device;
+            assert_eq!(device.size(), size);
+            for how in [How::Wait, How::Direct] {
+                let all = read(device, 0, 16384, how).expect("read");
+                assert_eq!(&all[..13], b"\0\0\0\0\0abcdefg\0");
+                assert_eq!(&all[8192..12288], [1; 4096]);
+                assert_eq!(&all[12288..], [2; 4096]);
+            }
+            // It was read, so it is in memory, if anyone can tell.
+            match read(device, 5, 7, How::AtHand) {
+                Ok(bytes) => assert_eq!(bytes, b"abcdefg"),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported),
+            }
+            assert_eq!(
+                read(device, size - 3, 10, How::Wait)
+                    .expect("the end")
+                    .len(),
+                3
+            );
+        }
+    }
+
+    #[test]
+    fn many_pieces_are_written_and_read_as_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let opened = open(&folder.path().join("volume")).expect("opened");
+        let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
+        let pieces: Vec<&[u8]> = bytes.chunks(2).collect();
+        opened.device.write(3, &pieces).expect("room");
+        let mut memory = vec![MaybeUninit::<u8>::uninit(); 5000];
+        let mut into: Vec<&mut [MaybeUninit<u8>]> = memory.chunks_mut(3).collect();
+        let n = opened.device.read(3, &mut into, How::Wait).expect("read");
+        assert_eq!(n, 5000);
+        // SAFETY: `read` has written to all of them.
+        let read: Vec<u8> = memory.iter().map(|b| unsafe { b.assume_init() }).collect();
+        assert_eq!(read, bytes);
+    }
+
+    #[test]
+    fn a_file_has_one_user_and_is_not_changed_by_opening_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("volume");
+        std::fs::write(&path, b"something else").expect("written");
+        let first = open(&path).expect("opened");
+        let second = open(&path).err().expect("in use");
+        assert!(matches!(&second, OpenError::Refused(text) if text.contains("another process")));
+        drop(first);
+        assert_eq!(std::fs::read(&path).expect("read"), b"something else");
+        let opened = open(&path).expect("unlocked");
+        opened.device.set_size(9).expect("shorter");
+        assert_eq!(std::fs::read(&path).expect("read"), b"something");
+        opened.device.set_size(12).expect("longer");
+        assert_eq!(std::fs::read(&path).expect("read"), b"something\0\0\0");
+    }
+
+    #[test]
+    fn what_is_no_place_for_a_volume_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).expect("a pipe");
+        let socket = folder.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        for path in [folder.path(), &pipe, &socket, Path::new("/dev/null")] {
+            let error = open(path).err().expect("refused");
+            assert!(matches!(&error, OpenError::Refused(_)), "{error}");
+            assert!(error.to_string().starts_with(path.to_str().expect("UTF-8")));
+        }
+        let error = open(&folder.path().join("no/such")).err().expect("failed");
+        assert!(matches!(&error, OpenError::Failed(text) if text.contains("make the folder")));
+    }
+
+    #[test]
+    fn a_file_that_finds_no_room_gives_back_what_it_got() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("volume");
+        let opened = open(&path).expect("opened");
+        let error = opened
+            .device
+            .set_size(1 << 60)
+            .expect_err("so much there is not");
+        assert!(error.to_string().contains("make `size` smaller"), "{error}");
+        assert_eq!(std::fs::metadata(&path).expect("there").blocks(), 0);
+    }
+}

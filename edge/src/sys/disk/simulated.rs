@@ -1,0 +1,415 @@
+//! A device in memory for tests: it loses power, fails, stalls and decays when it is told to.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::device::{Device, How, OpenError};
+
+/// What a disk writes at once, or not at all.
+pub const SECTOR: usize = 512;
+
+/// What `How::AtHand` finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtHand {
+    /// All is in memory.
+    All,
+    /// Nothing is.
+    Nothing,
+    /// This many bytes of each read are.
+    First(usize),
+    /// It can't tell.
+    Unsupported,
+}
+
+/// How often what was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads that waited or went past the page cache.
+    pub reads: u64,
+    /// Reads of what is at hand.
+    pub reads_at_hand: u64,
+    /// Reads past the page cache.
+    pub reads_direct: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Syncs.
+    pub syncs: u64,
+}
+
+/// A device whose content is in memory. Share it by `Arc`.
+pub struct Simulated {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// As it is read now.
+    content: Vec<u8>,
+    /// As it is after the last sync.
+    durable: Vec<u8>,
+    /// What was written to each sector since, oldest first.
+    unsynced: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    /// What the page cache holds in place of what was written: by place.
+    stale: BTreeMap<u64, u8>,
+    at_hand: AtHand,
+    /// Writes until the one during which power is lost.
+    writes_left: Option<u64>,
+    is_dead: bool,
+    read_errno: Option<i32>,
+    write_errno: Option<i32>,
+    holds_reads: bool,
+    held: usize,
+    counts: Counts,
+}
+
+impl Simulated {
+    /// Of this many bytes, all zero.
+    pub fn new(size: u64) -> Arc<Simulated> {
+        Simulated::of(vec![0; size as usize])
+    }
+
+    /// With this content.
+    pub fn of(content: Vec<u8>) -> Arc<Simulated> {
+        Arc::new(Simulated {
+            state: Mutex::new(State {
+                durable: content.clone(),
+                content,
+                unsynced: BTreeMap::new(),
+                stale: BTreeMap::new(),
+                at_hand: AtHand::All,
+                writes_left: None,
+                is_dead: false,
+                read_errno: None,
+                write_errno: None,
+                holds_reads: false,
+                held: 0,
+                counts: Counts::default(),
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Loses power: this device fails from here on, and the new one has what survived. Of each
+    /// sector that was written since the last sync that is any one of the writes, or none.
+    pub fn crash(&self, seed: u64) -> Arc<Simulated> {
+        let mut state = self.state.lock();
+        state.is_dead = true;
+        self.changed.notify_all();
+        let mut random = seed;
+        let mut content = state.durable.clone();
+        for (sector, versions) in &state.unsynced {
+            let pick = split_mix(&mut random) as usize % (versions.len() + 1);
+            if let Some(version) = versions.get(pick) {
+                let at = sector * SECTOR;
+                let length = SECTOR.min(content.len() - at);
+                content[at..at + length].copy_from_slice(&version[..length]);
+            }
+        }
+        Simulated::of(content)
+    }
+
+    /// The process is killed, and the system is not: all that was written is there.
+    pub fn kill(&self) -> Arc<Simulated> {
+        let mut state = self.state.lock();
+        state.is_dead = true;
+        self.changed.notify_all();
+        Simulated::of(state.content.clone())
+    }
+
+    /// Power goes during the write after `writes` more; `crash` says what survives of it.
+    pub fn crash_after(&self, writes: u64) {
+        self.state.lock().writes_left = Some(writes);
+    }
+
+    /// Whether that has happened.
+    pub fn is_dead(&self) -> bool {
+        self.state.lock().is_dead
+    }
+
+    /// Reads fail with this error of the system's, `None`: no more.
+    pub fn fail_reads(&self, errno: Option<i32>) {
+        self.state.lock().read_errno = errno;
+    }
+
+    /// Writes and syncs fail with this error of the system's, `None`: no more.
+    pub fn fail_writes(&self, errno: Option<i32>) {
+        self.state.lock().write_errno = errno;
+    }
+
+    /// Flips a bit, for good.
+    pub fn flip(&self, at: u64, bit: u32) {
+        let mut state = self.state.lock();
+        state.content[at as usize] ^= 1 << (bit % 8);
+        state.durable[at as usize] ^= 1 << (bit % 8);
+    }
+
+    /// Flips a bit of what the page cache holds: direct reads find it as it was written.
+    pub fn flip_cached(&self, at: u64, bit: u32) {
+        let mut state = self.state.lock();
+        let byte = state.content[at as usize] ^ (1 << (bit % 8));
+        state.stale.insert(at, byte);
+    }
+
+    /// What `How::AtHand` finds from here on.
+    pub fn set_at_hand(&self, at_hand: AtHand) {
+        self.state.lock().at_hand = at_hand;
+    }
+
+    /// Reads that wait for the disk stand still until `release_reads`.
+    pub fn hold_reads(&self) {
+        self.state.lock().holds_reads = true;
+    }
+
+    /// Ends that.
+    pub fn release_reads(&self) {
+        self.state.lock().holds_reads = false;
+        self.changed.notify_all();
+    }
+
+    /// Returns when so many reads stand still.
+    pub fn wait_for_held(&self, reads: usize) {
+        let mut state = self.state.lock();
+        while state.held < reads {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// How often what was asked for.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// All that is on it now.
+    pub fn content(&self) -> Vec<u8> {
+        self.state.lock().content.clone()
+    }
+
+    /// Locked, once nothing holds this read back.
+    fn state_to_read(&self, how: How) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        if how != How::AtHand && state.holds_reads && !state.is_dead {
+            state.held += 1;
+            self.changed.notify_all();
+            while state.holds_reads && !state.is_dead {
+                self.changed.wait(&mut state);
+            }
+            state.held -= 1;
+        }
+        state
+    }
+}
+
+impl State {
+    /// What a read finds: how many bytes at most.
+    fn begin_read(&mut self, how: How) -> io::Result<usize> {
+        self.is_alive()?;
+        if how == How::AtHand {
+            self.counts.reads_at_hand += 1;
+            return match self.at_hand {
+                AtHand::All => Ok(usize::MAX),
+                AtHand::First(bytes) => Ok(bytes),
+                AtHand::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+                AtHand::Unsupported => Err(io::ErrorKind::Unsupported.into()),
+            };
+        }
+        self.counts.reads += 1;
+        self.counts.reads_direct += u64::from(how == How::Direct);
+        match self.read_errno {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            None => Ok(usize::MAX),
+        }
+    }
+
+    fn is_alive(&self) -> io::Result<()> {
+        match self.is_dead {
+            true => Err(io::Error::other("the simulated device has lost power")),
+            false => Ok(()),
+        }
+    }
+
+    /// At most so many bytes from there on.
+    fn bytes(&self, at: usize, length: usize, how: How) -> Cow<'_, [u8]> {
+        let end = self.content.len().min(at + length);
+        let mut bytes = Cow::Borrowed(&self.content[at..end]);
+        if how != How::Direct {
+            for (place, byte) in self.stale.range(at as u64..end as u64) {
+                bytes.to_mut()[*place as usize - at] = *byte;
+            }
+        }
+        bytes
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.content[at..at + bytes.len()].copy_from_slice(bytes);
+        let written = at..at + bytes.len();
+        self.stale
+            .retain(|place, _| !written.contains(&(*place as usize)));
+    }
+
+    /// Remembers the sectors between two places as written.
+    fn note(&mut self, from: usize, to: usize) {
+        for sector in from / SECTOR..to.div_ceil(SECTOR) {
+            let at = sector * SECTOR;
+            let length = SECTOR.min(self.content.len() - at);
+            let mut version = [0; SECTOR];
+            version[..length].copy_from_slice(&self.content[at..at + length]);
+            self.unsynced.entry(sector).or_default().push(version);
+        }
+    }
+}
+
+// SAFETY: each piece is written to from its first byte on, front to back, and counted.
+unsafe impl Device for Simulated {
+    fn size(&self) -> u64 {
+        self.state.lock().content.len() as u64
+    }
+
+    fn set_size(&self, bytes: u64) -> Result<(), OpenError> {
+        let mut state = self.state.lock();
+        state.content.resize(bytes as usize, 0);
+        state.durable.resize(bytes as usize, 0);
+        state
+            .unsynced
+            .retain(|sector, _| ((sector * SECTOR) as u64) < bytes);
+        Ok(())
+    }
+
+    fn read(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]], how: How) -> io::Result<usize> {
+        let mut state = self.state_to_read(how);
+        let most = state.begin_read(how)?;
+        let mut place = state.content.len().min(at as usize);
+        let mut read = 0;
+        for piece in into.iter_mut() {
+            let length = piece.len().min(most - read);
+            let bytes = state.bytes(place, length, how);
+            for (to, from) in piece.iter_mut().zip(&*bytes) {
+                to.write(*from);
+            }
+            place += bytes.len();
+            read += bytes.len();
+        }
+        Ok(read)
+    }
+
+    fn write(&self, at: u64, from: &[&[u8]]) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.is_alive()?;
+        if let Some(errno) = state.write_errno {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let length: usize = from.iter().map(|piece| piece.len()).sum();
+        let (begin, end) = (at as usize, at as usize + length);
+        if end > state.content.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let mut place = begin;
+        for piece in from {
+            state.put(place, piece);
+            place += piece.len();
+        }
+        state.note(begin, end);
+        state.counts.writes += 1;
+        state.counts.written += length as u64;
+        match &mut state.writes_left {
+            Some(0) => {
+                state.is_dead = true;
+                state.is_alive()
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.is_alive()?;
+        if let Some(errno) = state.write_errno {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        state.counts.syncs += 1;
+        let State {
+            content,
+            durable,
+            unsynced,
+            ..
+        } = &mut *state;
+        for sector in std::mem::take(unsynced).into_keys() {
+            let at = sector * SECTOR;
+            let end = content.len().min(at + SECTOR);
+            durable[at..end].copy_from_slice(&content[at..end]);
+        }
+        Ok(())
+    }
+}
+
+/// The next of a sequence of numbers (splitmix64).
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+mod tests {
+    use super::*;
+
+    fn read(device: &Simulated, at: u64, length: usize, how: How) -> Vec<u8> {
+        let mut memory = vec![MaybeUninit::uninit(); length];
+        let n = device.read(at, &mut [&mut memory], how).expect("read");
+        // SAFETY: `read` has written to so many.
+        memory[..n]
+            .iter()
+            .map(|b| unsafe { b.assume_init() })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_synced_survives_and_of_the_rest_any_sectors() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let device = Simulated::new(2048);
+            device.write(0, &[&[1; 1024]]).expect("written");
+            device.sync().expect("synced");
+            device.write(512, &[&[2; 1024]]).expect("written");
+            device.write(512, &[&[3; 512]]).expect("written");
+            device.crash_after(0);
+            device.write(1536, &[&[4; 512]]).expect_err("power goes");
+            device.sync().expect_err("it is gone");
+            let content = device.crash(seed).content();
+            assert_eq!(content[..512], [1; 512]);
+            let sectors: Vec<u8> = content.chunks(SECTOR).map(|sector| sector[0]).collect();
+            assert!(content.chunks(SECTOR).all(|s| s.iter().all(|b| *b == s[0])));
+            seen.insert(sectors);
+        }
+        // 1, 2 or 3; 0 or 2; 0 or 4.
+        assert_eq!(seen.len(), 3 * 2 * 2);
+    }
+
+    #[test]
+    fn it_decays_and_fails_as_told() {
+        let device = Simulated::new(1024);
+        device.flip(5, 0);
+        device.flip_cached(6, 1);
+        assert_eq!(read(&device, 4, 4, How::Wait), [0, 1, 2, 0]);
+        assert_eq!(read(&device, 4, 4, How::Direct), [0, 1, 0, 0]);
+        device.set_at_hand(AtHand::First(2));
+        assert_eq!(read(&device, 4, 4, How::AtHand), [0, 1]);
+        device.fail_reads(Some(libc::EIO));
+        let mut memory = [MaybeUninit::uninit()];
+        let error = device
+            .read(0, &mut [&mut memory], How::Wait)
+            .expect_err("EIO");
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    }
+}

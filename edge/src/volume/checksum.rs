@@ -1,0 +1,60 @@
+//! CRC-32C, and what is mixed into it so that the same bytes of another volume, lap or place don't pass.
+
+/// The checksum of these bytes (CRC-32/ISCSI).
+#[inline]
+pub fn crc(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+/// What one volume's checksums are mixed with; one more for each lap, record and page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Salt(u64);
+
+impl Salt {
+    /// For a volume with this name of its own.
+    pub fn of(uuid: u128) -> Salt {
+        Salt(scramble(uuid as u64 ^ scramble((uuid >> 64) as u64)))
+    }
+
+    /// For what carries this number, besides what this one stands for.
+    #[must_use]
+    pub fn with(self, number: u64) -> Salt {
+        Salt(scramble(
+            self.0 ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        ))
+    }
+
+    /// The checksum of these bytes, as it is stored.
+    #[inline]
+    pub fn crc(self, bytes: &[u8]) -> u32 {
+        crc(bytes) ^ (self.0 >> 32) as u32
+    }
+}
+
+/// The finisher of SplitMix64: each bit of the result depends on each bit of `z`.
+fn scramble(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_crc_32c() {
+        assert_eq!(crc(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn another_lap_has_another_checksum() {
+        let salt = Salt::of(7);
+        assert_ne!(salt.with(1).crc(b"page"), salt.with(2).crc(b"page"));
+        assert_ne!(
+            Salt::of(7 << 64).crc(b"page"),
+            Salt::of(7).crc(b"page"),
+            "both halves of the name count"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! The bytes on a device, of format version 1: `docs/disk-format.md` describes them all.
+//!
+//! Everything is read as if an enemy had written it: what does not decode is not there.
+
+pub mod record;
+pub mod segment;
+pub mod superblock;
+
+/// Places and lengths of what is not a record are multiples of this: a block.
+pub const BLOCK: u64 = 4096;
+
+/// Records begin at multiples of this, and take multiples of it.
+pub const UNIT: u64 = 64;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+const MIB: u64 = 1 << 20;
+
+/// The least bytes of a volume.
+pub const SIZE_MIN: u64 = 16 * MIB;
+/// The most.
+pub const SIZE_MAX: u64 = 4 << 40;
+/// The most bytes of a segment: offsets are kept in 20 bits, in units.
+pub const SEGMENT_MAX: u64 = 64 * MIB;
+/// The fewest segments.
+pub const SEGMENTS_MIN: u64 = 8;
+/// The most: their numbers are kept in 16 bits.
+pub const SEGMENTS_MAX: u64 = 1 << 16;
+
+/// Where everything is on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of each segment.
+    pub segment: u64,
+    /// How many there are.
+    pub segments: u32,
+    /// Bytes of each half of the purge log.
+    pub half: u64,
+}
+
+impl Geometry {
+    /// For a volume of so many bytes, with segments of so many (0: as many as suit the size).
+    ///
+    /// # Errors
+    /// Why that can't be, in words for the operator.
+    pub fn of(size: u64, segment: u64) -> Result<Geometry, String> {
+        if !(SIZE_MIN..=SIZE_MAX).contains(&size) {
+            return Err(format!(
+                "a volume has between 16 MiB and 4 TiB, and this one has {size} bytes"
+            ));
+        }
+        let segment = match segment {
+            0 => (size / 64 / MIB * MIB).clamp(MIB, SEGMENT_MAX),
+            given => given,
+        };
+        if segment % MIB != 0 || !(MIB..=SEGMENT_MAX).contains(&segment) {
+            return Err(format!(
+                "a segment has between 1 and 64 whole MiB, not {segment} bytes"
+            ));
+        }
+        let half = (size / 128 / BLOCK * BLOCK).clamp(128 << 10, 16 * MIB);
+        let segments = (size - log_place(2, half)) / segment;
+        if !(SEGMENTS_MIN..=SEGMENTS_MAX).contains(&segments) {
+            return Err(format!(
+                "{segments} segments of {segment} bytes fit into {size}, but it takes between 8 and 65536: \
+                 set another segment size, or leave it out"
+            ));
+        }
+        Ok(Geometry {
+            segment,
+            segments: segments as u32,
+            half,
+        })
+    }
+
+    /// Bytes of the whole volume.
+    pub fn size(&self) -> u64 {
+        self.segment_place(self.segments)
+    }
+
+    /// Where one of the two superblocks is.
+    pub fn superblock_place(which: usize) -> u64 {
+        which as u64 * BLOCK
+    }
+
+    /// Where one of the two halves of the purge log is.
+    pub fn half_place(&self, which: usize) -> u64 {
+        log_place(which as u64, self.half)
+    }
+
+    /// Where a segment is.
+    pub fn segment_place(&self, segment: u32) -> u64 {
+        log_place(2, self.half) + u64::from(segment) * self.segment
+    }
+}
+
+/// Where a half of the purge log begins; what follows it has number 2.
+fn log_place(which: u64, half: u64) -> u64 {
+    2 * BLOCK + which * half
+}
+
+pub(in crate::volume) fn up(bytes: u64, to: u64) -> u64 {
+    bytes.div_ceil(to) * to
+}
+
+pub(in crate::volume) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+pub(in crate::volume) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+pub(in crate::volume) fn u128_at(bytes: &[u8], at: usize) -> u128 {
+    let mut number = [0; 16];
+    number.copy_from_slice(&bytes[at..at + 16]);
+    u128::from_le_bytes(number)
+}
+
+pub(in crate::volume) fn put(bytes: &mut [u8], at: usize, number: &[u8]) {
+    bytes[at..at + number.len()].copy_from_slice(number);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_never_takes_more_than_its_size_and_little_less() {
+        for size in [16 * MIB, 17 * MIB + 5, 100 * MIB, 4 << 30, SIZE_MAX] {
+            let geometry = Geometry::of(size, 0).expect("a size that does");
+            assert!(geometry.size() <= size);
+            assert!(size - geometry.size() < geometry.segment);
+            assert!(geometry.segments >= 8);
+        }
+    }
+
+    #[test]
+    fn sizes_that_do_not_do_are_refused() {
+        assert!(Geometry::of(16 * MIB - 1, 0).is_err());
+        assert!(Geometry::of(SIZE_MAX + 1, 0).is_err());
+        assert!(Geometry::of(64 * MIB, 8 * MIB).is_err(), "seven segments");
+        assert!(Geometry::of(64 * MIB, MIB + 1).is_err());
+        assert!(
+            Geometry::of(SIZE_MAX, MIB).is_err(),
+            "more than 16 bits count"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! The superblock: what a volume is, and where its log goes on. There are two; the newer valid one counts.
+
+use crate::volume::checksum::crc;
+
+use super::{BLOCK, Geometry, VERSION, put, u32_at, u64_at, u128_at};
+
+const MAGIC: &[u8; 8] = b"\x89SLUICE\n";
+/// All of it lies in one sector of 512 bytes, which no loss of power tears.
+const LENGTH: usize = 128;
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// A random name, another one each time the volume is made.
+    pub uuid: u128,
+    /// How often a superblock of this volume was written: the greater one counts.
+    pub generation: u64,
+    /// Where everything is.
+    pub geometry: Geometry,
+    /// From which number on the present run, or the last one, counts.
+    pub sequence: u64,
+    /// Whether the last run ended with all in order.
+    pub clean: bool,
+    /// The segment that was written to.
+    pub open: u32,
+    /// Its lap.
+    pub lap: u64,
+    /// The generation of the purge log, at least.
+    pub log_generation: u64,
+    /// When the volume was made, in seconds since the Unix epoch: times in the index count from it.
+    pub made_s: u64,
+}
+
+/// Why there is no superblock to go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOurs {
+    /// Nothing but zeros.
+    Empty,
+    /// Something else.
+    Foreign,
+    /// Ours, of this other version.
+    Version(u32),
+    /// Ours, and damaged.
+    Damaged,
+}
+
+impl Superblock {
+    /// Its block.
+    pub fn encode(&self) -> [u8; BLOCK as usize] {
+        let mut block = [0; BLOCK as usize];
+        put(&mut block, 0, MAGIC);
+        put(&mut block, 8, &VERSION.to_le_bytes());
+        put(&mut block, 16, &self.uuid.to_le_bytes());
+        put(&mut block, 32, &self.generation.to_le_bytes());
+        put(&mut block, 40, &self.geometry.segment.to_le_bytes());
+        put(&mut block, 48, &self.geometry.half.to_le_bytes());
+        put(&mut block, 56, &self.geometry.segments.to_le_bytes());
+        put(&mut block, 60, &self.open.to_le_bytes());
+        put(&mut block, 64, &self.lap.to_le_bytes());
+        put(&mut block, 72, &self.sequence.to_le_bytes());
+        put(&mut block, 80, &self.log_generation.to_le_bytes());
+        put(&mut block, 88, &self.made_s.to_le_bytes());
+        put(&mut block, 96, &u32::from(self.clean).to_le_bytes());
+        let crc = crc(&block[..LENGTH - 4]);
+        put(&mut block, LENGTH - 4, &crc.to_le_bytes());
+        block
+    }
+
+    /// What a block says.
+    ///
+    /// # Errors
+    /// Why it says nothing.
+    pub fn decode(block: &[u8]) -> Result<Superblock, NotOurs> {
+        if block.len() < LENGTH {
+            return Err(NotOurs::Foreign);
+        }
+        if !block.starts_with(MAGIC) {
+            let empty = block.iter().all(|byte| *byte == 0);
+            return Err(if empty {
+                NotOurs::Empty
+            } else {
+                NotOurs::Foreign
+            });
+        }
+        // Another version's checksum may be elsewhere: this field alone stays where it is.
+        let version = u32_at(block, 8);
+        if version != VERSION {
+            return Err(NotOurs::Version(version));
+        }
+        if crc(&block[..LENGTH - 4]) != u32_at(block, LENGTH - 4) {
+            return Err(NotOurs::Damaged);
+        }
+        let superblock = Superblock {
+            uuid: u128_at(block, 16),
+            generation: u64_at(block, 32),
+            geometry: Geometry {
+                segment: u64_at(block, 40),
+                half: u64_at(block, 48),
+                segments: u32_at(block, 56),
+            },
+            open: u32_at(block, 60),
+            lap: u64_at(block, 64),
+            sequence: u64_at(block, 72),
+            log_generation: u64_at(block, 80),
+            made_s: u64_at(block, 88),
+            clean: u32_at(block, 96) == 1,
+        };
+        if superblock.is_sound() {
+            Ok(superblock)
+        } else {
+            Err(NotOurs::Damaged)
+        }
+    }
+
+    /// The one of two blocks that counts.
+    ///
+    /// # Errors
+    /// Why neither does.
+    pub fn newest(blocks: [&[u8]; 2]) -> Result<Superblock, NotOurs> {
+        match blocks.map(Superblock::decode) {
+            [Ok(a), Ok(b)] => Ok(if a.generation >= b.generation { a } else { b }),
+            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
+            [Err(a), Err(b)] => Err(worse(a, b)),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        let Geometry {
+            segment,
+            segments,
+            half,
+        } = self.geometry;
+        let sizes = segment.is_multiple_of(1 << 20)
+            && (1 << 20..=super::SEGMENT_MAX).contains(&segment)
+            && (super::SEGMENTS_MIN..=super::SEGMENTS_MAX).contains(&u64::from(segments))
+            && half.is_multiple_of(BLOCK)
+            && (128 << 10..=16 << 20).contains(&half);
+        sizes && self.open < segments && self.lap > 0 && self.sequence < u64::MAX / 2
+    }
+}
+
+/// What is to be said of two blocks of which neither counts: whatever was ours is said to be.
+fn worse(a: NotOurs, b: NotOurs) -> NotOurs {
+    let rank = |not: &NotOurs| match not {
+        NotOurs::Empty => 0,
+        NotOurs::Foreign => 1,
+        NotOurs::Damaged => 2,
+        NotOurs::Version(_) => 3,
+    };
+    if rank(&a) >= rank(&b) { a } else { b }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> Superblock {
+        Superblock {
+            uuid: 77,
+            generation: 3,
+            geometry: Geometry::of(64 << 20, 0).expect("a size that does"),
+            sequence: 1 << 44,
+            clean: true,
+            open: 5,
+            lap: 9,
+            log_generation: 2,
+            made_s: 1_700_000_000,
+        }
+    }
+
+    #[test]
+    fn the_newer_valid_one_counts() {
+        let old = sample();
+        let new = Superblock {
+            generation: 4,
+            ..old
+        };
+        let mut torn = new.encode();
+        torn[70] ^= 1;
+        let found = |a: &[u8], b: &[u8]| Superblock::newest([a, b]);
+        assert_eq!(found(&old.encode(), &new.encode()), Ok(new));
+        assert_eq!(found(&new.encode(), &old.encode()), Ok(new));
+        assert_eq!(found(&old.encode(), &torn), Ok(old));
+        assert_eq!(found(&torn, &torn), Err(NotOurs::Damaged));
+        assert_eq!(found(&[0; 4096], &torn), Err(NotOurs::Damaged));
+        assert_eq!(found(&[0; 4096], &[0; 4096]), Err(NotOurs::Empty));
+        assert_eq!(found(&[1; 4096], &[0; 4096]), Err(NotOurs::Foreign));
+    }
+
+    #[test]
+    fn another_version_is_told_apart_from_damage() {
+        let mut other = sample().encode();
+        other[8] = 2;
+        assert_eq!(
+            Superblock::newest([&other, &[0; 4096]]),
+            Err(NotOurs::Version(2))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(generation: u64, uuid: u128, lap in 1u64.., clean: bool, made_s: u64) {
+            let written = Superblock { generation, uuid, lap, clean, made_s, ..sample() };
+            prop_assert_eq!(Superblock::decode(&written.encode()), Ok(written));
+        }
+
+        #[test]
+        fn any_bit_flipped_is_noticed(bit in 0usize..LENGTH * 8) {
+            let mut block = sample().encode();
+            block[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Superblock::decode(&block).is_err());
+        }
+
+        #[test]
+        fn anything_else_is_survived(mut block in proptest::collection::vec(any::<u8>(), 0..300), ours: bool) {
+            if ours && block.len() >= 12 {
+                put(&mut block, 0, MAGIC);
+                put(&mut block, 8, &VERSION.to_le_bytes());
+            }
+            prop_assert!(Superblock::decode(&block).is_err());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! An entry of the index: what it is found by, where its record is, and how it was used, in 24 bytes.
+
+use super::super::{Found, Kind};
+
+/// What records begin at multiples of.
+pub const UNIT: u32 = 64;
+
+/// What an entry is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Of a head: of its cache and key alone, so that all variants have it. Of a block: of all.
+    pub(super) hash: u64,
+    /// The low half of the id's version.
+    pub(super) tag: u32,
+    pub(super) kind: Kind,
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The segment's number.
+    pub segment: u16,
+    /// Where in it the record begins, in units.
+    offset: u32,
+    /// How much of it the record takes, in units.
+    pub(super) length: u32,
+}
+
+impl Place {
+    /// A place; `None` if the segment's number, or these bytes, are not of any segment, or if it
+    /// does not begin at a unit.
+    pub fn new(segment: u64, offset: u64, length: u64) -> Option<Place> {
+        let units = 1 << UNITS_BITS;
+        let unit = u64::from(UNIT);
+        let (begin, takes) = (offset / unit, length.div_ceil(unit));
+        let fits = offset.is_multiple_of(unit) && begin < units && takes < units;
+        Some(Place {
+            segment: u16::try_from(segment).ok()?,
+            offset: fits.then_some(begin as u32)?,
+            length: takes as u32,
+        })
+    }
+
+    /// Where in the segment it begins, in bytes.
+    pub fn offset(&self) -> u32 {
+        self.offset * UNIT
+    }
+
+    /// Bytes that it takes, to the end of its last unit.
+    pub fn length(&self) -> u32 {
+        self.length * UNIT
+    }
+}
+
+impl From<&Found> for Place {
+    fn from(found: &Found) -> Place {
+        Place {
+            segment: found.segment as u16,
+            offset: found.offset / UNIT,
+            length: found.length / UNIT,
+        }
+    }
+}
+
+/// What is known about an entry beyond its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Whether it was read since it was written.
+    pub used: bool,
+    /// When it was read or written last, in seconds since the volume was made.
+    pub atime: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) hash: u64,
+    pub(super) tag: u32,
+    pub(super) atime: u32,
+    pub(super) packed: Packed,
+}
+
+/// From the lowest bit on: segment 16, offset 20, length 20, class 4, kind 1, used 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed(u64);
+
+const UNITS_BITS: u32 = 20;
+const OFFSET_AT: u32 = 16;
+const LENGTH_AT: u32 = OFFSET_AT + UNITS_BITS;
+const CLASS_AT: u32 = LENGTH_AT + UNITS_BITS;
+const HEAD_AT: u32 = CLASS_AT + 4;
+const USED_AT: u32 = HEAD_AT + 1;
+const PLACE_MASK: u64 = (1 << CLASS_AT) - 1;
+
+impl Packed {
+    pub(super) fn new(place: Place, class: usize, kind: Kind) -> Packed {
+        Packed(
+            Packed::bits(place)
+                | (class as u64) << CLASS_AT
+                | u64::from(kind == Kind::Head) << HEAD_AT,
+        )
+    }
+
+    fn bits(place: Place) -> u64 {
+        u64::from(place.segment)
+            | u64::from(place.offset) << OFFSET_AT
+            | u64::from(place.length) << LENGTH_AT
+    }
+
+    pub(super) fn place(self) -> Place {
+        let units = (1 << UNITS_BITS) - 1;
+        Place {
+            segment: self.0 as u16,
+            offset: (self.0 >> OFFSET_AT & units) as u32,
+            length: (self.0 >> LENGTH_AT & units) as u32,
+        }
+    }
+
+    pub(super) fn is_at(self, place: Place) -> bool {
+        self.0 & PLACE_MASK == Packed::bits(place)
+    }
+
+    pub(super) fn class(self) -> usize {
+        (self.0 >> CLASS_AT) as usize % 16
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        match self.0 >> HEAD_AT & 1 {
+            1 => Kind::Head,
+            _ => Kind::Block,
+        }
+    }
+
+    pub(super) fn used(self) -> bool {
+        self.0 >> USED_AT & 1 == 1
+    }
+
+    pub(super) fn set_used(&mut self, used: bool) {
+        self.0 = self.0 & !(1 << USED_AT) | u64::from(used) << USED_AT;
+    }
+
+    pub(super) fn set_place(&mut self, place: Place) {
+        self.0 = self.0 & !PLACE_MASK | Packed::bits(place);
+    }
+}
+
+impl Entry {
+    pub(super) fn is(&self, key: Key) -> bool {
+        (self.hash, self.tag, self.packed.kind()) == (key.hash, key.tag, key.kind)
+    }
+
+    pub(super) fn key(&self) -> Key {
+        Key {
+            hash: self.hash,
+            tag: self.tag,
+            kind: self.packed.kind(),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The index against a map, and its memory.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn id(space: u64, key: u128, version: u64, kind: Kind) -> Id {
+    Id {
+        space,
+        key,
+        version,
+        part: u32::from(kind == Kind::Block),
+        kind,
+    }
+}
+
+fn place(segment: u64, offset: u64, length: u64) -> Place {
+    Place::new(segment, offset, length).expect("within a segment")
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Id, Place),
+    Load(Id, Place),
+    Remove(Id),
+    RemoveIf(Id, Place),
+    Move(Id, Place, Place),
+    Touch(Id, Place),
+    DropSegment(u16),
+    Loaded,
+    Clear,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let kind = prop_oneof![Just(Kind::Head), Just(Kind::Block)];
+    let id = (0..2u64, 0..6u128, 0..3u64, kind).prop_map(|(s, k, v, kind)| id(s, k, v, kind));
+    let place = (0..3u64, 0..4u64, 1..3u64).prop_map(|(s, o, l)| place(s, o * 64, l * 64));
+    let both = (id.clone(), place.clone());
+    let step = prop_oneof![
+        4 => both.clone().prop_map(|(id, place)| Step::Insert(id, place)),
+        4 => both.clone().prop_map(|(id, place)| Step::Load(id, place)),
+        3 => id.prop_map(Step::Remove),
+        2 => both.clone().prop_map(|(id, place)| Step::RemoveIf(id, place)),
+        2 => (both.clone(), place).prop_map(|((id, a), b)| Step::Move(id, a, b)),
+        2 => both.prop_map(|(id, place)| Step::Touch(id, place)),
+        1 => (0..3u16).prop_map(Step::DropSegment),
+        1 => Just(Step::Loaded),
+        1 => Just(Step::Clear),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+#[derive(Default)]
+struct Model {
+    entries: HashMap<Id, (Place, bool)>,
+    gone: Vec<Id>,
+    is_loaded: bool,
+}
+
+impl Model {
+    fn at(&mut self, id: &Id, place: Place) -> Option<&mut (Place, bool)> {
+        self.entries.get_mut(id).filter(|entry| entry.0 == place)
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Insert(id, place) => {
+                self.entries.insert(*id, (*place, false));
+            }
+            Step::Load(id, place) => {
+                if !self.gone.contains(id) {
+                    self.entries.entry(*id).or_insert((*place, false));
+                }
+            }
+            Step::Remove(id) => {
+                self.entries.remove(id);
+                self.gone.push(*id);
+            }
+            Step::RemoveIf(id, place) => {
+                if self.at(id, *place).is_some() || !self.entries.contains_key(id) {
+                    self.entries.remove(id);
+                    self.gone.push(*id);
+                }
+            }
+            Step::Move(id, from, to) => {
+                if let Some(entry) = self.at(id, *from) {
+                    *entry = (*to, false);
+                }
+            }
+            Step::Touch(id, place) => {
+                if let Some(entry) = self.at(id, *place) {
+                    entry.1 = true;
+                }
+            }
+            Step::DropSegment(segment) => {
+                self.entries.retain(|_, entry| entry.0.segment != *segment);
+            }
+            Step::Loaded => self.is_loaded = true,
+            Step::Clear => {
+                self.entries.clear();
+                self.is_loaded = true;
+            }
+        }
+        if self.is_loaded {
+            self.gone.clear();
+        }
+    }
+}
+
+fn apply(index: &Index, step: &Step) {
+    match step {
+        Step::Insert(id, place) => _ = index.insert(id, *place, 1),
+        Step::Load(id, place) => _ = index.insert_if_absent(id, *place, 1),
+        Step::Remove(id) => _ = index.remove(id),
+        Step::RemoveIf(id, place) => _ = index.remove_if(index.key(id), *place),
+        Step::Move(id, from, to) => _ = index.move_if(index.key(id), *from, *to),
+        Step::Touch(id, place) => index.touch(index.key(id), *place, 2),
+        Step::DropSegment(segment) => index.drop_all_of(*segment),
+        Step::Loaded => index.set_loaded(),
+        Step::Clear => index.clear(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_a_map_does(steps in steps()) {
+        let (index, mut model) = (Index::new(3), Model::default());
+        for step in &steps {
+            apply(&index, step);
+            model.apply(step);
+            prop_assert_eq!(index.records(), model.entries.len() as u64);
+            let bytes: u32 = model.entries.values().map(|entry| entry.0.length()).sum();
+            prop_assert_eq!(index.live_bytes(), u64::from(bytes));
+        }
+        for (id, (place, used)) in &model.entries {
+            let found = index.find(id).expect("it is there");
+            prop_assert_eq!(Place::from(&found), *place);
+            let atime = if *used { 2 } else { 1 };
+            let usage = index.usage(index.key(id), *place).expect("it is there");
+            prop_assert_eq!(usage.used, *used);
+            prop_assert!(usage.atime >= atime);
+        }
+        for (space, key) in (0..2).flat_map(|space| (0..6).map(move |key| (space, key))) {
+            let mut tags: Vec<u32> = index.heads(space, key).iter().map(|f| f.tag).collect();
+            tags.sort_unstable();
+            let heads = (0..3).filter(|version| {
+                model.entries.contains_key(&id(space, key, *version, Kind::Head))
+            });
+            prop_assert_eq!(tags, heads.map(|version| version as u32).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_place_comes_back_from_its_bits(s in 0..65536u64, o in 0..1u64 << 20, l in 0..1u64 << 20) {
+        let place = place(s, o * 64, l * 64);
+        let mut packed = Packed::new(place, 15, Kind::Head);
+        packed.set_used(true);
+        prop_assert_eq!((packed.place(), packed.class(), packed.kind()), (place, 15, Kind::Head));
+        prop_assert!(packed.used() && packed.is_at(place));
+        let unused = Packed::new(place, 0, Kind::Block);
+        prop_assert_eq!((unused.place(), unused.class(), unused.kind()), (place, 0, Kind::Block));
+    }
+}
+
+#[test]
+fn no_place_outside_of_a_segment() {
+    assert!(Place::new(1 << 16, 0, 64).is_none());
+    assert!(Place::new(0, 64 << 20, 64).is_none());
+    assert!(Place::new(0, 0, 64 << 20).is_none());
+    assert!(Place::new(0, 65, 64).is_none());
+    assert_eq!(place(0, 64, 65).length(), 128);
+}
+
+/// Bytes held for each of so many records, at the worst moment of getting there: with each
+/// table that is replaced still there.
+fn worst(records: u64) -> f64 {
+    let index = Index::new(16);
+    let mut worst = 0.0f64;
+    for n in 0..records {
+        let id = id(1, u128::from(n), 0, Kind::Head);
+        let hash = index.key(&id).hash;
+        let size = || index.shard(hash).lock().entries.allocation_size();
+        let before = size();
+        index.insert(&id, place(0, 0, 64), 0);
+        // Small indexes cost what they cost: the shards themselves are the most of them.
+        if size() != before && n > records / 4 {
+            worst = worst.max((index.memory() + before) as f64 / n as f64);
+        }
+    }
+    worst
+}
+
+#[test]
+fn a_record_takes_at_most_eighty_bytes_while_tables_grow() {
+    assert_eq!(size_of::<Entry>(), 24);
+    let worst = worst(400_000);
+    assert!((25.0..=66.0).contains(&worst), "{worst} bytes a record");
+}
+
+#[test]
+fn churn_does_not_make_tables_grow() {
+    let index = Index::new(16);
+    let at = place(0, 0, 64);
+    let new = |n: u64| id(1, u128::from(n), 0, Kind::Head);
+    let count = 80_000u64;
+    index.set_loaded();
+    for n in 0..6 * count {
+        index.insert(&new(n), at, 0);
+        if n >= count {
+            assert!(index.remove(&new(n - count)).is_some());
+        }
+    }
+    assert_eq!(index.records(), count);
+    let each = index.memory() as f64 / count as f64;
+    assert!(each <= 66.0, "{each} bytes a record");
+    for n in 5 * count..6 * count - 100 {
+        index.remove(&new(n));
+    }
+    assert!(
+        index.memory() < 700_000,
+        "emptied, it gives its memory back"
+    );
+}
+
+#[test]
+fn entries_that_nobody_read_for_long_are_found() {
+    let index = Index::new(16);
+    let at = |n: u64| place(0, n * 64, 64);
+    for n in 0..10_000 {
+        // Two caches; every tenth entry was written later, or read.
+        let id = id(n % 2, u128::from(n), 0, Kind::Head);
+        index.insert(&id, at(n), if n % 10 == 0 { 50 } else { 0 });
+        if n % 10 == 1 {
+            index.touch(index.key(&id), at(n), 60);
+        }
+    }
+    let swept = |now| {
+        let mut cursor = Cursor::default();
+        std::iter::from_fn(|| index.inactive(&mut cursor, now))
+            .flatten()
+            .count()
+    };
+    assert_eq!(swept(1_000_000), 0);
+    index.set_inactive(0, 100);
+    assert_eq!(
+        (swept(99), swept(100), swept(149), swept(150)),
+        (0, 4000, 4000, 5000)
+    );
+    index.set_inactive(1, 100);
+    assert_eq!(swept(100), 8000);
+    index.set_inactive(1, 0);
+    assert_eq!(swept(100), 4000);
+}
+
+#[test]
+fn what_is_found_is_of_the_lap_of_its_segment() {
+    let index = Index::new(4);
+    let id = id(1, 2, 3 << 32 | 4, Kind::Block);
+    index.set_lap(3, 7);
+    index.insert(&id, place(3, 128, 100), 0);
+    let found = index.find(&id).expect("it is there");
+    let expected = Found {
+        tag: 4,
+        segment: 3,
+        lap: 7,
+        offset: 128,
+        length: 128,
+    };
+    assert_eq!(found, expected);
+    index.drop_segment([(id, place(3, 0, 64))].into_iter());
+    assert!(index.find(&id).is_some(), "it is not at that place");
+    index.drop_segment([(id, place(3, 128, 128))].into_iter());
+    assert!(index.find(&id).is_none());
+}

@@ -1,0 +1,308 @@
+//! The log of purges: rules in two halves, of which the newer one counts. It outlasts a loss of power
+//! when a call returns.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::checksum::Salt;
+use super::device_io::{read_block, read_exactly, write_aligned};
+use super::format::{BLOCK, Geometry, put, u32_at, u64_at, up};
+use super::{LogError, Logged};
+use crate::sys::disk::device::Device;
+
+const HALF_MAGIC: u32 = 0x676c_6f47; // "Golg"
+const ENTRY_MAGIC: u32 = 0x6567_7570; // "puge"
+const HALF_HEADER: usize = 32;
+/// Bytes of an entry before its text.
+const ENTRY_HEADER: usize = 32;
+const HALF_SALT: u64 = 0x676c_6f00;
+const ENTRY_SALT: u64 = 0x6567_7500;
+/// Entries begin at multiples of this.
+const ALIGN: u64 = 8;
+
+const RULE: u32 = 1;
+const MARK: u32 = 2;
+
+/// One cache's purges.
+#[derive(Default)]
+struct Space {
+    rules: Vec<Logged>,
+    upto: u64,
+}
+
+/// The log, and what is in it.
+pub struct PurgeLog {
+    geometry: Geometry,
+    volume: Salt,
+    spaces: BTreeMap<u64, Space>,
+    half: usize,
+    generation: u64,
+    /// What this half's entries are checked with.
+    salt: Salt,
+    /// Where the next entry goes, from the half's beginning.
+    at: u64,
+    /// What is in its block before it.
+    tail: Vec<u8>,
+    /// Bytes of rules that are not needed any more.
+    dropped: u64,
+}
+
+/// The log can't be trusted: rules may be missing.
+pub struct Damaged;
+
+impl PurgeLog {
+    /// A new one, empty, on the device already but not synced.
+    pub fn make(
+        device: &dyn Device,
+        geometry: Geometry,
+        volume: Salt,
+        generation: u64,
+        nonce: u64,
+    ) -> io::Result<PurgeLog> {
+        let log = PurgeLog {
+            geometry,
+            volume,
+            spaces: BTreeMap::new(),
+            half: 0,
+            generation,
+            salt: entry_salt(volume, generation, nonce),
+            at: BLOCK,
+            tail: Vec::new(),
+            dropped: 0,
+        };
+        let header = half_header(volume, generation, nonce);
+        write_aligned(device, geometry.half_place(0), &header)?;
+        Ok(log)
+    }
+
+    /// The one that is on a device, of at least this generation.
+    pub fn read(
+        device: &dyn Device,
+        geometry: Geometry,
+        volume: Salt,
+        generation: u64,
+    ) -> io::Result<Result<PurgeLog, Damaged>> {
+        let mut newest: Option<(u64, u64, usize)> = None;
+        for half in 0..2 {
+            let block = read_block(device, geometry.half_place(half))?;
+            if let Some((found, nonce)) = read_half_header(block.filled(), volume)
+                && found >= generation
+                && newest.is_none_or(|(newest, ..)| found > newest)
+            {
+                newest = Some((found, nonce, half));
+            }
+        }
+        let Some((generation, nonce, half)) = newest else {
+            return Ok(Err(Damaged));
+        };
+        let mut log = PurgeLog {
+            geometry,
+            volume,
+            spaces: BTreeMap::new(),
+            half,
+            generation,
+            salt: entry_salt(volume, generation, nonce),
+            at: BLOCK,
+            tail: Vec::new(),
+            dropped: 0,
+        };
+        let bytes = read_exactly(device, geometry.half_place(half), geometry.half as usize)?;
+        Ok(log.replay(bytes.filled()).map(|()| log))
+    }
+
+    /// Takes in the entries of a half.
+    fn replay(&mut self, half: &[u8]) -> Result<(), Damaged> {
+        let mut at = BLOCK as usize;
+        while let Some((kind, space, number, text)) = decode(&half[at..], self.salt) {
+            at += entry_length(text.len());
+            self.note(kind, space, number, text);
+        }
+        self.at = at as u64;
+        self.tail = half[at / BLOCK as usize * BLOCK as usize..at].to_vec();
+        // Each was synced before the next: one that is broken is the last, and was not acknowledged.
+        let behind = (at..half.len()).step_by(ALIGN as usize);
+        let mut behind = behind.skip(1);
+        match behind.any(|at| decode(&half[at..], self.salt).is_some()) {
+            true => Err(Damaged),
+            false => Ok(()),
+        }
+    }
+
+    fn note(&mut self, kind: u32, space: u64, number: u64, text: &[u8]) {
+        let space = self.spaces.entry(space).or_default();
+        space.upto = space.upto.max(number);
+        if kind == RULE {
+            space.rules.push(Logged {
+                number,
+                text: text.into(),
+            });
+        }
+    }
+
+    /// The rules of a cache, oldest first.
+    pub fn rules(&self, space: u64) -> Vec<Logged> {
+        self.spaces
+            .get(&space)
+            .map_or(Vec::new(), |space| space.rules.clone())
+    }
+
+    /// The newest number of a cache.
+    pub fn upto(&self, space: u64) -> u64 {
+        self.spaces.get(&space).map_or(0, |space| space.upto)
+    }
+
+    /// Its generation.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Logs a rule, and returns when it would outlast a loss of power.
+    pub fn log_rule(
+        &mut self,
+        device: &dyn Device,
+        space: u64,
+        number: u64,
+        text: &[u8],
+        nonce: u64,
+    ) -> Result<(), LogError> {
+        self.append(device, (RULE, space, number, text), nonce)
+    }
+
+    /// Logs that nothing is older than this.
+    pub fn log_mark(
+        &mut self,
+        device: &dyn Device,
+        space: u64,
+        number: u64,
+        nonce: u64,
+    ) -> Result<(), LogError> {
+        self.append(device, (MARK, space, number, &[]), nonce)
+    }
+
+    /// Forgets rules that are not needed any more; the log is shorter when it is compacted next.
+    pub fn drop_upto(&mut self, space: u64, upto: u64) {
+        if let Some(space) = self.spaces.get_mut(&space) {
+            let dropped = &mut self.dropped;
+            space.rules.retain(|rule| {
+                let keep = rule.number > upto;
+                if !keep {
+                    *dropped += entry_length(rule.text.len()) as u64;
+                }
+                keep
+            });
+        }
+    }
+
+    /// Whether much of it is not needed any more.
+    pub fn wants_compaction(&self) -> bool {
+        self.dropped > self.geometry.half / 4
+    }
+
+    fn append(
+        &mut self,
+        device: &dyn Device,
+        (kind, space, number, text): (u32, u64, u64, &[u8]),
+        nonce: u64,
+    ) -> Result<(), LogError> {
+        let length = entry_length(text.len()) as u64;
+        if self.at + length > self.geometry.half {
+            self.compact(device, nonce)?;
+            if self.at + length > self.geometry.half {
+                return Err(LogError::Full);
+            }
+        }
+        let mut bytes = std::mem::take(&mut self.tail);
+        let begin = self.at - bytes.len() as u64;
+        encode(kind, space, number, text, self.salt, &mut bytes);
+        let place = self.geometry.half_place(self.half) + begin;
+        write_aligned(device, place, &bytes).map_err(LogError::Io)?;
+        device.sync().map_err(LogError::Io)?;
+        self.at += length;
+        self.tail = bytes.split_off(bytes.len() / BLOCK as usize * BLOCK as usize);
+        self.note(kind, space, number, text);
+        Ok(())
+    }
+
+    /// Writes what is needed into the other half, which then counts.
+    pub fn compact(&mut self, device: &dyn Device, nonce: u64) -> Result<(), LogError> {
+        let generation = self.generation + 1;
+        let salt = entry_salt(self.volume, generation, nonce);
+        let mut bytes = Vec::new();
+        for (number, space) in &self.spaces {
+            encode(MARK, *number, space.upto, &[], salt, &mut bytes);
+            for rule in &space.rules {
+                encode(RULE, *number, rule.number, &rule.text, salt, &mut bytes);
+            }
+        }
+        if bytes.len() as u64 + BLOCK > self.geometry.half {
+            return Err(LogError::Full);
+        }
+        let half = 1 - self.half;
+        let place = self.geometry.half_place(half);
+        // What counts is there before it is said to count.
+        write_aligned(device, place + BLOCK, &bytes).map_err(LogError::Io)?;
+        device.sync().map_err(LogError::Io)?;
+        let header = half_header(self.volume, generation, nonce);
+        write_aligned(device, place, &header).map_err(LogError::Io)?;
+        device.sync().map_err(LogError::Io)?;
+        (self.half, self.generation, self.salt) = (half, generation, salt);
+        self.at = BLOCK + bytes.len() as u64;
+        self.tail = bytes.split_off(bytes.len() / BLOCK as usize * BLOCK as usize);
+        self.dropped = 0;
+        Ok(())
+    }
+}
+
+fn entry_salt(volume: Salt, generation: u64, nonce: u64) -> Salt {
+    volume.with(ENTRY_SALT).with(generation).with(nonce)
+}
+
+fn half_header(volume: Salt, generation: u64, nonce: u64) -> [u8; HALF_HEADER] {
+    let mut block = [0; HALF_HEADER];
+    put(&mut block, 0, &HALF_MAGIC.to_le_bytes());
+    put(&mut block, 8, &generation.to_le_bytes());
+    put(&mut block, 16, &nonce.to_le_bytes());
+    let crc = volume.with(HALF_SALT).crc(&block[8..]);
+    put(&mut block, 4, &crc.to_le_bytes());
+    block
+}
+
+/// Generation and nonce.
+fn read_half_header(block: &[u8], volume: Salt) -> Option<(u64, u64)> {
+    let ours = block.len() >= HALF_HEADER
+        && u32_at(block, 0) == HALF_MAGIC
+        && volume.with(HALF_SALT).crc(&block[8..HALF_HEADER]) == u32_at(block, 4);
+    ours.then(|| (u64_at(block, 8), u64_at(block, 16)))
+}
+
+fn entry_length(text: usize) -> usize {
+    up((ENTRY_HEADER + text) as u64, ALIGN) as usize
+}
+
+fn encode(kind: u32, space: u64, number: u64, text: &[u8], salt: Salt, into: &mut Vec<u8>) {
+    let begin = into.len();
+    into.resize(begin + entry_length(text.len()), 0);
+    let entry = &mut into[begin..];
+    put(entry, 0, &ENTRY_MAGIC.to_le_bytes());
+    put(entry, 8, &space.to_le_bytes());
+    put(entry, 16, &number.to_le_bytes());
+    put(entry, 24, &kind.to_le_bytes());
+    put(entry, 28, &(text.len() as u32).to_le_bytes());
+    put(entry, ENTRY_HEADER, text);
+    let crc = salt.crc(&entry[8..]);
+    put(entry, 4, &crc.to_le_bytes());
+}
+
+/// Kind, cache, number and text of the entry that these bytes begin with.
+fn decode(bytes: &[u8], salt: Salt) -> Option<(u32, u64, u64, &[u8])> {
+    if bytes.len() < ENTRY_HEADER || u32_at(bytes, 0) != ENTRY_MAGIC {
+        return None;
+    }
+    let (kind, text) = (u32_at(bytes, 24), u32_at(bytes, 28) as usize);
+    let entry = bytes.get(8..entry_length(text))?;
+    if salt.crc(entry) != u32_at(bytes, 4) || ![RULE, MARK].contains(&kind) {
+        return None;
+    }
+    let text = &bytes[ENTRY_HEADER..ENTRY_HEADER + text];
+    Some((kind, u64_at(bytes, 8), u64_at(bytes, 16), text))
+}
