@@ -85,7 +85,7 @@ pub struct Store {
     object_max: AtomicU64,
     block: AtomicU64,
     /// Counts flights and purges: what began before a purge is covered by it.
-    sequence: AtomicU64,
+    sequence: Arc<AtomicU64>,
     purges: Purges,
     next_flight: AtomicU64,
     /// Where the next victim is sought.
@@ -94,6 +94,8 @@ pub struct Store {
     /// The last that sought a victim found none.
     all_in_use: AtomicBool,
     volumes: RwLock<Option<Arc<kept::Volumes>>>,
+    volume_hits: AtomicU64,
+    volume_bytes: AtomicU64,
 }
 
 /// Numbers for the status page.
@@ -111,20 +113,33 @@ pub struct Status {
     pub limit: u64,
     /// Objects and blocks dropped to make room.
     pub evictions: u64,
+    /// Heads and blocks that volumes had.
+    pub volume_hits: u64,
+    /// Bytes read from volumes.
+    pub volume_bytes: u64,
 }
 
 impl Store {
     /// An empty store, whose keys are but texts to it.
     pub fn new(options: &Options) -> Arc<Store> {
-        Store::build(options, None)
+        Store::build(options, None, Arc::new(AtomicU64::new(1)))
     }
 
-    /// An empty store for keys that `names` can read.
-    pub fn named(options: &Options, names: &'static dyn Names) -> Arc<Store> {
-        Store::build(options, Some(names))
+    /// An empty store for keys that `names` can read. Its numbers for fetches and purges are from a
+    /// sequence that other stores take theirs from, too: what one has kept on volumes, another finds.
+    pub fn named(
+        options: &Options,
+        names: &'static dyn Names,
+        sequence: Arc<AtomicU64>,
+    ) -> Arc<Store> {
+        Store::build(options, Some(names), sequence)
     }
 
-    fn build(options: &Options, names: Option<&'static dyn Names>) -> Arc<Store> {
+    fn build(
+        options: &Options,
+        names: Option<&'static dyn Names>,
+        sequence: Arc<AtomicU64>,
+    ) -> Arc<Store> {
         let ledger = Ledger::new(options.memory);
         let shard = |_| Mutex::new(Shard::new(options.evict.build()));
         Arc::new(Store {
@@ -135,12 +150,14 @@ impl Store {
             ledger,
             object_max: AtomicU64::new(options.object),
             block: AtomicU64::new(options.block),
-            sequence: AtomicU64::new(1),
+            sequence,
             next_flight: AtomicU64::new(1),
             hand: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
             all_in_use: AtomicBool::new(false),
             volumes: RwLock::new(None),
+            volume_hits: AtomicU64::new(0),
+            volume_bytes: AtomicU64::new(0),
         })
     }
 
@@ -272,6 +289,8 @@ impl Store {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
             evictions: self.evictions.load(Ordering::Relaxed),
+            volume_hits: self.volume_hits.load(Ordering::Relaxed),
+            volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
             ..Status::default()
         };
         let mut idle = 0;

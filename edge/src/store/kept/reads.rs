@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
@@ -129,6 +130,10 @@ impl KeptRead {
         loop {
             let claim = self.landing.range();
             if claim.is_empty() {
+                self.landing
+                    .store()
+                    .volume_hits
+                    .fetch_add(1, Ordering::Relaxed);
                 return self.landing.land();
             }
             let pages = claim.start / PAGE..claim.end.div_ceil(PAGE);
@@ -137,6 +142,9 @@ impl KeptRead {
                 Ok(buffers) => buffers,
                 Err(missing) => return self.miss(missing),
             };
+            let read: usize = buffers.iter().map(|buffer| buffer.filled().len()).sum();
+            let bytes = &self.landing.store().volume_bytes;
+            bytes.fetch_add(read as u64, Ordering::Relaxed);
             if self.landing.take_in(buffers, now_us()).is_err() {
                 return self.landing.give_back();
             }

@@ -5,6 +5,7 @@
 //! They look again when it is over.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -71,6 +72,13 @@ impl Store {
 }
 
 impl Store {
+    /// Counts a head that a volume had.
+    fn count_recalled(&self, read: &HeadRead) {
+        let bytes = (read.meta.len() + read.data.len()) as u64;
+        self.volume_hits.fetch_add(1, Ordering::Relaxed);
+        self.volume_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// A placeholder is of no use: who waits looks again.
     pub fn give_up_recall(self: &Arc<Self>, place: Place, placeholder: &Arc<Object>) {
         self.withdraw(place, placeholder);
@@ -88,7 +96,11 @@ impl Recall {
                 continue; // it is forgotten where it is gone
             };
             match self.restore(&read) {
-                Met::Restored | Met::Failed => break,
+                Met::Restored => {
+                    self.landing.store().count_recalled(&read);
+                    break;
+                }
+                Met::Failed => break,
                 Met::Useless => {
                     volume.forget(&read.id);
                 }

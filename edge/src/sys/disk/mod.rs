@@ -4,6 +4,7 @@ pub mod device;
 mod real;
 #[cfg(test)]
 pub mod simulated;
+pub mod place;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
