@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -109,6 +110,10 @@ impl Real {
     }
 
     fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
+        // What the page cache has of it is dropped: who reads directly does not trust it.
+        let length: usize = into.iter().map(|piece| piece.len()).sum();
+        let length = NonZeroU64::new(length as u64);
+        let _ = rustix::fs::fadvise(&self.buffered, at, length, Advice::DontNeed);
         let pieces = into.iter().map(|piece| (piece.as_ptr(), piece.len()));
         if is_aligned(at, pieces)
             && let Some(direct) = self.direct()
@@ -118,10 +123,6 @@ impl Real {
                 result => return result,
             }
         }
-        // The next best: what is in the page cache is dropped, and so read again.
-        let length: usize = into.iter().map(|piece| piece.len()).sum();
-        let length = std::num::NonZeroU64::new(length as u64);
-        let _ = rustix::fs::fadvise(&self.buffered, at, length, Advice::DontNeed);
         read_all(&self.buffered, at, into)
     }
 

@@ -114,10 +114,11 @@ impl Index {
     }
 
     /// The lap of a segment: what is found in it is of this one. Before it is set, the segment's
-    /// entries must have been removed; and none may come before it is.
+    /// entries must have been removed, and none may come before it is; after that its readers are
+    /// waited for (`Pins`), and then it may be overwritten.
     pub fn set_lap(&self, segment: u16, lap: u64) {
         if let Some(known) = self.laps.get(usize::from(segment)) {
-            known.store(lap, Ordering::Release);
+            known.store(lap, Ordering::SeqCst);
         }
     }
 
@@ -125,7 +126,7 @@ impl Index {
     pub fn lap(&self, segment: u16) -> u64 {
         self.laps
             .get(usize::from(segment))
-            .map_or(0, |lap| lap.load(Ordering::Acquire))
+            .map_or(0, |lap| lap.load(Ordering::SeqCst))
     }
 
     /// Where a record is.

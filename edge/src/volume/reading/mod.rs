@@ -1,0 +1,200 @@
+//! Reads that never keep a worker waiting: what is in memory at once, the rest by threads of their own.
+
+mod pins;
+mod pool;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+pub use pins::Pins;
+pub use pool::Pool;
+pub use record::Source;
+
+use super::index::{Index, Key, Place};
+use super::{Found, HeadRead, Id, Missing};
+use crate::sys::Clock;
+use crate::sys::buffer::Buffer;
+use crate::sys::disk::device::How;
+use record::{Read, SomePages, Trouble, WholeHead};
+
+/// Numbers for the status page.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Reads begun.
+    pub reads: AtomicU64,
+    /// Those for which all was in memory.
+    pub reads_at_hand: AtomicU64,
+    /// Bytes brought.
+    pub read_bytes: AtomicU64,
+    /// Microseconds that threads spent in reads.
+    pub read_us: AtomicU64,
+    /// Records that were damaged.
+    pub damaged: AtomicU64,
+}
+
+/// What a device's failure is told to: the volume goes out by it.
+pub type OnFailure = Box<dyn Fn(&io::Error) + Send + Sync>;
+
+/// Reads the records of one device, from when it is opened until it is given up.
+pub struct Reader {
+    /// The device.
+    pub source: Source,
+    /// Where the records are.
+    pub index: Arc<Index>,
+    /// Who reads what now.
+    pub pins: Arc<Pins>,
+    /// The threads that wait for the device.
+    pub pool: Arc<Pool>,
+    /// Numbers, which outlast the device.
+    pub tally: Arc<Tally>,
+    /// The time.
+    pub clock: Clock,
+    /// From when on the index counts seconds, since the Unix epoch.
+    pub made_s: u64,
+    /// How long a read may take.
+    pub limit: Duration,
+    /// Called when the device fails.
+    pub on_failure: OnFailure,
+}
+
+impl Reader {
+    /// Reads a head of this cache and key.
+    ///
+    /// # Errors
+    /// Why it can't be had.
+    pub async fn read_head(
+        self: &Arc<Reader>,
+        found: Found,
+        space: u64,
+        key: u128,
+    ) -> Result<HeadRead, Missing> {
+        let entry = self.index.head_key(space, key, found.tag);
+        self.run(found, entry, WholeHead::new(found, space, key))
+            .await
+    }
+
+    /// Reads some pages of a record's data, one into each buffer: of a page each, the last one of
+    /// what is left of the data, or more.
+    ///
+    /// # Errors
+    /// Why they can't be had.
+    pub async fn read_pages(
+        self: &Arc<Reader>,
+        found: Found,
+        id: &Id,
+        first_page: u32,
+        buffers: Vec<Buffer>,
+    ) -> Result<Vec<Buffer>, Missing> {
+        let read = SomePages::new(found, id, first_page, buffers).ok_or(Missing::Failed)?;
+        self.run(found, self.index.key(id), read).await
+    }
+
+    /// Seconds since the volume was made, as the index counts them.
+    pub fn now(&self) -> u32 {
+        let unix_s = self.clock.unix_ms() / 1000;
+        u32::try_from(unix_s.saturating_sub(self.made_s)).unwrap_or(u32::MAX)
+    }
+
+    /// Tries what is in memory; hands the rest to the pool.
+    async fn run<R: Read>(
+        self: &Arc<Reader>,
+        found: Found,
+        key: Key,
+        mut read: R,
+    ) -> Result<R::Output, Missing> {
+        // In this order: see `Pins`.
+        let pin = self.pins.pin(found.segment).ok_or(Missing::Gone)?;
+        if self.is_over(&found) {
+            return Err(Missing::Gone);
+        }
+        self.tally.reads.fetch_add(1, Ordering::Relaxed);
+        let how = match read.attempt(&self.source, How::AtHand) {
+            Ok(()) => {
+                self.tally.reads_at_hand.fetch_add(1, Ordering::Relaxed);
+                return self.done(&found, key, read);
+            }
+            Err(Trouble::Bad) => {
+                read.restart();
+                How::Direct
+            }
+            Err(Trouble::Other) => return Err(self.forget(&found, key, Missing::Gone)),
+            Err(Trouble::NotAtHand | Trouble::Io(_)) => How::Wait,
+        };
+        let (answer, answered) = oneshot::channel();
+        let reader = self.clone();
+        let submitted = self.pool.submit(Box::new(move || {
+            // Nobody waits for it any more if it was too long in the queue.
+            if !answer.is_closed() {
+                let _ = answer.send(reader.settle(&found, key, read, how));
+            }
+            drop(pin);
+        }));
+        if !submitted {
+            return Err(Missing::Busy);
+        }
+        match timeout(self.limit, answered).await {
+            Ok(result) => result.unwrap_or(Err(Missing::Failed)),
+            Err(_) => Err(Missing::Slow),
+        }
+    }
+
+    /// Reads until there is a result. What fails a check is read past the page cache once: direct
+    /// writes can leave stale pages in it.
+    fn settle<R: Read>(
+        &self,
+        found: &Found,
+        key: Key,
+        mut read: R,
+        how: How,
+    ) -> Result<R::Output, Missing> {
+        let begin = self.clock.monotonic_us();
+        let mut result = read.attempt(&self.source, how);
+        if how != How::Direct && matches!(result, Err(Trouble::Bad)) && !self.is_over(found) {
+            read.restart();
+            result = read.attempt(&self.source, How::Direct);
+        }
+        let took = self.clock.monotonic_us().saturating_sub(begin);
+        self.tally.read_us.fetch_add(took, Ordering::Relaxed);
+        match result {
+            Ok(()) => self.done(found, key, read),
+            // It was overwritten meanwhile: whatever was read says nothing about the device.
+            Err(Trouble::Bad | Trouble::Other) if self.is_over(found) => Err(Missing::Gone),
+            Err(Trouble::Bad) => {
+                self.tally.damaged.fetch_add(1, Ordering::Relaxed);
+                Err(self.forget(found, key, Missing::Damaged))
+            }
+            Err(Trouble::Other) => Err(self.forget(found, key, Missing::Gone)),
+            Err(Trouble::Io(error)) => {
+                (self.on_failure)(&error);
+                Err(Missing::Failed)
+            }
+            Err(Trouble::NotAtHand) => Err(Missing::Failed),
+        }
+    }
+
+    fn done<R: Read>(&self, found: &Found, key: Key, read: R) -> Result<R::Output, Missing> {
+        let (bytes, output) = read.finish().ok_or(Missing::Failed)?;
+        self.tally.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.index.touch(key, Place::from(found), self.now());
+        Ok(output)
+    }
+
+    /// Whether the segment has another lap by now.
+    fn is_over(&self, found: &Found) -> bool {
+        self.index.lap(found.segment as u16) != found.lap
+    }
+
+    /// Takes a record out of the index that is not what it should be.
+    fn forget(&self, found: &Found, key: Key, why: Missing) -> Missing {
+        self.index.remove_if(key, Place::from(found));
+        why
+    }
+}

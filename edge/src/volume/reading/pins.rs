@@ -1,0 +1,95 @@
+//! Who reads from which segment now: a segment is overwritten when nobody does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Counts of readers, one for each segment.
+///
+/// A reader pins the segment first, then looks whether its lap is still the one it knows. Who is to
+/// overwrite the segment sets the lap first, then waits for the pins. All four are `SeqCst`: one of
+/// the two sees what the other did.
+pub struct Pins {
+    counts: Box<[AtomicU32]>,
+    is_awaited: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+/// Keeps a segment from being overwritten, until it is dropped.
+pub struct Pin {
+    pins: Arc<Pins>,
+    segment: usize,
+}
+
+impl Pins {
+    /// For so many segments.
+    pub fn new(segments: usize) -> Arc<Pins> {
+        Arc::new(Pins {
+            counts: std::iter::repeat_with(AtomicU32::default)
+                .take(segments)
+                .collect(),
+            is_awaited: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Keeps a segment; `None` if there is none of this number.
+    pub fn pin(self: &Arc<Pins>, segment: u32) -> Option<Pin> {
+        let segment = segment as usize;
+        self.counts.get(segment)?.fetch_add(1, Ordering::SeqCst);
+        Some(Pin {
+            pins: self.clone(),
+            segment,
+        })
+    }
+
+    /// Waits until nobody keeps a segment, for so long at most; whether nobody does.
+    pub fn wait(&self, segment: u32, within: Duration) -> bool {
+        let Some(count) = self.counts.get(segment as usize) else {
+            return true;
+        };
+        let is_free = || count.load(Ordering::SeqCst) == 0;
+        let mut guard = self.lock.lock();
+        self.is_awaited.store(true, Ordering::SeqCst);
+        let timed_out = self
+            .changed
+            .wait_while_for(&mut guard, |()| !is_free(), within)
+            .timed_out();
+        self.is_awaited.store(false, Ordering::SeqCst);
+        !timed_out || is_free()
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let before = self.pins.counts[self.segment].fetch_sub(1, Ordering::SeqCst);
+        if before == 1 && self.pins.is_awaited.load(Ordering::SeqCst) {
+            // Under the lock: else it could come between the look and the wait.
+            let _guard = self.pins.lock.lock();
+            self.pins.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_free_when_its_last_reader_is_done() {
+        let pins = Pins::new(2);
+        let (a, b) = (pins.pin(1).expect("a segment"), pins.pin(1));
+        assert!(pins.pin(2).is_none());
+        assert!(pins.wait(0, Duration::ZERO));
+        assert!(!pins.wait(1, Duration::ZERO));
+        drop(a);
+        assert!(!pins.wait(1, Duration::from_millis(1)));
+        let reader = std::thread::spawn(move || drop(b));
+        assert!(pins.wait(1, Duration::from_secs(60)));
+        reader.join().expect("no panic");
+    }
+}

@@ -1,0 +1,151 @@
+//! The threads that wait for the disk, so that no worker does.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Reads that may wait for each thread. More would only be late together.
+const WAITING_PER_THREAD: usize = 64;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A number of threads and a queue of what they are to do. They end when it is dropped.
+pub struct Pool {
+    queue: Arc<Queue>,
+}
+
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    waiting_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    is_closed: bool,
+}
+
+impl Pool {
+    /// Starts so many threads, at least one.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn start(name: &str, threads: usize) -> io::Result<Pool> {
+        let threads = threads.max(1);
+        let pool = Pool {
+            queue: Arc::new(Queue {
+                state: Mutex::default(),
+                changed: Condvar::new(),
+                waiting_max: threads * WAITING_PER_THREAD,
+            }),
+        };
+        for _ in 0..threads {
+            let queue = pool.queue.clone();
+            std::thread::Builder::new()
+                .name(format!("read {name}"))
+                .spawn(move || queue.work())?;
+        }
+        Ok(pool)
+    }
+
+    /// Has this done by one of the threads; whether there was room in the queue.
+    pub fn submit(&self, job: Job) -> bool {
+        let mut state = self.queue.state.lock();
+        if state.jobs.len() >= self.queue.waiting_max {
+            return false;
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.queue.changed.notify_one();
+        true
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // A thread that the disk keeps waiting ends when it is let go: it is not waited for here.
+        let jobs = {
+            let mut state = self.queue.state.lock();
+            state.is_closed = true;
+            std::mem::take(&mut state.jobs)
+        };
+        self.queue.changed.notify_all();
+        drop(jobs);
+    }
+}
+
+impl Queue {
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            // Who asked for it learns of a panic by the end of its channel.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn its_queue_is_bounded_and_a_panic_does_not_stop_it() {
+        let pool = Pool::start("test", 1).expect("a thread");
+        assert!(pool.submit(Box::new(|| panic!("a bug in a read"))));
+        let (begin, begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        pool.submit(Box::new(move || {
+            begin.send(()).expect("the test waits");
+            let _ = ended.recv();
+        }));
+        begun.recv().expect("it runs");
+        let (done, results) = mpsc::channel();
+        let mut taken = 0;
+        let mut submit = |n: usize| {
+            let done = done.clone();
+            pool.submit(Box::new(move || done.send(n).expect("the test waits")))
+        };
+        while submit(taken) {
+            taken += 1;
+        }
+        assert_eq!(taken, WAITING_PER_THREAD);
+        end.send(()).expect("it waits");
+        let order: Vec<usize> = results.iter().take(taken).collect();
+        assert_eq!(order, (0..taken).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_waits_is_dropped_with_it() {
+        let pool = Pool::start("test", 1).expect("a thread");
+        let (begin, begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        pool.submit(Box::new(move || {
+            begin.send(()).expect("the test waits");
+            let _ = ended.recv();
+        }));
+        begun.recv().expect("it runs");
+        let (done, results) = mpsc::channel::<()>();
+        pool.submit(Box::new(move || drop(done)));
+        drop(pool);
+        assert!(results.recv().is_err(), "its job was dropped");
+        drop(end);
+    }
+}

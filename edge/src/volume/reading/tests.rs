@@ -1,0 +1,343 @@
+//! Reads of a simulated device: what is at hand, what waits, what is damaged, what is over.
+
+use std::future::Future;
+use std::sync::atomic::AtomicUsize;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sys::disk::device::Device;
+use crate::sys::disk::simulated::{AtHand, Simulated};
+use crate::volume::checksum::Salt;
+use crate::volume::format::Geometry;
+use crate::volume::format::record::{Header, Layout, Mark};
+use crate::volume::{Kind, PAGE};
+
+const LAP: u64 = 3;
+const SEGMENT: u32 = 2;
+const LONG: Duration = Duration::from_secs(60);
+
+struct Rig {
+    device: Arc<Simulated>,
+    reader: Arc<Reader>,
+    failures: Arc<AtomicUsize>,
+}
+
+impl Rig {
+    fn new(limit: Duration) -> Rig {
+        let geometry = Geometry::of(16 << 20, 1 << 20).expect("a size that does");
+        let device = Simulated::new(geometry.size());
+        let index = Arc::new(Index::new(geometry.segments as usize));
+        index.set_loaded();
+        index.set_lap(SEGMENT as u16, LAP);
+        let failures = Arc::new(AtomicUsize::new(0));
+        let failed = failures.clone();
+        let reader = Reader {
+            source: Source {
+                device: device.clone(),
+                geometry,
+                salt: Salt::of(77),
+            },
+            index,
+            pins: Pins::new(geometry.segments as usize),
+            pool: Arc::new(Pool::start("test", 1).expect("a thread")),
+            tally: Arc::default(),
+            clock: Clock::manual(1_000),
+            made_s: 900,
+            limit,
+            on_failure: Box::new(move |_| {
+                failed.fetch_add(1, Ordering::SeqCst);
+            }),
+        };
+        Rig {
+            device,
+            reader: Arc::new(reader),
+            failures,
+        }
+    }
+
+    /// Writes a record, and has the index know it.
+    fn put(&self, id: &Id, offset: u64, meta: &[u8], data: &[u8]) -> Found {
+        let source = &self.reader.source;
+        let seq = 5;
+        let layout = Layout::of(offset, meta.len() as u32, data.len() as u32);
+        let pages = (0..).zip(data.chunks(PAGE as usize));
+        let crcs: Vec<u32> = pages
+            .map(|(page, bytes)| Header::crc_of_page(source.salt, LAP, seq, page, bytes))
+            .collect();
+        let header = Header {
+            mark: Mark::Stored(id.kind),
+            id: *id,
+            seq,
+            born_seq: 4,
+            meta: meta.len() as u32,
+            data: data.len() as u32,
+            meta_crc: Header::crc_of_meta(source.salt, LAP, seq, meta),
+        };
+        let mut record = vec![0; layout.length() as usize];
+        header.encode(source.salt, LAP, &crcs, &mut record);
+        let mut copy = |to: u64, bytes: &[u8]| {
+            record[(to - offset) as usize..][..bytes.len()].copy_from_slice(bytes);
+        };
+        copy(layout.meta, meta);
+        copy(layout.data, data);
+        let at = source.geometry.segment_place(SEGMENT) + offset;
+        self.device.write(at, &[&record]).expect("there is room");
+        let place = Place::new(u64::from(SEGMENT), offset, layout.length()).expect("a place");
+        self.reader.index.insert(id, place, 0);
+        self.reader.index.find(id).expect("it was put in")
+    }
+
+    /// Where a record's first byte is on the device.
+    fn at(&self, found: &Found) -> u64 {
+        let segment = self.reader.source.geometry.segment_place(SEGMENT);
+        segment + u64::from(found.offset)
+    }
+
+    fn pages(
+        &self,
+        found: Found,
+        id: &Id,
+        first: u32,
+        buffers: Vec<Buffer>,
+    ) -> Result<Vec<u8>, Missing> {
+        let read = block_on(self.reader.read_pages(found, id, first, buffers))?;
+        Ok(read
+            .iter()
+            .flat_map(|buffer| buffer.filled().to_vec())
+            .collect())
+    }
+
+    fn head(&self, found: Found, id: &Id) -> Result<HeadRead, Missing> {
+        block_on(self.reader.read_head(found, id.space, id.key))
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
+}
+
+fn id(kind: Kind) -> Id {
+    Id {
+        space: 1,
+        key: 2,
+        version: 3,
+        part: u32::from(kind == Kind::Block),
+        kind,
+    }
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at ^ at >> 8 ^ at >> 16) as u8)
+        .collect()
+}
+
+/// One for each of these pages of so many bytes, the last one just large enough.
+fn buffers(data: usize, pages: std::ops::Range<usize>) -> Vec<Buffer> {
+    let page = PAGE as usize;
+    pages
+        .map(|n| Buffer::new((data - n * page).min(page)))
+        .collect()
+}
+
+fn at_hand() -> impl Strategy<Value = AtHand> {
+    prop_oneof![
+        Just(AtHand::All),
+        Just(AtHand::Nothing),
+        Just(AtHand::Unsupported),
+        (0..300_000usize).prop_map(AtHand::First),
+    ]
+}
+
+/// A record's place, the lengths of its meta and data, and which pages of it are read.
+fn records() -> impl Strategy<Value = (u64, usize, usize, std::ops::Range<usize>)> {
+    let lengths = (
+        64..200u64,
+        prop_oneof![Just(0), 0..9000usize],
+        1..700_000usize,
+    );
+    lengths.prop_flat_map(|(unit, meta, data)| {
+        let pages = data.div_ceil(PAGE as usize);
+        (0..pages).prop_flat_map(move |first| {
+            (first + 1..=pages).prop_map(move |end| (unit * 64, meta, data, first..end))
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_pages_come_as_they_were_written((offset, meta, data, pages) in records(), at_hand in at_hand()) {
+        let (rig, id) = (Rig::new(LONG), id(Kind::Block));
+        let content = bytes(data);
+        let found = rig.put(&id, offset, &bytes(meta), &content);
+        rig.device.set_at_hand(at_hand);
+        let page = PAGE as usize;
+        let read = rig.pages(found, &id, pages.start as u32, buffers(data, pages.clone()));
+        let expected = &content[pages.start * page..data.min(pages.end * page)];
+        prop_assert!(read.as_deref() == Ok(expected));
+        let tally = &rig.reader.tally;
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        prop_assert_eq!((of(&tally.reads), of(&tally.read_bytes)), (1, expected.len() as u64));
+        let waited = rig.device.counts().reads > 0;
+        prop_assert_eq!(of(&tally.reads_at_hand) == 1, !waited);
+        let usage = rig.reader.index.usage(rig.reader.index.key(&id), Place::from(&found));
+        prop_assert!(usage.is_some_and(|usage| usage.used && usage.atime == 100));
+    }
+
+    #[test]
+    fn a_head_comes_with_its_data((offset, meta, data, _) in records(), at_hand in at_hand()) {
+        let (rig, id) = (Rig::new(LONG), id(Kind::Head));
+        let (meta, data) = (bytes(meta), bytes(data));
+        let found = rig.put(&id, offset, &meta, &data);
+        rig.device.set_at_hand(at_hand);
+        let read = rig.head(found, &id).expect("it is there");
+        prop_assert_eq!((read.id, read.born_seq), (id, 4));
+        prop_assert!(read.meta == meta && read.data == data);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_never_served((offset, meta, data, pages) in records(), flip: prop::sample::Index,
+                                     cached: bool, whole: bool) {
+        let (rig, id) = (Rig::new(LONG), id(if whole { Kind::Head } else { Kind::Block }));
+        let content = bytes(data);
+        let found = rig.put(&id, offset, &bytes(meta), &content);
+        let bit = flip.index(found.length as usize * 8);
+        let at = rig.at(&found) + bit as u64 / 8;
+        match cached {
+            true => rig.device.flip_cached(at, bit as u32 % 8),
+            false => rig.device.flip(at, bit as u32 % 8),
+        }
+        let page = PAGE as usize;
+        let read = match whole {
+            true => rig.head(found, &id).map(|read| read.data.to_vec()),
+            false => rig.pages(found, &id, pages.start as u32, buffers(data, pages.clone())),
+        };
+        let expected = match whole {
+            true => &content[..],
+            false => &content[pages.start * page..data.min(pages.end * page)],
+        };
+        let damaged = rig.reader.tally.damaged.load(Ordering::Relaxed);
+        match read {
+            Ok(read) => prop_assert!(read == expected && damaged == 0),
+            Err(why) => {
+                prop_assert_eq!(why, Missing::Damaged);
+                prop_assert!(!cached, "what is on the device is in order");
+                prop_assert_eq!(damaged, 1);
+            }
+        }
+        prop_assert_eq!(rig.reader.index.find(&id).is_some(), damaged == 0);
+        prop_assert_eq!(rig.failures.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[test]
+fn what_is_in_memory_takes_one_read_for_each_256_kib() {
+    let (rig, id) = (Rig::new(LONG), id(Kind::Block));
+    let content = bytes(900_000);
+    let found = rig.put(&id, 4096 + 64, b"", &content);
+    assert!(rig.pages(found, &id, 0, buffers(900_000, 0..14)).as_deref() == Ok(&content[..]));
+    assert_eq!(rig.device.counts().reads_at_hand, 4);
+    rig.device.set_at_hand(AtHand::Nothing);
+    assert!(rig.pages(found, &id, 0, buffers(900_000, 0..14)).as_deref() == Ok(&content[..]));
+    let counts = rig.device.counts();
+    assert_eq!((counts.reads_at_hand, counts.reads), (5, 1));
+}
+
+#[test]
+fn another_record_in_that_place_is_not_served_and_is_forgotten() {
+    let (rig, wanted) = (Rig::new(LONG), id(Kind::Block));
+    let found = rig.put(&wanted, 4096, b"", &bytes(100));
+    let other = Id { part: 9, ..wanted };
+    rig.put(&other, 4096, b"", &bytes(100));
+    let read = rig.pages(found, &wanted, 0, buffers(100, 0..1));
+    assert_eq!(read, Err(Missing::Gone));
+    assert!(rig.reader.index.find(&wanted).is_none());
+    assert!(rig.reader.index.find(&other).is_some());
+    // Nor one of another length than the reader knows of.
+    let found = rig.reader.index.find(&other).expect("it is there");
+    assert_eq!(
+        rig.pages(found, &other, 0, buffers(99, 0..1)),
+        Err(Missing::Gone)
+    );
+    let too_many = vec![Buffer::new(PAGE as usize), Buffer::new(1)];
+    assert_eq!(rig.pages(found, &other, 0, too_many), Err(Missing::Gone));
+}
+
+#[test]
+fn a_failing_device_is_told_of() {
+    let (rig, id) = (Rig::new(LONG), id(Kind::Head));
+    let found = rig.put(&id, 4096, b"meta", b"");
+    rig.device.set_at_hand(AtHand::Nothing);
+    rig.device.fail_reads(Some(libc::EIO));
+    assert_eq!(rig.head(found, &id).err(), Some(Missing::Failed));
+    assert_eq!(rig.failures.load(Ordering::SeqCst), 1);
+    assert!(
+        rig.reader.index.find(&id).is_some(),
+        "the record is not to blame"
+    );
+}
+
+#[test]
+fn what_is_over_is_not_read() {
+    let (rig, id) = (Rig::new(LONG), id(Kind::Head));
+    let found = rig.put(&id, 4096, b"meta", b"");
+    rig.reader.index.set_lap(SEGMENT as u16, LAP + 1);
+    let before = rig.device.counts();
+    assert_eq!(rig.head(found, &id).err(), Some(Missing::Gone));
+    assert_eq!(rig.device.counts(), before);
+    let beyond = Found {
+        segment: 99,
+        ..found
+    };
+    assert_eq!(rig.head(beyond, &id).err(), Some(Missing::Gone));
+}
+
+#[test]
+fn a_stuck_device_keeps_nobody_waiting_for_long_and_its_segment_pinned() {
+    let (rig, id) = (Rig::new(Duration::from_millis(1)), id(Kind::Head));
+    let found = rig.put(&id, 4096, b"meta", b"");
+    rig.device.set_at_hand(AtHand::Nothing);
+    rig.device.hold_reads();
+    assert_eq!(rig.head(found, &id).err(), Some(Missing::Slow));
+    rig.device.wait_for_held(1);
+    assert!(!rig.reader.pins.wait(SEGMENT, Duration::ZERO));
+    let mut slow = 0;
+    while rig.head(found, &id).err() == Some(Missing::Slow) {
+        slow += 1;
+    }
+    assert_eq!(slow, 64, "the queue is bounded");
+    assert_eq!(rig.head(found, &id).err(), Some(Missing::Busy));
+    rig.device.release_reads();
+    assert!(rig.reader.pins.wait(SEGMENT, LONG), "nobody reads any more");
+    assert_eq!(
+        rig.device.counts().reads,
+        1,
+        "what nobody waits for is not read"
+    );
+}
+
+#[test]
+fn a_segment_overwritten_under_a_slow_read_is_not_called_damaged() {
+    let (rig, id) = (Rig::new(LONG), id(Kind::Head));
+    let found = rig.put(&id, 4096, b"meta", b"");
+    rig.device.set_at_hand(AtHand::Nothing);
+    rig.device.hold_reads();
+    let (reader, device) = (rig.reader.clone(), rig.device.clone());
+    let overwriter = std::thread::spawn(move || {
+        device.wait_for_held(1);
+        reader.index.set_lap(SEGMENT as u16, LAP + 1);
+        let at = reader.source.geometry.segment_place(SEGMENT) + 4096;
+        device.write(at, &[&[7; 4096]]).expect("there is room");
+        device.release_reads();
+    });
+    assert_eq!(rig.head(found, &id).err(), Some(Missing::Gone));
+    overwriter.join().expect("no panic");
+    assert_eq!(rig.reader.tally.damaged.load(Ordering::Relaxed), 0);
+}
