@@ -11,6 +11,7 @@ use serde::Serialize;
 use sluice_lab::caches::Rival;
 use sluice_lab::{budget, byte_range, caching, purge, storm};
 
+use super::hit_ratio::{self, HitRatioArgs};
 use super::{count, say};
 
 #[derive(Debug, Args)]
@@ -31,6 +32,8 @@ enum Experiment {
     Caching(CachingArgs),
     /// How long a purge by tag takes among a million objects, and what rules in force cost a hit
     Purge(PurgeArgs),
+    /// How often each way to evict has what is asked for, on made-up requests
+    HitRatio(HitRatioArgs),
 }
 
 /// What all experiments take.
@@ -257,6 +260,7 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::Budget(args) => budget(args),
         Experiment::Caching(args) => caching(args),
         Experiment::Purge(args) => purge(args),
+        Experiment::HitRatio(args) => hit_ratio::run(args),
     }
 }
 

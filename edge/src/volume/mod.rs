@@ -2,6 +2,7 @@
 //!
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
+pub mod again;
 mod checksum;
 mod counters;
 mod device_io;

@@ -82,7 +82,7 @@ impl PurgeLog {
         volume: Salt,
         generation: u64,
     ) -> io::Result<Result<PurgeLog, Damaged>> {
-        let mut newest = None;
+        let mut newest: Option<(u64, u64, usize)> = None;
         for half in 0..2 {
             let block = read_block(device, geometry.half_place(half))?;
             if let Some((found, nonce)) = read_half_header(block.filled(), volume)

@@ -239,7 +239,8 @@ impl Queue {
     pub fn wait(&self, enough: u64, most: Duration) {
         let mut state = self.state.lock();
         if !state.is_ready(enough) {
-            self.bell.wait_while_for(&mut state, |state| !state.is_ready(enough), most);
+            self.bell
+                .wait_while_for(&mut state, |state| !state.is_ready(enough), most);
         }
         state.is_rung = false;
     }
