@@ -9,24 +9,16 @@ pub struct Counters {
     pub written: Count,
     /// Bytes of records written again at reclaiming.
     pub rewritten: Count,
-    /// Reads from the page cache alone.
-    pub reads_at_hand: Count,
-    /// All reads.
-    pub reads: Count,
-    /// Bytes read.
-    pub read_bytes: Count,
     /// Records not written, as the queue was full.
     pub shed: Count,
     /// Their bytes.
     pub shed_bytes: Count,
-    /// Records that were damaged.
+    /// Records that were found damaged when they were to be written again.
     pub damaged: Count,
     /// Failures of the device.
     pub errors: Count,
     /// Microseconds spent in writes.
     pub write_us: Count,
-    /// Microseconds spent in reads.
-    pub read_us: Count,
 }
 
 /// One of them.

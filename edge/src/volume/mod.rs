@@ -3,26 +3,47 @@
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
 pub mod again;
+mod batch;
 mod checksum;
+mod compose;
 mod counters;
 mod device_io;
 mod format;
-pub mod index;
+mod index;
+mod keeper;
+mod mount;
+mod mounted;
+mod pen;
 mod purges;
 mod queue;
 mod reading;
+mod recency;
+mod reclaim;
+mod recover;
+mod status;
+#[cfg(test)]
+mod tests;
+mod writer;
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
+use crate::sys::disk::device;
+use crate::sys::random::Random;
+use counters::Counters;
+use keeper::{Inner, Opener, wait_for};
+use mounted::{Bell, Context, LOADED};
+use queue::Overrun;
 
 /// Bytes of a record's data that have a checksum of their own, and that are read together.
 pub const PAGE: u64 = 64 << 10;
@@ -237,7 +258,8 @@ pub struct Status {
 
 /// One volume, shared by all workers and by the caches that use it.
 pub struct Volume {
-    options: Options,
+    inner: Arc<Inner>,
+    keeper: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Volume {
@@ -246,43 +268,83 @@ impl Volume {
     ///
     /// # Errors
     /// What is there is not to be overwritten, or the sizes don't do.
-    pub fn open(options: Options, _clock: Clock) -> Result<Arc<Volume>, Refused> {
-        Ok(Arc::new(Volume { options }))
+    pub fn open(options: Options, clock: Clock) -> Result<Arc<Volume>, Refused> {
+        let path = options.path.clone();
+        let open = Box::new(move || device::open(&path));
+        Volume::open_with(options, clock, Random::system(), open)
+    }
+
+    fn open_with(
+        options: Options,
+        clock: Clock,
+        random: Random,
+        open: Opener,
+    ) -> Result<Arc<Volume>, Refused> {
+        let context = Arc::new(Context {
+            options,
+            clock,
+            counters: Counters::default(),
+            tally: Arc::default(),
+            random,
+            witnesses: RwLock::default(),
+            inactive: Mutex::default(),
+            bell: Bell::default(),
+        });
+        let inner = Inner::open(context, open).map_err(Refused)?;
+        let kept = Arc::clone(&inner);
+        let keeper = std::thread::Builder::new()
+            .name("volume-keeper".into())
+            .spawn(move || kept.keep())
+            .map_err(|error| Refused(format!("no thread for a volume: {error}")))?;
+        Ok(Arc::new(Volume {
+            inner,
+            keeper: Mutex::new(vec![keeper]),
+        }))
     }
 
     /// What it is called.
     pub fn name(&self) -> &str {
-        &self.options.name
+        &self.inner.context.options.name
     }
 
     /// Whether it is used.
     pub fn is_up(&self) -> bool {
-        false
+        self.inner.mounted().is_some()
     }
 
     /// Numbers for the status page.
     pub fn status(&self) -> Status {
-        Status::default()
+        status::of(&self.inner)
     }
 
     /// Bytes of meta and data that a record may have.
     pub fn record_max(&self) -> u64 {
-        0
+        let mounted = self.inner.mounted();
+        mounted.map_or(0, |mounted| mounted.geometry.segment - compose::OVERHEAD)
     }
 
     /// Where a record is.
-    pub fn find(&self, _id: &Id) -> Option<Found> {
-        None
+    pub fn find(&self, id: &Id) -> Option<Found> {
+        self.inner.mounted()?.index.find(id)
     }
 
     /// Where the heads of a key are: one for each variant.
-    pub fn heads(&self, _space: u64, _key: u128) -> SmallVec<[Found; 2]> {
-        SmallVec::new()
+    pub fn heads(&self, space: u64, key: u128) -> SmallVec<[Found; 2]> {
+        let mounted = self.inner.mounted();
+        mounted.map_or_else(SmallVec::new, |mounted| mounted.index.heads(space, key))
     }
 
     /// Forgets a record, for good; whether there was one.
-    pub fn forget(&self, _id: &Id) -> bool {
-        false
+    pub fn forget(&self, id: &Id) -> bool {
+        let Some(mounted) = self.inner.mounted() else {
+            return false;
+        };
+        let is_loading = mounted.loaded() < LOADED;
+        let forgotten = mounted.queue.forget(id, &mounted.index, is_loading);
+        forgotten.unwrap_or_else(|Overrun| {
+            mounted.end("more is forgotten than can be written");
+            true
+        })
     }
 
     /// Has something written, when it is its turn.
@@ -290,7 +352,15 @@ impl Volume {
     /// # Errors
     /// Too much waits already, or the volume is out: given back, and counted.
     pub fn put(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
-        Err(source)
+        let context = &self.inner.context;
+        let result = match self.inner.mounted() {
+            Some(mounted) => mounted.queue.put(source, context.options.queue),
+            None => Err(source),
+        };
+        result.inspect_err(|source| {
+            context.counters.shed.add(1);
+            context.counters.shed_bytes.add(source.bytes());
+        })
     }
 
     /// Reads a head of this cache and key.
@@ -299,11 +369,12 @@ impl Volume {
     /// Why it can't be had.
     pub async fn read_head(
         &self,
-        _found: Found,
-        _space: u64,
-        _key: u128,
+        found: Found,
+        space: u64,
+        key: u128,
     ) -> Result<HeadRead, Missing> {
-        Err(Missing::Gone)
+        let mounted = self.inner.mounted().ok_or(Missing::Gone)?;
+        mounted.reader.read_head(found, space, key).await
     }
 
     /// Reads some pages of a record's data, one into each buffer.
@@ -312,70 +383,128 @@ impl Volume {
     /// Why they can't be had.
     pub async fn read_pages(
         &self,
-        _found: Found,
-        _id: &Id,
-        _first_page: u32,
-        _buffers: Vec<Buffer>,
+        found: Found,
+        id: &Id,
+        first_page: u32,
+        buffers: Vec<Buffer>,
     ) -> Result<Vec<Buffer>, Missing> {
-        Err(Missing::Gone)
+        let mounted = self.inner.mounted().ok_or(Missing::Gone)?;
+        let reader = &mounted.reader;
+        reader.read_pages(found, id, first_page, buffers).await
     }
 
     /// Gives up writes that wait, the oldest first, until so many bytes wait less; how many do.
-    pub fn shed(&self, _bytes: u64) -> u64 {
-        0
+    pub fn shed(&self, bytes: u64) -> u64 {
+        let Some(mounted) = self.inner.mounted() else {
+            return 0;
+        };
+        let (given_up, freed) = mounted.queue.shed(bytes);
+        let counters = &self.inner.context.counters;
+        counters.shed.add(given_up.len() as u64);
+        counters.shed_bytes.add(freed);
+        for source in given_up {
+            source.done(false);
+        }
+        freed
     }
 
     /// The purges in the log of a cache, oldest first.
-    pub fn purges(&self, _space: u64) -> Vec<Logged> {
-        Vec::new()
+    pub fn purges(&self, space: u64) -> Vec<Logged> {
+        let mounted = self.inner.mounted();
+        mounted.map_or_else(Vec::new, |mounted| mounted.purges.lock().rules(space))
     }
 
     /// The newest purge of a cache that was ever logged here; 0 for none.
-    pub fn purged_upto(&self, _space: u64) -> u64 {
-        0
+    pub fn purged_upto(&self, space: u64) -> u64 {
+        let mounted = self.inner.mounted();
+        mounted.map_or(0, |mounted| mounted.purges.lock().upto(space))
     }
 
     /// Logs a purge: it outlasts a loss of power when this returns.
     ///
     /// # Errors
     /// Why it is not logged.
-    pub fn log_purge(&self, _space: u64, _number: u64, _text: &[u8]) -> Result<(), LogError> {
-        Err(LogError::Out)
+    pub fn log_purge(&self, space: u64, number: u64, text: &[u8]) -> Result<(), LogError> {
+        let mounted = self.inner.mounted().ok_or(LogError::Out)?;
+        mounted.log_number(number)?;
+        mounted.with_purges(|log, device, nonce| log.log_rule(device, space, number, text, nonce))
     }
 
     /// Whatever was purged from a cache up to this number, nothing here is older than that.
     ///
     /// # Errors
     /// Why that could not be logged.
-    pub fn mark_purged(&self, _space: u64, _upto: u64) -> Result<(), LogError> {
-        Err(LogError::Out)
+    pub fn mark_purged(&self, space: u64, upto: u64) -> Result<(), LogError> {
+        let mounted = self.inner.mounted().ok_or(LogError::Out)?;
+        mounted.log_number(upto)?;
+        mounted.with_purges(|log, device, nonce| log.log_mark(device, space, upto, nonce))
     }
 
     /// The purges of a cache up to this number are not needed any more.
-    pub fn drop_purges(&self, _space: u64, _upto: u64) {}
+    pub fn drop_purges(&self, space: u64, upto: u64) {
+        if let Some(mounted) = self.inner.mounted() {
+            mounted.purges.lock().drop_upto(space, upto);
+        }
+    }
 
     /// Nothing here, or waiting to be written, was born before this number.
     pub fn oldest_born(&self) -> u64 {
-        u64::MAX
+        match self.inner.mounted() {
+            Some(mounted) if mounted.loaded() < LOADED => 0,
+            // First what waits: it may be written before the other is asked.
+            Some(mounted) => mounted.queue.oldest_born().min(mounted.oldest()),
+            None => u64::MAX,
+        }
     }
 
     /// From which number on fetches and purges of this run may be counted: greater than all before.
     pub fn sequence(&self) -> u64 {
-        1
+        self.inner.sequence()
     }
 
     /// Drops everything, purges included.
-    pub fn wipe(&self, _why: &str) {}
+    pub fn wipe(&self, why: &str) {
+        self.inner.wipe(why);
+    }
 
     /// Asks this one at reclaiming whether a record is in use.
-    pub fn set_witness(&self, _space: u64, _witness: std::sync::Weak<dyn Witness>) {}
+    pub fn set_witness(&self, space: u64, witness: std::sync::Weak<dyn Witness>) {
+        let mut witnesses = self.inner.context.witnesses.write();
+        witnesses.insert(space, witness);
+    }
 
     /// Records of a cache that nobody read for so long are dropped; zero: never.
-    pub fn set_inactive(&self, _space: u64, _after: Duration) {}
+    pub fn set_inactive(&self, space: u64, after: Duration) {
+        self.inner.context.inactive.lock().insert(space, after);
+        if let Some(mounted) = self.inner.mounted() {
+            mounted.index.set_inactive(space, mounted::seconds(after));
+        }
+    }
 
     /// Returns when all that was put before is on the device, or was given up.
-    pub fn flush(&self) {}
+    pub fn flush(&self) {
+        if let Some(mounted) = self.inner.mounted() {
+            let (sender, flushed) = std::sync::mpsc::channel();
+            mounted.queue.flush(sender);
+            drop(mounted);
+            // An error says that it was given up.
+            let _ = flushed.recv();
+        }
+    }
 
     /// Writes what waits, within this time, and how lately each record was read; no more is taken.
-    pub fn close(&self, _within: Duration) {}
+    pub fn close(&self, within: Duration) {
+        self.end(Some(within));
+    }
+
+    fn end(&self, drain: Option<Duration>) {
+        self.inner.close(drain);
+        wait_for(&mut self.keeper.lock(), Duration::from_secs(1));
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.end(None);
+    }
 }

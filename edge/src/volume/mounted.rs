@@ -1,8 +1,8 @@
 //! One life of a volume: a device with what it holds, from when it was opened to when it fails.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -16,10 +16,20 @@ use super::format::superblock::Superblock;
 use super::index::{Index, Place};
 use super::purges::PurgeLog;
 use super::queue::Queue;
+use super::reading::{Pins, Pool, Reader, Source, Tally};
 use super::{Id, LogError, Options, Witness};
 use crate::sys::Clock;
 use crate::sys::disk::device::Device;
 use crate::sys::random::Random;
+
+/// Each run counts from so much further on than the one before.
+pub const SEQUENCE_STEP: u64 = 1 << 44;
+
+/// No number is greater than this, but for the one that stands for none.
+const NUMBER_MAX: u64 = 1 << 62;
+
+/// Thousandths of an index that is there.
+pub const LOADED: u32 = 1000;
 
 /// What outlives a device.
 pub struct Context {
@@ -29,10 +39,12 @@ pub struct Context {
     pub clock: Clock,
     /// What is counted.
     pub counters: Counters,
+    /// What readers count.
+    pub tally: Arc<Tally>,
     /// Names of volumes, and other numbers that must not come twice.
     pub random: Random,
     /// Who knows what is in use.
-    pub witnesses: RwLock<HashMap<u64, std::sync::Weak<dyn Witness>>>,
+    pub witnesses: RwLock<HashMap<u64, Weak<dyn Witness>>>,
     /// After how long without a read what is dropped.
     pub inactive: Mutex<HashMap<u64, Duration>>,
     /// Wakes the keeper.
@@ -84,6 +96,20 @@ impl Position {
         }
     }
 
+    /// The one that was written before; of lap 0 if there is none.
+    pub fn before(self, segments: u32) -> Position {
+        match self.segment {
+            0 => Position {
+                segment: segments - 1,
+                lap: self.lap - 1,
+            },
+            segment => Position {
+                segment: segment - 1,
+                ..self
+            },
+        }
+    }
+
     /// The lap that a segment has when the log is here.
     pub fn lap_of(self, segment: u32) -> u64 {
         match segment <= self.segment {
@@ -104,7 +130,11 @@ pub struct Mounted {
     /// What checksums are mixed with.
     pub salt: Salt,
     /// Where the records are.
-    pub index: Index,
+    pub index: Arc<Index>,
+    /// Who reads them.
+    pub pins: Arc<Pins>,
+    /// Reads them.
+    pub reader: Arc<Reader>,
     /// What waits to be written.
     pub queue: Queue,
     /// The purges.
@@ -115,13 +145,15 @@ pub struct Mounted {
     pub sequence: u64,
     /// Of the run before, if it ended in order: its recency counts.
     pub clean_run: Option<u64>,
+    /// When the volume was made, in seconds since the Unix epoch.
+    pub made_s: u64,
     /// A segment is loaded, or reclaimed, under this.
     pub gate: Mutex<()>,
     superblock: Mutex<Superblock>,
+    /// The next run counts from here on at least; before a number of this size is written, it is moved.
+    ceiling: AtomicU64,
     /// The least number at which anything in a segment was born.
     oldest: Box<[AtomicU64]>,
-    /// Who reads in a segment.
-    pins: Box<[AtomicU32]>,
     /// Thousandths of the index that were read.
     loaded: AtomicU32,
     is_ended: AtomicBool,
@@ -144,35 +176,81 @@ pub struct Parts {
 
 impl Mounted {
     /// A life that begins with this.
-    pub fn new(context: Arc<Context>, parts: Parts) -> Mounted {
+    ///
+    /// # Errors
+    /// The system has no thread to read with.
+    pub fn begin(context: Arc<Context>, parts: Parts) -> io::Result<Arc<Mounted>> {
+        let options = &context.options;
+        let pool = Arc::new(Pool::start(&options.name, options.readers)?);
+        Ok(Arc::new_cyclic(|weak| {
+            Mounted::new(context, parts, pool, weak)
+        }))
+    }
+
+    fn new(context: Arc<Context>, parts: Parts, pool: Arc<Pool>, weak: &Weak<Mounted>) -> Mounted {
         let superblock = parts.superblock;
-        let segments = superblock.geometry.segments as usize;
-        let index = Index::new(segments);
+        let segments = superblock.geometry.segments;
+        let begin = Position {
+            segment: superblock.open,
+            lap: superblock.lap,
+        };
+        let index = Arc::new(Index::new(segments as usize));
         for (space, after) in &*context.inactive.lock() {
             index.set_inactive(*space, seconds(*after));
         }
+        for segment in 0..segments {
+            let lap = if parts.is_empty {
+                0
+            } else {
+                begin.lap_of(segment)
+            };
+            index.set_lap(segment as u16, lap);
+        }
+        index.set_lap(begin.segment as u16, begin.lap);
         if parts.is_empty {
             index.set_loaded();
         }
+        let salt = Salt::of(superblock.uuid);
+        let pins = Pins::new(segments as usize);
+        let weak = Weak::clone(weak);
+        let reader = Reader {
+            source: Source {
+                device: Arc::clone(&parts.device),
+                geometry: superblock.geometry,
+                salt,
+            },
+            index: Arc::clone(&index),
+            pins: Arc::clone(&pins),
+            pool,
+            tally: Arc::clone(&context.tally),
+            clock: context.clock.clone(),
+            made_s: superblock.made_s,
+            limit: context.options.read_timeout,
+            on_failure: Box::new(move |error| {
+                if let Some(mounted) = weak.upgrade() {
+                    mounted.fail("a read failed", error);
+                }
+            }),
+        };
         Mounted {
             context,
             device: parts.device,
             geometry: superblock.geometry,
-            salt: Salt::of(superblock.uuid),
+            salt,
             index,
+            pins,
+            reader: Arc::new(reader),
             queue: Queue::default(),
             purges: Mutex::new(parts.purges),
-            begin: Position {
-                segment: superblock.open,
-                lap: superblock.lap,
-            },
+            begin,
             sequence: superblock.sequence,
+            ceiling: AtomicU64::new(superblock.sequence + SEQUENCE_STEP),
             clean_run: parts.clean_run,
+            made_s: superblock.made_s,
             gate: Mutex::new(()),
             superblock: Mutex::new(superblock),
             oldest: (0..segments).map(|_| AtomicU64::new(u64::MAX)).collect(),
-            pins: (0..segments).map(|_| AtomicU32::new(0)).collect(),
-            loaded: AtomicU32::new(if parts.is_empty { 1000 } else { 0 }),
+            loaded: AtomicU32::new(if parts.is_empty { LOADED } else { 0 }),
             is_ended: AtomicBool::new(false),
             why: Mutex::new(String::new()),
         }
@@ -210,8 +288,7 @@ impl Mounted {
 
     /// Seconds since the volume was made.
     pub fn now(&self) -> u32 {
-        let made = self.superblock.lock().made_s;
-        (self.context.clock.unix_ms() / 1000).saturating_sub(made) as u32
+        (self.context.clock.unix_ms() / 1000).saturating_sub(self.made_s) as u32
     }
 
     /// Changes the superblock, and returns when that, and all that was written before, would outlast
@@ -228,6 +305,30 @@ impl Mounted {
     /// The superblock as it is now.
     pub fn superblock(&self) -> Superblock {
         *self.superblock.lock()
+    }
+
+    /// Sees to it that the next run counts from greater numbers than this one, which comes from another
+    /// volume if it is greater than any of this run.
+    pub fn reserve(&self, number: u64) -> io::Result<()> {
+        if number < self.ceiling.load(Ordering::SeqCst) || number > NUMBER_MAX {
+            return Ok(());
+        }
+        let base = number / SEQUENCE_STEP * SEQUENCE_STEP;
+        self.write_superblock(|superblock| superblock.sequence = superblock.sequence.max(base))?;
+        self.ceiling
+            .fetch_max(base + SEQUENCE_STEP, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Sees to it that the next run counts on behind the number of a purge.
+    ///
+    /// # Errors
+    /// The device failed, which ends this life.
+    pub fn log_number(&self, number: u64) -> Result<(), LogError> {
+        self.reserve(number).map_err(|error| {
+            self.fail("the superblock can't be written", &error);
+            LogError::Io(error)
+        })
     }
 
     /// Works on the purge log; a device that fails ends this life.
@@ -277,25 +378,6 @@ impl Mounted {
     /// Says that so many thousandths of the index were read.
     pub fn set_loaded(&self, thousandths: u32) {
         self.loaded.store(thousandths, Ordering::SeqCst);
-    }
-
-    /// Keeps a segment from being overwritten, for a while, until `unpin`.
-    pub fn pin(&self, segment: u32) {
-        if let Some(pins) = self.pins.get(segment as usize) {
-            pins.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Ends that.
-    pub fn unpin(&self, segment: u32) {
-        if let Some(pins) = self.pins.get(segment as usize) {
-            pins.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether anybody reads in a segment.
-    pub fn is_pinned(&self, segment: u32) -> bool {
-        self.pins[segment as usize].load(Ordering::SeqCst) > 0
     }
 
     /// Whether what a record belongs to is in memory.

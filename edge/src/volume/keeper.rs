@@ -1,0 +1,335 @@
+//! The thread that looks after a volume: loads its index, brings it back when it failed, sweeps.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::LogError;
+use super::index::Cursor;
+use super::mount::{Mode, mount};
+use super::mounted::{Context, Mounted};
+use super::recover::{load_tables, open_segment};
+use super::writer;
+use crate::sys::disk::device::{OpenError, Opened};
+
+/// How often sweeps go on.
+const TICK: Duration = Duration::from_millis(500);
+/// How many steps of a sweep are made at a time.
+const SWEEP_STEPS: usize = 2000;
+
+/// Opens the device: the real one, or one of a test.
+pub type Opener = Box<dyn Fn() -> Result<Opened, OpenError> + Send + Sync>;
+
+/// What a volume is now.
+pub enum Now {
+    /// In use.
+    Up(Arc<Mounted>),
+    /// Not in use, and why.
+    Out(String),
+}
+
+/// A volume, as its threads know it.
+pub struct Inner {
+    /// What outlives a device.
+    pub context: Arc<Context>,
+    now: RwLock<Now>,
+    open: Opener,
+    /// One at a time changes what the volume is.
+    changing: Mutex<Changing>,
+    is_closed: AtomicBool,
+    sequence: AtomicU64,
+}
+
+struct Changing {
+    /// The threads of the present life.
+    threads: Vec<JoinHandle<()>>,
+    /// When a device that failed is tried again, in microseconds.
+    retry_at: u64,
+    /// The last lap that is known.
+    lap: u64,
+    /// The greatest sequence that is known.
+    sequence: u64,
+}
+
+impl Inner {
+    /// Opens it for the first time.
+    ///
+    /// # Errors
+    /// It must not be touched.
+    pub fn open(context: Arc<Context>, open: Opener) -> Result<Arc<Inner>, String> {
+        let first = open().and_then(|opened| mount(&context, opened, Mode::GoOn));
+        let now = match first {
+            Ok(mounted) => Now::Up(mounted),
+            Err(OpenError::Refused(why)) => return Err(why),
+            Err(OpenError::Failed(why)) => {
+                context.counters.errors.add(1);
+                tracing::warn!(volume = %context.options.name, "a volume is out: {why}");
+                Now::Out(why)
+            }
+        };
+        let retry_at = context.clock.monotonic_us() + retry_us(&context);
+        let sequence = match &now {
+            Now::Up(mounted) => mounted.sequence,
+            Now::Out(_) => 1,
+        };
+        Ok(Arc::new(Inner {
+            context,
+            now: RwLock::new(now),
+            open,
+            changing: Mutex::new(Changing {
+                threads: Vec::new(),
+                retry_at,
+                lap: 0,
+                sequence: 0,
+            }),
+            is_closed: AtomicBool::new(false),
+            sequence: AtomicU64::new(sequence),
+        }))
+    }
+
+    /// From which number on this run counts.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::SeqCst)
+    }
+
+    /// The volume, if it is in use.
+    pub fn mounted(&self) -> Option<Arc<Mounted>> {
+        match &*self.now.read() {
+            Now::Up(mounted) if !mounted.is_ended() => Some(Arc::clone(mounted)),
+            _ => None,
+        }
+    }
+
+    /// Why it is not in use.
+    pub fn why_out(&self) -> String {
+        match &*self.now.read() {
+            Now::Up(mounted) => mounted.why(),
+            Now::Out(why) => why.clone(),
+        }
+    }
+
+    /// Looks after the volume until it is closed.
+    pub fn keep(self: &Arc<Inner>) {
+        let mut cursor = Cursor::default();
+        let mut loaded: Option<Arc<Mounted>> = None;
+        loop {
+            match self.mounted() {
+                Some(mounted) => {
+                    let is_new = loaded
+                        .as_ref()
+                        .is_none_or(|known| !Arc::ptr_eq(known, &mounted));
+                    if is_new {
+                        loaded = Some(Arc::clone(&mounted));
+                        cursor = Cursor::default();
+                        self.load(&mounted);
+                    } else {
+                        tidy(&mounted, &mut cursor);
+                    }
+                }
+                None => {
+                    loaded = None;
+                    self.bring_back();
+                }
+            }
+            if self.is_closed.load(Ordering::SeqCst) {
+                return;
+            }
+            self.context.bell.wait(TICK.min(self.context.options.retry));
+        }
+    }
+
+    /// Reads the open segment, begins to write, then reads the tables.
+    fn load(self: &Arc<Inner>, mounted: &Arc<Mounted>) {
+        let work = AssertUnwindSafe(|| {
+            let (open, recency) = open_segment(mounted)?;
+            self.start_writer(mounted, open)?;
+            load_tables(mounted, &recency)
+        });
+        match std::panic::catch_unwind(work) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => mounted.fail("the index can't be read", &error),
+            Err(_) => mounted.end("reading the index has panicked"),
+        }
+    }
+
+    fn start_writer(
+        &self,
+        mounted: &Arc<Mounted>,
+        open: super::compose::Open,
+    ) -> std::io::Result<()> {
+        let life = Arc::clone(mounted);
+        let thread = std::thread::Builder::new()
+            .name("volume-writer".into())
+            .spawn(move || writer::run(&life, open))?;
+        self.changing.lock().threads.push(thread);
+        Ok(())
+    }
+
+    /// Ends what has failed, and tries it again when it is time.
+    fn bring_back(&self) {
+        let mut changing = self.changing.lock();
+        if self.mounted().is_some() || self.is_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        self.put_out(&mut changing);
+        let now = self.context.clock.monotonic_us();
+        if now < changing.retry_at {
+            return;
+        }
+        changing.retry_at = now + retry_us(&self.context);
+        let mode = Mode::Anew {
+            lap: changing.lap,
+            sequence: changing.sequence,
+        };
+        match (self.open)().and_then(|opened| mount(&self.context, opened, mode)) {
+            Ok(mounted) => {
+                tracing::info!(volume = %self.context.options.name, "a volume is back, and empty");
+                *self.now.write() = Now::Up(mounted);
+                self.context.bell.ring();
+            }
+            Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
+                self.context.counters.errors.add(1);
+                *self.now.write() = Now::Out(why);
+            }
+        }
+    }
+
+    /// Takes a life that has ended out of use, once its threads are done.
+    fn put_out(&self, changing: &mut Changing) {
+        let ended = match &*self.now.read() {
+            Now::Up(mounted) => Arc::clone(mounted),
+            Now::Out(_) => return,
+        };
+        let why = ended.why();
+        tracing::warn!(volume = %self.context.options.name, "a volume is out: {why}");
+        for thread in changing.threads.drain(..) {
+            let _ = thread.join();
+        }
+        give_up_waiting(&ended);
+        let superblock = ended.superblock();
+        changing.lap = superblock.lap;
+        changing.sequence = superblock.sequence;
+        changing.retry_at = self.context.clock.monotonic_us() + retry_us(&self.context);
+        *self.now.write() = Now::Out(why);
+    }
+
+    /// Drops everything: the volume begins anew on the same device.
+    pub fn wipe(&self, why: &str) {
+        let mut changing = self.changing.lock();
+        let Some(mounted) = self.mounted() else {
+            return;
+        };
+        mounted.end(why);
+        let opened = Opened {
+            device: Arc::clone(&mounted.device),
+            fresh: false,
+            is_block: mounted.device.size() != mounted.geometry.size(),
+        };
+        drop(mounted);
+        self.put_out(&mut changing);
+        let mode = Mode::Anew {
+            lap: changing.lap,
+            sequence: changing.sequence,
+        };
+        match mount(&self.context, opened, mode) {
+            Ok(mounted) => *self.now.write() = Now::Up(mounted),
+            Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
+                self.context.counters.errors.add(1);
+                *self.now.write() = Now::Out(why);
+            }
+        }
+        self.context.bell.ring();
+    }
+
+    /// Ends it: with `drain`, what waits is written first, within this time.
+    pub fn close(&self, drain: Option<Duration>) {
+        if self.is_closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.context.bell.ring();
+        let Some(mounted) = self.mounted() else {
+            return;
+        };
+        if drain.is_none() {
+            mounted.end("it is closed");
+        }
+        mounted.queue.close();
+        let within = drain.unwrap_or(Duration::from_secs(1));
+        // The writer begins when the open segment was read.
+        poll(within, || {
+            mounted.is_ended() || !self.changing.lock().threads.is_empty()
+        });
+        let mut threads = std::mem::take(&mut self.changing.lock().threads);
+        wait_for(&mut threads, within);
+        mounted.end("it is closed");
+        wait_for(&mut threads, Duration::from_secs(1));
+        give_up_waiting(&mounted);
+        *self.now.write() = Now::Out("it is closed".into());
+    }
+}
+
+/// Waits until threads have ended, so long at most.
+pub fn wait_for(threads: &mut Vec<JoinHandle<()>>, most: Duration) {
+    poll(most, || {
+        threads.retain(|thread| !thread.is_finished());
+        threads.is_empty()
+    });
+}
+
+fn poll(most: Duration, mut is_so: impl FnMut() -> bool) {
+    const STEP: Duration = Duration::from_millis(1);
+    let mut waited = Duration::ZERO;
+    while !is_so() && waited < most {
+        std::thread::sleep(STEP);
+        waited += STEP;
+    }
+}
+
+/// Tells everybody whose record waits that it will not be written.
+fn give_up_waiting(mounted: &Mounted) {
+    mounted.queue.close();
+    for item in mounted.queue.take(u64::MAX) {
+        if let super::queue::Item::Put { source, .. } = item {
+            source.done(false);
+        }
+    }
+}
+
+fn retry_us(context: &Context) -> u64 {
+    context.options.retry.as_micros() as u64
+}
+
+/// A little of what is to be done now and then.
+fn tidy(mounted: &Arc<Mounted>, cursor: &mut Cursor) {
+    if mounted.purges.lock().wants_compaction() {
+        let compacted = mounted.with_purges(|log, device, nonce| log.compact(device, nonce));
+        if let Err(LogError::Full) = compacted {
+            tracing::warn!(volume = %mounted.context.options.name, "the log of purges is full");
+        }
+    }
+    if mounted
+        .context
+        .inactive
+        .lock()
+        .values()
+        .any(|after| !after.is_zero())
+    {
+        sweep(mounted, cursor);
+    }
+}
+
+/// Drops records that nobody read for as long as their cache says.
+fn sweep(mounted: &Mounted, cursor: &mut Cursor) {
+    for _ in 0..SWEEP_STEPS {
+        let Some(found) = mounted.index.inactive(cursor, mounted.now()) else {
+            return;
+        };
+        for (key, place) in found {
+            mounted.index.remove_if(key, place);
+        }
+    }
+}

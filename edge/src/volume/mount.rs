@@ -1,0 +1,218 @@
+//! A device becomes a volume: it is looked at, and gone on with, or made anew, or left alone.
+
+use std::io;
+use std::sync::Arc;
+
+use super::checksum::Salt;
+use super::device_io::read_exactly;
+use super::format::superblock::{NotOurs, Superblock};
+use super::format::{BLOCK, Geometry, VERSION};
+use super::mounted::{Context, Mounted, Parts, SEQUENCE_STEP, write_superblock};
+use super::purges::PurgeLog;
+use super::recover::find_position;
+use crate::sys::disk::device::{Device, OpenError, Opened};
+
+/// So much at the beginning must be zero for a device to count as unused.
+const LOOKED_AT: u64 = 1 << 20;
+
+/// What to do with what is there.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode {
+    /// Go on with it.
+    GoOn,
+    /// It may have missed something: it is to be empty, in a later lap than this, and to count from
+    /// this number on at least.
+    Anew {
+        /// The lap that was known last; 0: none.
+        lap: u64,
+        /// The sequence.
+        sequence: u64,
+    },
+}
+
+/// What was there.
+enum Was {
+    Ours(Superblock),
+    Unused,
+    Other(NotOurs),
+}
+
+/// Opens what is there, or makes it.
+///
+/// # Errors
+/// It is not to be touched, or the device fails.
+pub fn mount(
+    context: &Arc<Context>,
+    opened: Opened,
+    mode: Mode,
+) -> Result<Arc<Mounted>, OpenError> {
+    let geometry = geometry(context, &opened)?;
+    let device = opened.device;
+    let failed = |error: io::Error| {
+        let path = context.options.path.display();
+        OpenError::Failed(format!("{path} can't be read or written: {error}"))
+    };
+    let was = match opened.fresh {
+        true => Was::Unused,
+        false => look(&*device).map_err(failed)?,
+    };
+    refuse_foreign(context, &was)?;
+    let has_room = device.size() >= geometry.size();
+    let parts = match (&was, mode) {
+        (Was::Ours(superblock), Mode::GoOn) if superblock.geometry == geometry && has_room => {
+            fit(&*device, geometry, opened.is_block)?;
+            go_on(&device, *superblock).map_err(failed)?
+        }
+        _ => None,
+    };
+    let parts = match parts {
+        Some(parts) => parts,
+        None => {
+            say_why(context, &was, geometry, mode);
+            fit(&*device, geometry, opened.is_block)?;
+            make(context, device, geometry, &was, mode).map_err(failed)?
+        }
+    };
+    Mounted::begin(Arc::clone(context), parts).map_err(failed)
+}
+
+fn geometry(context: &Context, opened: &Opened) -> Result<Geometry, OpenError> {
+    let options = &context.options;
+    let size = match (options.size, opened.is_block) {
+        (0, true) => opened.device.size(),
+        (size, _) => size,
+    };
+    Geometry::of(size, options.segment)
+        .map_err(|why| OpenError::Refused(format!("volume {}: {why}", options.name)))
+}
+
+/// Makes a file exactly as long as it is to be.
+fn fit(device: &dyn Device, geometry: Geometry, is_block: bool) -> Result<(), OpenError> {
+    match device.size() == geometry.size() && !is_block {
+        true => Ok(()),
+        false => device.set_size(geometry.size()),
+    }
+}
+
+fn look(device: &dyn Device) -> io::Result<Was> {
+    let length = device.size().min(LOOKED_AT) / BLOCK * BLOCK;
+    if length < 2 * BLOCK {
+        return Ok(Was::Other(NotOurs::Foreign));
+    }
+    let bytes = read_exactly(device, 0, length as usize)?;
+    let (a, rest) = bytes.filled().split_at(BLOCK as usize);
+    Ok(match Superblock::newest([a, &rest[..BLOCK as usize]]) {
+        Ok(superblock) => Was::Ours(superblock),
+        Err(NotOurs::Empty) if rest.iter().all(|byte| *byte == 0) => Was::Unused,
+        Err(NotOurs::Empty) => Was::Other(NotOurs::Foreign),
+        Err(not) => Was::Other(not),
+    })
+}
+
+fn refuse_foreign(context: &Context, was: &Was) -> Result<(), OpenError> {
+    let options = &context.options;
+    let what = match was {
+        Was::Other(NotOurs::Foreign) => "holds something that is no volume".to_owned(),
+        Was::Other(NotOurs::Version(other)) => format!(
+            "is a volume of format version {other}, and this program knows version {VERSION}"
+        ),
+        _ => return Ok(()),
+    };
+    if options.overwrite {
+        return Ok(());
+    }
+    Err(OpenError::Refused(format!(
+        "{} {what}: nothing of it was changed. Give the volume {} another `path`, or set `overwrite = true` \
+         to lose what is there",
+        options.path.display(),
+        options.name,
+    )))
+}
+
+fn say_why(context: &Context, was: &Was, geometry: Geometry, mode: Mode) {
+    let name = &context.options.name;
+    let why = match (was, mode) {
+        (Was::Unused, _) => "there was nothing",
+        (Was::Other(NotOurs::Damaged), _) => "its superblocks were damaged",
+        (Was::Other(_), _) => "what was there was to be overwritten",
+        (_, Mode::Anew { .. }) => "it may have missed purges",
+        (Was::Ours(superblock), _) if superblock.geometry != geometry => {
+            "its size or its segments' were changed"
+        }
+        _ => "its log of purges was damaged, or its end was cut off",
+    };
+    tracing::info!(volume = %name, size = geometry.size(), "a volume is made and begins empty: {why}");
+}
+
+/// Goes on with what is there; `None` if its purges can't be trusted.
+fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts>> {
+    let salt = Salt::of(found.uuid);
+    let log = PurgeLog::read(&**device, found.geometry, salt, found.log_generation)?;
+    let Ok(purges) = log else {
+        return Ok(None);
+    };
+    let position = find_position(&**device, &found)?;
+    let mut superblock = Superblock {
+        sequence: found.sequence + SEQUENCE_STEP,
+        clean: false,
+        open: position.segment,
+        lap: position.lap,
+        log_generation: purges.generation(),
+        ..found
+    };
+    write_superblock(&**device, &mut superblock)?;
+    Ok(Some(Parts {
+        device: Arc::clone(device),
+        superblock,
+        purges,
+        clean_run: found.clean.then_some(found.sequence),
+        is_empty: false,
+    }))
+}
+
+/// Makes a volume of it, without anything in it.
+fn make(
+    context: &Context,
+    device: Arc<dyn Device>,
+    geometry: Geometry,
+    was: &Was,
+    mode: Mode,
+) -> io::Result<Parts> {
+    let (mut generation, mut lap, mut sequence) = (0, 0, 0);
+    if let Was::Ours(superblock) = was {
+        (generation, lap, sequence) = (superblock.generation, superblock.lap, superblock.sequence);
+    }
+    if let Mode::Anew {
+        lap: known,
+        sequence: counted,
+    } = mode
+    {
+        (lap, sequence) = (lap.max(known), sequence.max(counted));
+    }
+    let random = &context.random;
+    let mut superblock = Superblock {
+        uuid: u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
+        generation,
+        geometry,
+        sequence: sequence + SEQUENCE_STEP,
+        clean: false,
+        open: 0,
+        // What is found by an earlier life is of another lap.
+        lap: lap + 2,
+        log_generation: 1,
+        made_s: context.clock.unix_ms() / 1000,
+    };
+    let salt = Salt::of(superblock.uuid);
+    let purges = PurgeLog::make(&*device, geometry, salt, 1, random.next_u64())?;
+    device.sync()?;
+    // Both of them: nothing leads back to what was there.
+    write_superblock(&*device, &mut superblock)?;
+    write_superblock(&*device, &mut superblock)?;
+    Ok(Parts {
+        device,
+        superblock,
+        purges,
+        clean_run: None,
+        is_empty: true,
+    })
+}

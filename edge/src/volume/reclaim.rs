@@ -1,0 +1,222 @@
+//! Reclaiming: what was read since in the oldest segment is written again, then all of it goes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::checksum::Salt;
+use super::compose::{Origin, Pages, Record};
+use super::device_io::{read_block, read_exactly, shared};
+use super::format::record::{Header, Layout, Mark, page_crc};
+use super::format::segment::{ENTRY, Entry, Footer, RECORDS, entries, table_crc};
+use super::format::{BLOCK, up};
+use super::index::Place;
+use super::mounted::{Mounted, Position, place};
+use super::{Id, PAGE};
+
+/// Bytes that are read at once for records that lie together.
+const WINDOW: u64 = 1 << 20;
+
+/// How long readers of a segment are waited for.
+const PINNED_MAX: Duration = Duration::from_secs(1);
+
+/// The segment that is overwritten next.
+pub struct Reclaim {
+    /// What it becomes.
+    next: Position,
+    /// Its records; `None` if its table can't be read.
+    entries: Option<Vec<(Id, Place)>>,
+    /// Which of them are to be written again.
+    wanted: VecDeque<Entry>,
+    /// How many more bytes may be.
+    budget: u64,
+    window: Option<(u64, Bytes)>,
+}
+
+/// Footer and entries of a sealed segment of this lap; `None` if it has none, or they are damaged.
+pub fn read_table(
+    mounted: &Mounted,
+    segment: u32,
+    lap: u64,
+) -> std::io::Result<Option<(Footer, Vec<Entry>)>> {
+    let (device, geometry) = (&*mounted.device, &mounted.geometry);
+    let begin = geometry.segment_place(segment);
+    let block = read_block(device, begin + geometry.segment - BLOCK)?;
+    let footer = Footer::decode(block.filled(), mounted.salt, geometry.segment);
+    let Some(footer) = footer.filter(|footer| footer.lap == lap) else {
+        return Ok(None);
+    };
+    let count = u64::from(footer.count);
+    let Some(at) = Footer::table_place(count, geometry.segment).filter(|_| count > 0) else {
+        return Ok(Some((footer, Vec::new())));
+    };
+    let length = count as usize * ENTRY;
+    let bytes = read_exactly(device, begin + at, up(length as u64, BLOCK) as usize)?;
+    let table = &bytes.filled()[..length];
+    if table_crc(mounted.salt, lap, table) != footer.table_crc {
+        return Ok(None);
+    }
+    let entries: Option<Vec<Entry>> = entries(table, footer.end).collect();
+    Ok(entries.map(|entries| (footer, entries)))
+}
+
+impl Reclaim {
+    /// Looks for what is to be written again in the segment that becomes `next`.
+    pub fn begin(mounted: &Mounted, next: Position) -> std::io::Result<Reclaim> {
+        let lap = mounted.index.lap(next.segment as u16);
+        let table = match lap {
+            0 => None,
+            lap => read_table(mounted, next.segment, lap)?,
+        };
+        let mut reclaim = Reclaim {
+            next,
+            // Nothing was ever written there.
+            entries: (lap == 0).then(Vec::new),
+            wanted: VecDeque::new(),
+            budget: mounted.geometry.segment / 4,
+            window: None,
+        };
+        if let Some((_, entries)) = table {
+            let stored = |entry: &&Entry| matches!(entry.mark, Mark::Stored(_));
+            let wanted = entries.iter().filter(stored);
+            reclaim.wanted = wanted
+                .filter(|entry| is_wanted(mounted, next.segment, entry))
+                .copied()
+                .collect();
+            let place = |entry: &Entry| Some((entry.id, place_of(next.segment, entry)?));
+            reclaim.entries = Some(entries.iter().filter_map(place).collect());
+        }
+        Ok(reclaim)
+    }
+
+    /// The next record to be written again.
+    pub fn next_record(&mut self, mounted: &Mounted) -> std::io::Result<Option<Record>> {
+        while let Some(entry) = self.wanted.pop_front() {
+            let length = u64::from(entry.length);
+            let Some(from) = place_of(self.next.segment, &entry) else {
+                continue;
+            };
+            let key = mounted.index.key(&entry.id);
+            // A newer one that is on its way would be hidden by this one at the next start.
+            let is_there = mounted.index.usage(key, from).is_some();
+            if length > self.budget || !is_there || mounted.queue.is_pending(&entry.id) {
+                continue;
+            }
+            let lap = mounted.index.lap(self.next.segment as u16);
+            let bytes = self.read(mounted, &entry)?;
+            match open_record(&bytes, mounted.salt, lap, mounted.geometry.segment, &entry) {
+                Some((meta, data)) => {
+                    self.budget -= length;
+                    mounted.context.counters.rewritten.add(length);
+                    return Ok(Some(Record {
+                        mark: entry.mark,
+                        id: entry.id,
+                        born_seq: entry.born_seq,
+                        meta,
+                        data,
+                        origin: Origin::Moved(from),
+                    }));
+                }
+                None => {
+                    if mounted.index.remove_if(key, from) {
+                        mounted.context.counters.damaged.add(1);
+                    }
+                }
+            }
+        }
+        self.window = None;
+        Ok(None)
+    }
+
+    /// The bytes of a record, with those around it.
+    fn read(&mut self, mounted: &Mounted, entry: &Entry) -> std::io::Result<Bytes> {
+        let (from, to) = (
+            u64::from(entry.offset),
+            u64::from(entry.offset) + u64::from(entry.length),
+        );
+        if let Some((begin, bytes)) = &self.window
+            && *begin <= from
+            && to <= begin + bytes.len() as u64
+        {
+            return Ok(bytes.slice((from - begin) as usize..(to - begin) as usize));
+        }
+        let begin = from / BLOCK * BLOCK;
+        let together = self
+            .wanted
+            .iter()
+            .map(|next| u64::from(next.offset) + u64::from(next.length))
+            .take_while(|end| *end <= begin + WINDOW)
+            .last();
+        let end = up(together.unwrap_or(to).max(to), BLOCK);
+        let place = mounted.geometry.segment_place(self.next.segment) + begin;
+        let bytes = shared(read_exactly(
+            &*mounted.device,
+            place,
+            (end - begin) as usize,
+        )?);
+        let record = bytes.slice((from - begin) as usize..(to - begin) as usize);
+        self.window = Some((begin, bytes));
+        Ok(record)
+    }
+
+    /// Takes all that is left in it out of the index, once nobody reads in it any more.
+    pub fn finish(self, mounted: &Mounted) {
+        let segment = self.next.segment;
+        let _gate = mounted.gate.lock();
+        match self.entries {
+            Some(entries) => mounted.index.drop_segment(entries.into_iter()),
+            None => mounted.index.drop_all_of(segment as u16),
+        }
+        // In this order: see `Pins`.
+        mounted.index.set_lap(segment as u16, self.next.lap);
+        mounted.pins.wait(segment, PINNED_MAX);
+        mounted.set_oldest(segment, u64::MAX);
+    }
+}
+
+fn place_of(segment: u32, entry: &Entry) -> Option<Place> {
+    place(segment, u64::from(entry.offset), u64::from(entry.length))
+}
+
+/// Whether a record is still found there, and was read since it was written, or is in memory.
+fn is_wanted(mounted: &Mounted, segment: u32, entry: &Entry) -> bool {
+    let key = mounted.index.key(&entry.id);
+    let usage = place_of(segment, entry).and_then(|place| mounted.index.usage(key, place));
+    usage.is_some_and(|usage| usage.used || mounted.is_witnessed(&entry.id))
+}
+
+/// Meta and data of the record that these bytes are, if it is this one and undamaged.
+pub fn open_record(
+    bytes: &Bytes,
+    salt: Salt,
+    lap: u64,
+    segment: u64,
+    entry: &Entry,
+) -> Option<(Bytes, Pages)> {
+    let header = Header::decode(bytes, salt, lap, segment).ok()?;
+    if header.id != entry.id || header.mark != entry.mark {
+        return None;
+    }
+    let at = u64::from(entry.offset);
+    let layout = Layout::of(at, header.meta, header.data);
+    if layout.data_end > at + bytes.len() as u64 || at < RECORDS {
+        return None;
+    }
+    let slice = |from: u64, to: u64| bytes.slice((from - at) as usize..(to - at) as usize);
+    let meta = slice(layout.meta, layout.meta + u64::from(header.meta));
+    if Header::crc_of_meta(salt, lap, header.seq, &meta) != header.meta_crc {
+        return None;
+    }
+    let mut pages = Pages::new();
+    for page in 0..header.pages() {
+        let from = layout.data + page * PAGE;
+        let data = slice(from, layout.data_end.min(from + PAGE));
+        let crc = Header::crc_of_page(salt, lap, header.seq, page as u32, &data);
+        if page_crc(bytes, page as u32) != Some(crc) {
+            return None;
+        }
+        pages.push(data);
+    }
+    Some((meta, pages))
+}

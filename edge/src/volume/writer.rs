@@ -1,0 +1,404 @@
+//! The thread that puts records together, has them written, and tells the index where they are.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::batch::{Batch, Packer, Told};
+use super::compose::{Open, Origin, Pages, Record, fits, in_pages};
+use super::format::record::Mark;
+use super::mounted::{LOADED, Mounted, Position};
+use super::pen::{self, Done, Job};
+use super::queue::Item;
+use super::reclaim::Reclaim;
+use super::{Id, Kind, recency};
+
+/// About as many bytes are written at once, at most.
+const BATCH: u64 = 8 << 20;
+/// So many are worth a write.
+const ENOUGH: u64 = 1 << 20;
+/// How long fewer wait for more.
+const LINGER_US: u64 = 50_000;
+/// How long nothing is waited for.
+const IDLE: Duration = Duration::from_secs(1);
+/// Writes that are handed over: one under way, one ready.
+const AHEAD: usize = 2;
+/// From which thousandth of the open segment on the next one is cleared.
+const RECLAIM_FROM: u64 = 750;
+
+/// Writes what comes into the queue, until it is closed and empty or the volume's life ends.
+pub fn run(mounted: &Arc<Mounted>, open: Open) {
+    let (jobs, to_write) = channel();
+    let (done, written) = channel();
+    let pen = {
+        let mounted = Arc::clone(mounted);
+        let write = move || pen::run(&mounted, &to_write, &done);
+        std::thread::Builder::new()
+            .name("volume-pen".into())
+            .spawn(write)
+    };
+    if let Err(error) = &pen {
+        mounted.fail("no thread for writing", error);
+    }
+    let mut writer = Writer {
+        mounted,
+        open,
+        packer: Packer::default(),
+        line: VecDeque::new(),
+        held: None,
+        reclaim: None,
+        jobs,
+        written,
+        under_way: 0,
+        waits_since: None,
+        batch: Batch::default(),
+    };
+    let work = AssertUnwindSafe(|| writer.work());
+    if std::panic::catch_unwind(work).is_err() {
+        mounted.end("a thread that writes has panicked");
+    }
+    writer.give_up();
+    if let Ok(pen) = pen {
+        let _ = pen.join();
+    }
+}
+
+struct Writer<'a> {
+    mounted: &'a Arc<Mounted>,
+    open: Open,
+    packer: Packer,
+    /// Taken from the queue, not placed yet.
+    line: VecDeque<Item>,
+    /// For which there was no room in the segment.
+    held: Option<Record>,
+    reclaim: Option<Reclaim>,
+    jobs: Sender<Job>,
+    written: Receiver<Done>,
+    /// Jobs that are not done.
+    under_way: usize,
+    /// Since when less than enough waits.
+    waits_since: Option<u64>,
+    batch: Batch,
+}
+
+impl Writer<'_> {
+    fn work(&mut self) {
+        while !self.mounted.is_ended() {
+            self.hear_what_is_done();
+            while self.under_way >= AHEAD {
+                self.hear_one();
+            }
+            if self.line.is_empty() && self.held.is_none() && !self.is_time() {
+                continue;
+            }
+            let (waiting, flush, is_closed) = self.mounted.queue.waiting();
+            let has_more = waiting > 0 || flush || !self.line.is_empty() || self.held.is_some();
+            if is_closed && !has_more {
+                self.finish();
+                return;
+            }
+            self.write_some();
+        }
+    }
+
+    /// Whether what waits is to be written now; waits a little if not.
+    fn is_time(&mut self) -> bool {
+        let queue = &self.mounted.queue;
+        let (waiting, flush, is_closed) = queue.waiting();
+        if waiting >= ENOUGH || flush || is_closed {
+            self.waits_since = None;
+            return true;
+        }
+        if waiting == 0 {
+            self.waits_since = None;
+            queue.wait(1, IDLE);
+            return false;
+        }
+        let now = self.mounted.context.clock.monotonic_us();
+        let waits = now.saturating_sub(*self.waits_since.get_or_insert(now));
+        if waits >= LINGER_US {
+            self.waits_since = None;
+            return true;
+        }
+        queue.wait(ENOUGH, Duration::from_micros(LINGER_US - waits));
+        false
+    }
+
+    /// Puts one batch together and hands it over; goes on to the next segment if this one is full.
+    fn write_some(&mut self) {
+        self.open.begin(self.mounted, &mut self.packer);
+        let is_full = self.fill_batch();
+        let mut batch = std::mem::take(&mut self.batch);
+        self.open.end(self.mounted, &mut self.packer, &mut batch);
+        if !batch.told.is_empty() {
+            self.hand_over(Job::Batch(batch));
+        }
+        if is_full {
+            self.next_segment();
+        }
+    }
+
+    /// Whether the segment is full.
+    fn fill_batch(&mut self) -> bool {
+        while self.packer.length() < BATCH {
+            let record = match self.held.take() {
+                Some(record) => record,
+                None => match self.next_record() {
+                    Some(record) => record,
+                    None => break,
+                },
+            };
+            if let Err(error) = self.mounted.reserve(record.born_seq) {
+                self.mounted.fail("the superblock can't be written", &error);
+            }
+            match self.open.append(self.mounted, &mut self.packer, record) {
+                Ok(told) => self.batch.told.push(told),
+                Err(record) => {
+                    self.held = Some(record);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// What is to be placed next.
+    fn next_record(&mut self) -> Option<Record> {
+        if let Some(record) = self.next_to_rewrite() {
+            return Some(record);
+        }
+        loop {
+            if self.line.is_empty() {
+                self.line = self.mounted.queue.take(BATCH).into();
+            }
+            match self.line.pop_front()? {
+                Item::Flush(sender) => {
+                    self.batch.sync = true;
+                    self.batch.told.push(Told::Flush(sender));
+                }
+                Item::Tombstone { ticket, id } => return Some(tombstone(id, ticket)),
+                Item::Put {
+                    ticket,
+                    weight,
+                    id,
+                    mut source,
+                } => {
+                    let segment = self.mounted.geometry.segment;
+                    let content = source.record().map(|content| (content.meta, content.data));
+                    let fitting = content.filter(|(meta, data)| fits(segment, meta.len(), data));
+                    let Some((meta, data)) = fitting else {
+                        self.mounted.queue.give_up(&id, weight);
+                        source.done(false);
+                        continue;
+                    };
+                    return Some(Record {
+                        mark: Mark::Stored(id.kind),
+                        id,
+                        born_seq: source.born_seq(),
+                        meta: meta.into(),
+                        data: in_pages(data),
+                        origin: Origin::Put {
+                            ticket,
+                            weight,
+                            source,
+                        },
+                    });
+                }
+            }
+        }
+    }
+
+    /// A record of the segment that is to be cleared, when it is time for that.
+    fn next_to_rewrite(&mut self) -> Option<Record> {
+        if self.open.fullness(self.mounted.geometry.segment) < RECLAIM_FROM {
+            return None;
+        }
+        let result = match self.reclaim.take() {
+            Some(reclaim) => Ok(reclaim),
+            None => Reclaim::begin(self.mounted, self.next_position()),
+        };
+        let record =
+            result.and_then(|reclaim| self.reclaim.insert(reclaim).next_record(self.mounted));
+        record.unwrap_or_else(|error| {
+            self.mounted.fail("what was read can't be kept", &error);
+            None
+        })
+    }
+
+    fn next_segment(&mut self) {
+        let (at, bytes) = self.open.seal(self.mounted);
+        let next = self.next_position();
+        let begin = self
+            .mounted
+            .geometry
+            .segment_place(self.open.position.segment);
+        self.hand_over(Job::Seal {
+            place: begin + at,
+            bytes,
+            next,
+        });
+        // The index must know where what was rewritten is before it forgets where that was.
+        while self.under_way > 1 {
+            self.hear_one();
+        }
+        let reclaim = match self.reclaim.take() {
+            Some(reclaim) => Ok(reclaim),
+            None => Reclaim::begin(self.mounted, next),
+        };
+        match reclaim {
+            Ok(reclaim) => reclaim.finish(self.mounted),
+            Err(error) => self.mounted.fail("a table can't be read", &error),
+        }
+        self.open = Open::empty(next, self.open.last_seq());
+    }
+
+    fn next_position(&self) -> Position {
+        self.open.position.next(self.mounted.geometry.segments)
+    }
+
+    fn hand_over(&mut self, job: Job) {
+        self.under_way += 1;
+        if let Err(unsent) = self.jobs.send(job) {
+            self.conclude(Done {
+                job: unsent.0,
+                written: false,
+            });
+        }
+    }
+
+    fn hear_what_is_done(&mut self) {
+        while let Ok(done) = self.written.try_recv() {
+            self.conclude(done);
+        }
+    }
+
+    fn hear_one(&mut self) {
+        match self.written.recv() {
+            Ok(done) => self.conclude(done),
+            // It ends only with this thread, or by a fault of its own.
+            Err(_) => {
+                self.mounted.end("the thread that writes is gone");
+                self.under_way = 0;
+            }
+        }
+    }
+
+    /// Tells who is to be told.
+    fn conclude(&mut self, done: Done) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if let Job::Batch(batch) = done.job {
+            let now = self.mounted.now();
+            for told in batch.told {
+                tell(self.mounted, told, done.written, now);
+            }
+            self.packer.recycle(batch.pieces);
+        }
+    }
+
+    /// Writes how lately what was read, and says that all is in order.
+    fn finish(&mut self) {
+        // The index is to know of everything.
+        while self.under_way > 0 {
+            self.hear_one();
+        }
+        if self.mounted.loaded() == LOADED {
+            for data in recency::of(self.mounted) {
+                self.held = Some(recency_record(self.mounted, data));
+                while self.held.is_some() && !self.mounted.is_ended() {
+                    self.write_some();
+                }
+            }
+            self.hand_over(Job::Clean);
+        }
+        while self.under_way > 0 {
+            self.hear_one();
+        }
+    }
+
+    /// Tells everybody who still waits that nothing was written.
+    fn give_up(&mut self) {
+        self.mounted.queue.close();
+        // The other thread ends when nobody can hand anything over any more.
+        self.jobs = channel().0;
+        while let Ok(done) = self.written.recv() {
+            self.conclude(done);
+        }
+        let held = self.held.take().map(|record| record.origin);
+        if let Some(Origin::Put { source, .. }) = held {
+            source.done(false);
+        }
+        let told = std::mem::take(&mut self.batch.told);
+        for told in told {
+            tell(self.mounted, told, false, 0);
+        }
+        let waiting = self.mounted.queue.take(u64::MAX);
+        for item in self.line.drain(..).chain(waiting) {
+            if let Item::Put { source, .. } = item {
+                source.done(false);
+            }
+        }
+    }
+}
+
+/// Tells the index and who waits for it whether something was written.
+fn tell(mounted: &Mounted, told: Told, written: bool, now: u32) {
+    match told {
+        Told::Put {
+            ticket,
+            weight,
+            id,
+            place,
+            source,
+        } if written => {
+            let insert = || {
+                mounted.index.insert(&id, place, now);
+            };
+            let stands = mounted.queue.settle(&id, ticket, weight, insert);
+            source.done(stands);
+        }
+        Told::Put {
+            weight, id, source, ..
+        } => {
+            mounted.queue.give_up(&id, weight);
+            source.done(false);
+        }
+        Told::Moved { id, from, to } if written => {
+            mounted.index.move_if(mounted.index.key(&id), from, to);
+        }
+        Told::Tombstone { ticket, id } => mounted.queue.settle_tombstone(&id, ticket),
+        Told::Flush(sender) if written => drop(sender.send(())),
+        Told::Moved { .. } | Told::Flush(_) | Told::Nobody => {}
+    }
+}
+
+fn tombstone(id: Id, ticket: u64) -> Record {
+    Record {
+        mark: Mark::Tombstone(id.kind),
+        id,
+        born_seq: u64::MAX,
+        meta: Bytes::new(),
+        data: Pages::new(),
+        origin: Origin::Tombstone(ticket),
+    }
+}
+
+fn recency_record(mounted: &Mounted, data: Bytes) -> Record {
+    Record {
+        mark: Mark::Recency,
+        id: Id {
+            space: 0,
+            key: 0,
+            version: mounted.sequence,
+            part: 0,
+            kind: Kind::Head,
+        },
+        born_seq: u64::MAX,
+        meta: Bytes::new(),
+        data: in_pages(Pages::from_iter([data])),
+        origin: Origin::Own,
+    }
+}
