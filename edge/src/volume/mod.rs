@@ -8,6 +8,7 @@ mod checksum;
 mod compose;
 mod counters;
 mod device_io;
+pub mod exercise;
 mod format;
 mod index;
 mod keeper;

@@ -52,8 +52,6 @@ pub struct Index {
     hashing: RandomState,
     classes: RwLock<SmallVec<[Class; 4]>>,
     records: AtomicU64,
-    /// Units that they take.
-    units: AtomicU64,
     is_loading: AtomicBool,
 }
 
@@ -77,7 +75,6 @@ impl Index {
             hashing: RandomState::default(),
             classes: RwLock::default(),
             records: AtomicU64::new(0),
-            units: AtomicU64::new(0),
             is_loading: AtomicBool::new(true),
         }
     }
@@ -158,7 +155,6 @@ impl Index {
         if let Some(entry) = table.find_mut(key) {
             let old = std::mem::replace(&mut entry.packed, packed).place();
             entry.atime = now;
-            self.count(Some(old), Some(place));
             return Some(old);
         }
         table.put(Entry {
@@ -167,7 +163,7 @@ impl Index {
             atime: now,
             packed,
         });
-        self.count(None, Some(place));
+        self.records.fetch_add(1, Ordering::Relaxed);
         None
     }
 
@@ -186,7 +182,7 @@ impl Index {
             atime,
             packed: Packed::new(place, class, key.kind),
         });
-        self.count(None, Some(place));
+        self.records.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -216,7 +212,7 @@ impl Index {
                 let place = entry.packed.place();
                 let keep = place.segment != segment;
                 if !keep {
-                    self.count(Some(place), None);
+                    self.records.fetch_sub(1, Ordering::Relaxed);
                 }
                 keep
             });
@@ -229,7 +225,6 @@ impl Index {
         self.change_if(key, from, |entry| {
             entry.packed.set_place(to);
             entry.packed.set_used(false);
-            self.count(Some(from), Some(to));
         })
     }
 
@@ -318,28 +313,13 @@ impl Index {
         }
     }
 
-    /// Takes everything out, for a volume that is empty: nothing is to be loaded.
-    pub fn clear(&self) {
-        self.is_loading.store(false, Ordering::SeqCst);
-        for shard in &self.shards {
-            let table = std::mem::take(&mut *shard.0.lock());
-            for entry in &table.entries {
-                self.count(Some(entry.packed.place()), None);
-            }
-        }
-    }
-
     /// How many records there are.
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Bytes that they take on the device.
-    pub fn live_bytes(&self) -> u64 {
-        self.units.load(Ordering::Relaxed) * u64::from(UNIT)
-    }
-
     /// Bytes of memory held.
+    #[cfg(test)]
     pub fn memory(&self) -> usize {
         let tables = self.shards.iter().map(|shard| {
             let table = shard.0.lock();
@@ -358,7 +338,7 @@ impl Index {
             table.set_gone(key);
         }
         let place = taken?.packed.place();
-        self.count(Some(place), None);
+        self.records.fetch_sub(1, Ordering::Relaxed);
         Some(place)
     }
 
@@ -384,19 +364,6 @@ impl Index {
             lap: self.lap(place.segment),
             offset: place.offset(),
             length: place.length(),
-        }
-    }
-
-    fn count(&self, gone: Option<Place>, new: Option<Place>) {
-        if let Some(gone) = gone {
-            self.records.fetch_sub(1, Ordering::Relaxed);
-            self.units
-                .fetch_sub(u64::from(gone.length), Ordering::Relaxed);
-        }
-        if let Some(new) = new {
-            self.records.fetch_add(1, Ordering::Relaxed);
-            self.units
-                .fetch_add(u64::from(new.length), Ordering::Relaxed);
         }
     }
 
