@@ -229,6 +229,10 @@ pub struct Status {
     pub segment_bytes: u64,
     /// Records in the index.
     pub records: u64,
+    /// Bytes that they take on the device.
+    pub live_bytes: u64,
+    /// Bytes of memory that the index takes.
+    pub index_bytes: u64,
     /// Bytes that wait to be written.
     pub queue_bytes: u64,
     /// Bytes written, tables and rewritten records included.
