@@ -12,10 +12,10 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-pub use entry::{Key, Place, UNIT, Use};
+pub use entry::{Key, Place, Use};
 
 use super::{Found, Id, Kind};
-use entry::{Entry, Packed};
+use entry::{Entry, Packed, UNIT};
 use table::Table;
 
 /// How many segments an index can tell apart.
@@ -52,6 +52,8 @@ pub struct Index {
     hashing: RandomState,
     classes: RwLock<SmallVec<[Class; 4]>>,
     records: AtomicU64,
+    /// Units that they take.
+    units: AtomicU64,
     is_loading: AtomicBool,
 }
 
@@ -75,6 +77,7 @@ impl Index {
             hashing: RandomState::default(),
             classes: RwLock::default(),
             records: AtomicU64::new(0),
+            units: AtomicU64::new(0),
             is_loading: AtomicBool::new(true),
         }
     }
@@ -155,6 +158,7 @@ impl Index {
         if let Some(entry) = table.find_mut(key) {
             let old = std::mem::replace(&mut entry.packed, packed).place();
             entry.atime = now;
+            self.count(Some(old), Some(place));
             return Some(old);
         }
         table.put(Entry {
@@ -163,7 +167,7 @@ impl Index {
             atime: now,
             packed,
         });
-        self.records.fetch_add(1, Ordering::Relaxed);
+        self.count(None, Some(place));
         None
     }
 
@@ -182,7 +186,7 @@ impl Index {
             atime,
             packed: Packed::new(place, class, key.kind),
         });
-        self.records.fetch_add(1, Ordering::Relaxed);
+        self.count(None, Some(place));
         true
     }
 
@@ -212,7 +216,7 @@ impl Index {
                 let place = entry.packed.place();
                 let keep = place.segment != segment;
                 if !keep {
-                    self.records.fetch_sub(1, Ordering::Relaxed);
+                    self.count(Some(place), None);
                 }
                 keep
             });
@@ -225,6 +229,7 @@ impl Index {
         self.change_if(key, from, |entry| {
             entry.packed.set_place(to);
             entry.packed.set_used(false);
+            self.count(Some(from), Some(to));
         })
     }
 
@@ -318,8 +323,12 @@ impl Index {
         self.records.load(Ordering::Relaxed)
     }
 
+    /// Bytes that they take on the device.
+    pub fn live_bytes(&self) -> u64 {
+        self.units.load(Ordering::Relaxed) * u64::from(UNIT)
+    }
+
     /// Bytes of memory held.
-    #[cfg(test)]
     pub fn memory(&self) -> usize {
         let tables = self.shards.iter().map(|shard| {
             let table = shard.0.lock();
@@ -338,7 +347,7 @@ impl Index {
             table.set_gone(key);
         }
         let place = taken?.packed.place();
-        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.count(Some(place), None);
         Some(place)
     }
 
@@ -364,6 +373,19 @@ impl Index {
             lap: self.lap(place.segment),
             offset: place.offset(),
             length: place.length(),
+        }
+    }
+
+    fn count(&self, gone: Option<Place>, new: Option<Place>) {
+        if let Some(gone) = gone {
+            self.records.fetch_sub(1, Ordering::Relaxed);
+            self.units
+                .fetch_sub(u64::from(gone.length), Ordering::Relaxed);
+        }
+        if let Some(new) = new {
+            self.records.fetch_add(1, Ordering::Relaxed);
+            self.units
+                .fetch_add(u64::from(new.length), Ordering::Relaxed);
         }
     }
 

@@ -124,6 +124,8 @@ proptest! {
             apply(&index, step);
             model.apply(step);
             prop_assert_eq!(index.records(), model.entries.len() as u64);
+            let bytes: u32 = model.entries.values().map(|entry| entry.0.length()).sum();
+            prop_assert_eq!(index.live_bytes(), u64::from(bytes));
         }
         for (id, (place, used)) in &model.entries {
             let found = index.find(id).expect("it is there");
