@@ -130,6 +130,14 @@ impl Rig {
         runtime.block_on(read(volume, id))
     }
 
+    /// Sees to it that a record can be read, and is what was put.
+    pub fn has(&self, volume: &Volume, id: Id, length: usize) {
+        let (meta, data) = self.read(volume, id).expect("it is there");
+        let (meta_then, data_then) = content(id, length);
+        assert!(data == data_then, "other data of {id:?}");
+        assert_eq!(meta, meta_then);
+    }
+
     pub fn wait_loaded(&self, volume: &Volume) {
         wait_until(|| matches!(volume.status().state, State::Up | State::Out(_)));
     }
