@@ -1,10 +1,10 @@
 //! Files: whole small ones read, others appended to, devices. Nothing else opens a file by name.
 
 pub mod device;
+pub mod place;
 mod real;
 #[cfg(test)]
 pub mod simulated;
-pub mod place;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
