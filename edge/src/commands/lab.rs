@@ -221,9 +221,12 @@ struct PlacementArgs {
     /// Runs without and with a cache, whose medians count
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
     rounds: u8,
-    /// Seconds of each of these runs
+    /// Seconds of each of these runs, over slow disks and tmpfs
     #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = seconds)]
     seconds: f64,
+    /// The same over this machine's disk, for which the kernel may hold back writes for many seconds
+    #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
+    real_seconds: f64,
     #[command(flatten)]
     common: Common,
 }
@@ -399,6 +402,7 @@ fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
         real_size: args.real_size,
         rounds: args.rounds.into(),
         seconds: args.seconds,
+        real_seconds: args.real_seconds,
         ..placement::Options::new(args.common.program()?)
     };
     let report = placement::run(&options, &tell)?;

@@ -19,8 +19,13 @@ const TIB: u64 = 1 << 40;
 /// Largest share of a volume, where the smallest is 1.
 const WEIGHT_MAX: u64 = 1000;
 
-/// How a cache uses volumes. `slice`: the size of its blocks.
-pub fn plan(file: &CacheFile, slice: u64, volumes: &Volumes, checks: &mut Checks) -> Options {
+/// How a cache uses volumes. `memory`, `slice`: the sizes of its memory tier and of its blocks.
+pub fn plan(
+    file: &CacheFile,
+    (memory, slice): (u64, u64),
+    volumes: &Volumes,
+    checks: &mut Checks,
+) -> Options {
     let sizes = 0..=16 * TIB;
     let names = volume_names(&file.volumes, volumes, checks);
     let placement = Placement {
@@ -51,6 +56,7 @@ pub fn plan(file: &CacheFile, slice: u64, volumes: &Volumes, checks: &mut Checks
     nothing_admitted(file, &options, checks);
     too_large(file, slice, &options, volumes, checks);
     one_disk(file, &options, volumes, checks);
+    long_queue(file, memory, &options, volumes, checks);
     options
 }
 
@@ -247,6 +253,37 @@ fn too_large(
                 ))
                 .help(format!(
                     "make its `{what}` larger, or `slice` smaller: blocks of that size are not kept there"
+                )),
+        );
+    }
+}
+
+/// Queues for which memory has no room: what waits to be written is there.
+fn long_queue(
+    file: &CacheFile,
+    memory: u64,
+    options: &Options,
+    volumes: &Volumes,
+    checks: &mut Checks,
+) {
+    let at = file.memory.as_ref().map(Spanned::span);
+    let Some(at) = at.or(file.volumes.as_ref().map(Spanned::span)) else {
+        return;
+    };
+    let its = options.volumes.iter();
+    let queues = its.filter_map(|name| Some(volumes.options.get(name)?.queue));
+    let queues: u64 = queues.sum();
+    if queues > memory / 2 {
+        checks.push(
+            Problem::warning("`memory` is small for the queues of these volumes")
+                .at(at)
+                .label(format!(
+                    "up to {} may wait there to be written",
+                    show_size(queues)
+                ))
+                .help(format!(
+                    "make `memory` at least {}, or each volume's `queue` smaller",
+                    show_size(2 * queues)
                 )),
         );
     }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::process::Signal;
@@ -138,6 +138,24 @@ impl Sluice {
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.wait_exit(START_TIMEOUT).map(drop)
+    }
+
+    /// Waits until nothing is left to be written to its volumes.
+    pub fn wait_stored(&self, timeout: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let status = self.status()?;
+            let volumes = status["volumes"].as_array().into_iter().flatten();
+            let queued: u64 = volumes.filter_map(|one| one["queue_bytes"].as_u64()).sum();
+            if queued == 0 {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "{queued} bytes are left to write"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// What its admin address says of it.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::bench::{Sluice, median};
 use crate::disk::{self, Activity, SlowDisk, Usage};
-use crate::load::{self, LoadPlan, LoadResult};
+use crate::load::{self, LoadPlan};
 use crate::process::Process;
 use crate::rivals::{Floor, FloorOptions, Nginx};
 
@@ -31,6 +31,7 @@ const CONNECTIONS_AT_RATE: usize = 256;
 
 /// How often it is looked at what the disks hold.
 const SAMPLE: Duration = Duration::from_millis(100);
+const SAMPLE_MAX: Duration = Duration::from_secs(2);
 
 /// A disk counts as at rest when it has had nothing to do for so long, and is waited for no longer than this.
 const REST: Duration = Duration::from_millis(300);
@@ -206,12 +207,16 @@ impl Bed {
         let before: Vec<Activity> = places.iter().map(Place::activity).collect();
         let cpu_before = server.process().cpu()?;
         let began = Instant::now();
-        let (result, over) = watched(places, size, || load::run(plan))?;
-        let seconds = began.elapsed().as_secs_f64();
-        let cpu = server.process().cpu()?.saturating_sub(cpu_before);
-        let disks = places.iter().zip(&before);
-        let disks = disks.map(|(place, before)| place.activity().since(before, seconds));
-        let sums = server.volumes()?;
+        // What happened is looked at as soon as the load is over, not when the watch is.
+        let look = || {
+            let result = load::run(plan)?;
+            let seconds = began.elapsed().as_secs_f64();
+            let cpu = server.process().cpu()?.saturating_sub(cpu_before);
+            let disks = places.iter().zip(&before);
+            let disks = disks.map(|(place, before)| place.activity().since(before, seconds));
+            anyhow::Ok((result, cpu, disks.collect(), server.volumes()?))
+        };
+        let ((result, cpu, disks, sums), over) = watched(places, size, look)?;
         anyhow::ensure!(result.errors.total() == 0, "{:?}", result.errors);
         self.next += result.requests;
         let asked = self.origin.answered() - origin_before;
@@ -221,7 +226,7 @@ impl Bed {
             seconds: result.seconds,
             cpu_ns: cpu.as_nanos() as f64 / result.bytes.max(1) as f64,
             hits: 1.0 - (asked as f64 / result.requests.max(1) as f64).min(1.0),
-            disks: disks.collect(),
+            disks,
             over,
             written: stored(&sums).saturating_sub(stored(&sums_before)),
             shed: sums.shed.saturating_sub(sums_before.shed),
@@ -251,19 +256,21 @@ pub(super) fn stored(sums: &VolumeSums) -> u64 {
 }
 
 /// Does this while places are watched. Beside its result: the most that one of them held, over `size`.
-fn watched(
+fn watched<T>(
     places: &[Place],
     size: u64,
-    work: impl FnOnce() -> anyhow::Result<LoadResult>,
-) -> anyhow::Result<(LoadResult, f64)> {
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, f64)> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let sampling = scope.spawn(|| {
             let mut most = 0;
             while !over.load(Ordering::Relaxed) {
+                let began = Instant::now();
                 let held = places.iter().map(|place| held(place.path()));
                 most = held.fold(most, u64::max);
-                thread::sleep(SAMPLE);
+                // Thousands of folders take time that the servers are to have.
+                thread::sleep(SAMPLE.max(began.elapsed() * 50).min(SAMPLE_MAX));
             }
             most
         });

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::bed::{Asking, Bed, LENGTH, Phase, Place, Server, middle};
+use super::bed::{Asking, Bed, LENGTH, Phase, Place, Server, middle, stored};
 use super::slow::{start_nginx, start_sluice};
 use super::{Options, RealRow};
 use crate::bench::Volume;
@@ -87,7 +87,7 @@ pub(super) fn sluice(
 ) -> anyhow::Result<Vec<RealRow>> {
     let places = [ground.place("sluice")?];
     let volume = Volume::new(places[0].path().join("volume"), options.real_size);
-    let stores = start_sluice(options, bed, vec![volume], Vec::new())?;
+    let storing = start_sluice(options, bed, vec![volume], Vec::new())?;
     let keeps_nothing = start_sluice(options, bed, Vec::new(), Vec::new())?;
     let mut trial = Trial {
         options,
@@ -96,9 +96,9 @@ pub(super) fn sluice(
     };
     let mut runs = Runs::default();
     for _ in 0..options.rounds {
-        runs.plain.push(trial.run(&stores, false, None)?);
+        runs.plain.push(trial.run(&storing, false, None)?);
         runs.memory.push(trial.run(&keeps_nothing, true, None)?);
-        runs.stored.push(trial.run(&stores, true, None)?);
+        runs.stored.push(trial.run(&storing, true, None)?);
     }
     let rows = runs.rows("Sluice");
     told(tell, &rows);
@@ -113,7 +113,7 @@ pub(super) fn sluice(
     measured.put("real_disk", taken / ground.disk_rate);
     measured.put("real_disk_offered", taken / offered.min(ground.disk_rate));
     let plain = middle(&runs.plain, |phase| phase.rate);
-    trial.held(&stores, plain, "Sluice", tell, measured)?;
+    trial.held(&storing, plain, "Sluice", tell, measured)?;
     let over = runs.stored.iter().map(|phase| phase.over);
     measured.put("real_over", over.fold(0.0, f64::max));
     Ok(rows)
@@ -213,7 +213,7 @@ impl Trial<'_> {
         let asking = Asking {
             cached,
             rate,
-            seconds: self.options.seconds,
+            seconds: self.options.real_seconds,
         };
         let size = self.options.real_size;
         let phase = self.bed.run(server, self.places, size, asking)?;
@@ -235,10 +235,13 @@ impl Trial<'_> {
         let phase = self.run(server, true, Some(offered / LENGTH as f64))?;
         // With what still waited for the disk when the load ended.
         let after = server.volumes()?;
-        let stored = super::bed::stored(&after) - super::bed::stored(&before);
         measured.put("real_held", phase.rate / offered);
         if matches!(server, Server::Sluice(_)) {
-            measured.put("real_stored", stored as f64 / phase.bytes.max(1) as f64);
+            let share = |bytes: u64| bytes as f64 / phase.bytes.max(1) as f64;
+            // What is written has heads and padding beside the bytes.
+            let written = share(stored(&after).saturating_sub(stored(&before)));
+            let shed = share(after.shed.saturating_sub(before.shed));
+            measured.put("real_stored", written.min(1.0 - shed));
         }
         tell(&format!(
             "{who}: {:.0} MB/s of {:.0} held",

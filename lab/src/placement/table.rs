@@ -36,14 +36,15 @@ const REAL: [(&str, &str); 4] = [
 pub(super) fn render(report: &Report) -> String {
     let mib = |bytes: u64| bytes >> 20;
     let mut text = format!(
-        "bodies of 1 MiB, each asked for once; {} workers; medians of {} runs of {} s\n\
-         slow disks of {} MB/s, {} MiB each; {} MiB on the machine's own disk\n\n",
+        "bodies of 1 MiB, each asked for once; {} workers; medians of {} runs\n\
+         slow disks of {} MB/s, {} MiB each, runs of {} s; {} MiB on the machine's own disk, runs of {} s\n\n",
         report.workers,
         report.rounds,
-        report.seconds,
         report.rate / 1_000_000,
         mib(report.size),
+        report.seconds,
         mib(report.real_size),
+        report.real_seconds,
     );
     if !report.layouts.is_empty() {
         text.push_str(&plain(&LAYOUTS, &layouts(report)));
@@ -146,6 +147,7 @@ mod tests {
             real_size: 1 << 30,
             rounds: 3,
             seconds: 8.0,
+            real_seconds: 20.0,
             workers: 2,
             rival: None,
             fio: Some(2.5e9),

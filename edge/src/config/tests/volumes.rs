@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{LEAST, plan};
-use crate::config::{Options, changes, describe, examine, load};
+use crate::config::{Options, changes, describe, examine, load, parse};
 use crate::store::kept::{self, Admit, Placement, PlacementKind};
 use crate::sys::disk::place::{Identity, Kind, Place};
 use crate::volume;
@@ -184,6 +184,7 @@ fn errors_and_doubts_show_the_line_and_the_fix() {
         ).replace("weights = [1]\n", "")),
         ("large blocks", volume(&format!("{sized}\"100MiB\""))),
         ("large blocks, small queue", volume(&format!("{sized}\"2GiB\"\nqueue = \"2MiB\"")).replace("\"disk1\"]", "\"disk1\"]\nslice = \"4MiB\"")),
+        ("long queues", of_two("memory = \"100MiB\"")),
         ("mirror on one disk", of_two("placement = \"mirror\"").replace("disk2/vol", "disk1/other").replace("10GiB", "1GiB")),
     ];
     let all: String = cases
@@ -191,6 +192,21 @@ fn errors_and_doubts_show_the_line_and_the_fix() {
         .map(|(name, text)| format!("== {name}\n{}\n", said(text)))
         .collect();
     insta::assert_snapshot!("volumes_errors", all);
+}
+
+/// Each recipe alone, in front of an origin.
+#[test]
+fn every_recipe_is_good() {
+    let recipes = super::examples(include_str!("../../../../docs/volumes.md"));
+    assert!(recipes.len() >= 5);
+    for recipe in recipes {
+        let text = match recipe.contains("[[site]]") {
+            true => recipe.to_owned(),
+            false => format!("{recipe}{LEAST}cache = \"main\"\n"),
+        };
+        let loaded = parse("docs/volumes.md", &text).unwrap_or_else(|report| panic!("{report}"));
+        assert!(loaded.warnings.problems.is_empty(), "{}", loaded.warnings);
+    }
 }
 
 #[test]

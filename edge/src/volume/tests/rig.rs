@@ -155,7 +155,7 @@ async fn read(volume: &Volume, id: Id) -> Result<(Vec<u8>, Vec<u8>), Missing> {
     }
     // How long the data is, the store knows; here the record's length says about that.
     let mut data = Vec::new();
-    for length in possible_lengths(found.length) {
+    if let Some(length) = possible_lengths(found.length) {
         let pages = (length as u64).div_ceil(PAGE);
         let buffers =
             (0..pages).map(|page| Buffer::new((length as u64 - page * PAGE).min(PAGE) as usize));
