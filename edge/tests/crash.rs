@@ -112,7 +112,11 @@ impl World {
         let told = || {
             let floor = self.floor[number].load(SeqCst);
             let said = cache_status(reply);
-            format!("{} {} {said} (purged up to {floor})", path(number), reply.status)
+            format!(
+                "{} {} {said} (purged up to {floor})",
+                path(number),
+                reply.status
+            )
         };
         let version = reply.header("etag").and_then(version_of);
         let version = version.unwrap_or_else(|| panic!("no version: {}", told()));
