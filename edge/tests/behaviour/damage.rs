@@ -313,11 +313,11 @@ fn what_an_earlier_lap_has_left_is_not_served() {
     let setup = disks.setup(&origin);
     let edge = start(&setup);
     let begin = segments_begin(&edge);
-    fill(&edge, &File::row(0, 100, 140_000));
+    fill(&edge, &File::row(0, 120, 140_000));
     end(edge, End::Stopped);
     let earlier = fs::read(disks.path(1)).expect("the volume");
     let edge = start(&setup);
-    let files = File::row(1000, 100, 140_000);
+    let files = File::row(1000, 120, 140_000);
     fill(&edge, &files);
     assert!(number_of(&edge, 1, "laps") >= 1);
     end(edge, End::Killed);
@@ -331,7 +331,7 @@ fn what_an_earlier_lap_has_left_is_not_served() {
     }
     let edge = start(&setup);
     get_all(&edge, &files);
-    get_all(&edge, &File::row(0, 100, 140_000));
+    get_all(&edge, &File::row(0, 120, 140_000));
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 

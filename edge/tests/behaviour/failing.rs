@@ -206,6 +206,7 @@ fn a_file_that_is_cut_short_underneath_serves_nothing_wrong() {
         }
         assert_eq!(edge.counter("responses_5xx"), 0);
         eventually("it is whole again", || {
+            eprintln!("{left} {} {:?}", volume(&edge, 1), disks.taken(1));
             files[0].get(&edge);
             files[119].get(&edge);
             is(&edge, 1, "up") && disks.taken(1).0 == number_of(&edge, 1, "size")

@@ -152,7 +152,12 @@ fn what_was_invalidated_stays_so() {
     for method in ["POST", "DELETE", "PUT"] {
         let make = |edge: &Edge, origin: &Origin, length: u64| {
             origin.serve("/x", fresh(length).version(1));
+            let before = number_of(edge, 1, "written_bytes");
             assert_eq!(ask(edge, method, "/x", &[]).status, 200);
+            // What was not written when it is killed is lost, as a body would be.
+            eventually("it is written that it is gone", || {
+                number_of(edge, 1, "written_bytes") > before
+            });
         };
         let what = method;
         outlasts(&Change { what, make: &make });
@@ -319,11 +324,16 @@ fn what_was_on_its_way_is_fetched_again() {
         end(edge, End::Killed);
         origin.serve("/x", fresh(length).version(1));
         let edge = start(&setup);
-        let reply = get(&edge, "/x");
-        let version = u32::from(reply.verify_version(1, 0).is_ok());
-        reply
-            .verify_version(version, 0)
-            .expect("one version, not two");
+        // Blocks of the old one may have been kept: who reads them is cut where the new one begins.
+        let mut reply = get(&edge, "/x");
+        if reply.truncated() {
+            let version = sluice_lab::offset::version_of(reply.body[0]);
+            let version = version.expect("a byte of a version");
+            let right = sluice_lab::offset::verify_version(version, 0, &reply.body);
+            right.expect("one version, not two");
+            reply = get(&edge, "/x");
+        }
+        reply.verify_version(1, 0).expect("the new one");
         assert_eq!(reply.body.len() as u64, length);
     }
 }
@@ -348,6 +358,8 @@ fn what_is_read_outlives_a_lap() {
         let hot: Vec<File> = all.iter().copied().step_by(8).collect();
         let cold: Vec<File> = all.iter().copied().skip(1).step_by(8).collect();
         if restarted {
+            // Read from the volume, not from memory: that is what it remembers.
+            edge = again(edge, End::Killed, &setup);
             assert_eq!(hits(&edge, &hot), hot.len(), "all fit");
             edge = again(edge, End::Stopped, &setup);
         }
@@ -383,8 +395,12 @@ fn laps_and_restarts_in_turn() {
         fill(&edge, &new);
         let records_before = number_of(&edge, 1, "records");
         edge = again(edge, ENDS[round as usize % 2], &setup);
+        // What was dropped to make room, and is not overwritten yet, may be found again.
         let found = number_of(&edge, 1, "records");
-        assert_eq!(found, records_before, "{round}");
+        assert!(
+            found >= records_before,
+            "{round}: {found} of {records_before}"
+        );
         // The newest are there, whatever else went.
         without_origin(&origin, "the newest", || {
             new.iter()

@@ -83,6 +83,7 @@ fn a_flood_of_several_times_the_size_takes_no_byte_more() {
         let folder = folder.parent().expect("a folder");
         let files = fs::read_dir(folder).expect("a folder").count();
         assert_eq!(files, 1, "nothing lies beside it");
+        end(edge, End::Killed);
         for how in ENDS {
             let edge = start(&setup);
             assert_exact(&edge, &disks);
