@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
 
@@ -280,8 +280,28 @@ pub trait BodyStream {
     /// must look so to whoever receives it. After `None` or a fault it is not polled again.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>>;
 
+    /// As `poll_frame`, but bytes may be put into `room`, which has some, instead of being given as
+    /// a frame: whoever keeps them need not copy them then.
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        _room: &mut ReadBuf<'_>,
+    ) -> Poll<Option<Result<Piece, Fault>>> {
+        let polled = self.poll_frame(cx);
+        polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
+    }
+
     /// The exact length of all frames still to come, when known.
     fn length(&self) -> Option<u64>;
+}
+
+/// What came of polling a body with room for its bytes.
+#[derive(Debug)]
+pub enum Piece {
+    /// A frame: nothing was put into the room.
+    Frame(Frame),
+    /// At least one byte was put there.
+    Placed,
 }
 
 /// A piece of content.
@@ -330,6 +350,23 @@ impl Body {
                 polled
             }
         }
+    }
+
+    /// As `BodyStream::poll_into`; safe to poll after the end.
+    pub fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<Option<Result<Piece, Fault>>> {
+        let Body::Stream(stream) = self else {
+            let polled = self.poll_frame(cx);
+            return polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)));
+        };
+        let polled = stream.poll_into(cx, room);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            *self = Body::Empty;
+        }
+        polled
     }
 
     /// The next frame, awaited.

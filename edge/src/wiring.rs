@@ -6,6 +6,7 @@
 mod inspect;
 mod purge;
 mod snapshot;
+mod volumes;
 mod worker;
 
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ use crate::sys::net::Listener;
 use crate::sys::{Clock, Random};
 use crate::telemetry::Telemetry;
 use snapshot::{Log, Snapshot};
+use volumes::Held;
 
 /// Reads the configuration again; the error is what is wrong with it.
 pub type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
@@ -35,6 +37,8 @@ pub type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
 /// How long the last log lines may take to be written at the end.
 const LOG_WAIT: Duration = Duration::from_secs(5);
+/// What volumes may take to be closed at least, however long requests took to end.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// Connections that the kernel may keep waiting per listening socket.
 const BACKLOG: i32 = 4096;
 
@@ -57,6 +61,8 @@ struct Edge {
     sweeper: Mutex<Option<JoinHandle<()>>>,
     /// One reload at a time.
     reloading: Mutex<()>,
+    volumes: Arc<Held>,
+    loggers: purge::Loggers,
     /// Every access log there was: at the end each has lines to write.
     logs: Mutex<Vec<Arc<Log>>>,
 }
@@ -81,7 +87,9 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let (mut sockets, listeners) = bind(&plan, count)?;
     let clock = Clock::system();
     let admin_address = plan.admin;
-    let first = Snapshot::build(plan, count, None)?;
+    let first = Snapshot::build(plan, count, None, &clock)?;
+    let volumes = Arc::<Held>::default();
+    volumes.take_up(&first.volumes, Duration::ZERO);
     let edge = Arc::new(Edge {
         began_us: clock.monotonic_us(),
         clock,
@@ -95,6 +103,8 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         drained: watch::Sender::new(0),
         sweeper: Mutex::new(None),
         reloading: Mutex::new(()),
+        volumes,
+        loggers: purge::Loggers::default(),
         logs: Mutex::new(Vec::new()),
     });
     edge.keep_log();
@@ -187,14 +197,18 @@ impl Edge {
             ));
         }
         let workers = before.workers;
-        let next = Snapshot::build(plan, workers, Some(&before)).map_err(|e| format!("{e:#}\n"))?;
+        let next = Snapshot::build(plan, workers, Some(&before), &self.clock)
+            .map_err(|e| format!("{e:#}\n"))?;
         let taken_up = next.taken_up.clone();
-        next.take_effect();
+        let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
+        next.take_effect(&before);
         if let Some(sweeper) = &*self.sweeper.lock() {
             next.wake(sweeper);
         }
         self.snapshots.send_replace(Arc::new(next));
         self.keep_log();
+        drop(before);
+        self.volumes.take_up(&volumes, patience);
         match taken_up.wait(workers, RELOAD_WAIT) {
             true => Ok(changes.to_string()),
             false => Ok(format!("{changes}\nsome workers are busy and will follow")),
@@ -237,7 +251,13 @@ impl Running {
 
     /// Stops accepting, lets requests finish for as long as `[limits] drain` allows, and ends.
     pub fn stop(mut self) {
-        self.edge.stopping.send_replace(true);
+        let edge = &self.edge;
+        let drain = edge.snapshots.borrow().plan.limits.drain;
+        let deadline_us = edge
+            .clock
+            .monotonic_us()
+            .saturating_add(drain.as_micros() as u64);
+        edge.stopping.send_replace(true);
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
                 tracing::error!("a worker thread had panicked");
@@ -250,6 +270,8 @@ impl Running {
                 tracing::error!("the thread that goes through stores had panicked");
             }
         }
+        let left_us = deadline_us.saturating_sub(self.edge.clock.monotonic_us());
+        self.edge.close_volumes(Duration::from_micros(left_us));
         self.edge.finish_logs();
     }
 }
@@ -263,6 +285,15 @@ impl Edge {
         let mut logs = self.logs.lock();
         if !logs.iter().any(|kept| Arc::ptr_eq(kept, &log)) {
             logs.push(log);
+        }
+    }
+
+    /// Has volumes written what waits, and leaves them as a next start likes them best.
+    fn close_volumes(&self, within: Duration) {
+        if !self.volumes.end(within.max(CLOSE_WAIT)) {
+            tracing::warn!(
+                "not all volumes could be closed in time: the next start reads more of them"
+            );
         }
     }
 

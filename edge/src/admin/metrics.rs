@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CacheState, ServerState, Status};
+use super::{CacheState, ServerState, Status, VolumeState};
 
 /// The format's media type.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -37,6 +37,60 @@ const CACHE: &[Number<CacheState>] = &[
         "Purges that objects may still have to be checked against.",
         |c| c.purges,
     ),
+    ("volume_hits", "Objects and blocks that volumes had.", |c| {
+        c.volume_hits
+    }),
+    ("volume_bytes", "Bytes read from volumes.", |c| {
+        c.volume_bytes
+    }),
+];
+
+const VOLUME: &[Number<VolumeState>] = &[
+    ("up_now", "Whether it is used.", |v| u64::from(v.is_up())),
+    (
+        "loading_now",
+        "Whether it is used while its index fills.",
+        |v| u64::from(v.state == "loading"),
+    ),
+    ("size_bytes_now", "Bytes it takes on the device.", |v| {
+        v.size
+    }),
+    ("records_now", "Records in its index.", |v| v.records),
+    ("queue_bytes_now", "Bytes that wait to be written.", |v| {
+        v.queue_bytes
+    }),
+    ("written_bytes", "Bytes written.", |v| v.written_bytes),
+    (
+        "rewritten_bytes",
+        "Bytes of records written again when their segment was reclaimed.",
+        |v| v.rewritten_bytes,
+    ),
+    ("read_bytes", "Bytes read.", |v| v.read_bytes),
+    ("reads", "Reads.", |v| v.reads),
+    (
+        "reads_at_hand",
+        "Reads that the page cache answered.",
+        |v| v.reads_at_hand,
+    ),
+    ("shed", "Records not written, as the queue was full.", |v| {
+        v.shed
+    }),
+    (
+        "shed_bytes",
+        "Bytes not written, as the queue was full.",
+        |v| v.shed_bytes,
+    ),
+    ("damaged", "Records found damaged.", |v| v.damaged),
+    ("errors", "Failures of the device.", |v| v.errors),
+    ("laps", "How often all of it was written.", |v| v.laps),
+    (
+        "write_ms",
+        "Milliseconds in which something was being written.",
+        |v| v.write_ms,
+    ),
+    ("read_ms", "Milliseconds that reads took, summed.", |v| {
+        v.read_ms
+    }),
 ];
 
 const SERVER: &[Number<ServerState>] = &[
@@ -64,6 +118,13 @@ pub(super) fn render(status: &Status) -> String {
         out.family(&name, meaning);
         for (cache, state) in &status.caches {
             out.sample(&name, &[("cache", cache)], value(state));
+        }
+    }
+    for (name, meaning, value) in VOLUME {
+        let name = format!("volume_{name}");
+        out.family(&name, meaning);
+        for volume in &status.volumes {
+            out.sample(&name, &[("volume", &volume.name)], value(volume));
         }
     }
     for (name, meaning, value) in SERVER {

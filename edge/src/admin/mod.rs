@@ -7,17 +7,17 @@ mod purge;
 mod server;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 use std::collections::BTreeMap;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-pub use object::{DecisionState, FlightState, ObjectState, Span, UrlState};
-pub use purge::{Order, Refusal};
+pub use object::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
+pub use purge::{Lasting, Order, Purging, Refusal};
 pub use server::Admin;
-
-use crate::http::purge::Answer;
+pub use volume::VolumeState;
 
 /// What the admin API asks the edge. Called on the admin thread or one beside it, never on a worker.
 pub trait Inspect: Send + Sync {
@@ -34,7 +34,7 @@ pub trait Inspect: Send + Sync {
     ///
     /// # Errors
     /// Why nothing, or not all of it, was purged.
-    fn purge(&self, order: &Order) -> Result<Answer, Refusal>;
+    fn purge(&self, order: &Order) -> Result<Purging, Refusal>;
 
     /// Reads the configuration again and brings it into force. Says what changed. May take its time.
     ///
@@ -58,6 +58,8 @@ pub struct Status {
     pub counters: Numbers,
     /// By name.
     pub caches: BTreeMap<String, CacheState>,
+    /// In order of name.
+    pub volumes: Vec<VolumeState>,
     /// By name.
     pub upstreams: BTreeMap<String, UpstreamState>,
     /// The configuration in force.
@@ -96,6 +98,10 @@ pub struct CacheState {
     pub evicted: u64,
     /// Purges that something stored, or being fetched, may still have to be checked against.
     pub purges: u64,
+    /// Objects and blocks that volumes had, since the start.
+    pub volume_hits: u64,
+    /// Bytes read from volumes, since the start.
+    pub volume_bytes: u64,
 }
 
 /// One upstream now.

@@ -46,11 +46,13 @@ pub struct ObjectState {
     pub age_s: Option<u64>,
     /// Seconds of freshness left; negative: stale since.
     pub fresh_for_s: i64,
-    /// Stored bytes.
+    /// Bytes in memory.
     pub stored: Vec<Span>,
+    /// Bytes on volumes, in memory too or not.
+    pub volumes: Vec<OnVolume>,
     /// Bytes that fetches in progress have still to bring.
     pub in_flight: Vec<Span>,
-    /// Bytes that are neither.
+    /// Bytes that are none of this.
     pub missing: Vec<Span>,
     /// Bytes of `stored`, summed.
     pub stored_bytes: u64,
@@ -67,6 +69,18 @@ pub struct ObjectState {
 impl ObjectState {
     /// The most ranges in each of its lists; a very sparse object has more.
     pub const SPANS_MAX: usize = 16_384;
+}
+
+/// What a volume has of an object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OnVolume {
+    /// The volume's name.
+    pub volume: String,
+    /// These bytes.
+    pub stored: Vec<Span>,
+    /// All of them, summed.
+    pub stored_bytes: u64,
 }
 
 /// One fetch in progress.

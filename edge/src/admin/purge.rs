@@ -1,13 +1,20 @@
 //! `POST /purge`: takes apart what is asked for, and tells what came of it.
 
-use serde::Deserialize;
+use std::time::Duration;
 
-use crate::http::purge::Purge;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::http::purge::{Answer, Purge};
 
 /// Bytes of a request's body.
 pub(super) const BODY_MAX: usize = 64 << 10;
 /// Tags in one request.
 const TAGS_MAX: usize = 256;
+
+/// How long volumes may take to make a purge last.
+pub(super) const LASTING_MAX: Duration = Duration::from_secs(10);
 
 /// What is to be purged, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +25,46 @@ pub struct Order {
     pub soft: bool,
     /// The name of the only cache meant; none: all.
     pub cache: Option<String>,
+}
+
+/// A purge that is in force.
+#[derive(Debug)]
+pub struct Purging {
+    /// What was purged.
+    pub answer: Answer,
+    /// Tells whether it outlasts a new start; none where what it covers does not either.
+    pub lasting: Option<Lasting>,
+}
+
+/// Tells, once that is known, whether a purge outlasts a new start, else why it may not. Dropped
+/// without a word it may not.
+pub type Lasting = oneshot::Receiver<Result<(), String>>;
+
+impl Purging {
+    /// Waits until the purge is known to last, for `within` at most.
+    ///
+    /// # Errors
+    /// It is in force, but a new start may bring back what it covers.
+    pub(super) async fn outlast(self, within: Duration) -> Result<Answer, Refusal> {
+        let Some(lasting) = self.lasting else {
+            return Ok(self.answer);
+        };
+        let why = match timeout(within, lasting).await {
+            Ok(Ok(Ok(()))) => return Ok(self.answer),
+            Ok(Ok(Err(why))) => why,
+            Ok(Err(_)) => "writing it down broke off".to_owned(),
+            Err(_) => format!(
+                "the disk has not confirmed it within {} s",
+                within.as_secs()
+            ),
+        };
+        Err(Refusal {
+            status: 503,
+            why: format!(
+                "it is in force, but may not outlast a new start: {why}\n(ask again to have it written down again)"
+            ),
+        })
+    }
 }
 
 /// Why nothing, or not all of it, was purged.
@@ -96,6 +143,43 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SHORT: Duration = Duration::from_millis(1);
+
+    async fn outlasted(lasting: Option<Lasting>) -> Result<(), (u16, String)> {
+        let answer = Answer { purged: Vec::new() };
+        let purging = Purging { answer, lasting };
+        match purging.outlast(SHORT).await {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err((refusal.status, refusal.why)),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_may_not_last_is_said() {
+        assert_eq!(outlasted(None).await, Ok(()));
+        let told = |word| {
+            let (tell, lasting) = oneshot::channel();
+            let _ = tell.send(word);
+            outlasted(Some(lasting))
+        };
+        assert_eq!(told(Ok(())).await, Ok(()));
+        let (status, why) = told(Err("no disk".to_owned()))
+            .await
+            .expect_err("not lasting");
+        assert_eq!(status, 503);
+        assert!(
+            why.contains("in force") && why.contains(": no disk\n"),
+            "{why}"
+        );
+        let (tell, lasting) = oneshot::channel();
+        drop(tell);
+        assert!(outlasted(Some(lasting)).await.is_err());
+        let (silent, lasting) = oneshot::channel();
+        let (_, why) = outlasted(Some(lasting)).await.expect_err("too slow");
+        assert!(why.contains("has not confirmed"), "{why}");
+        drop(silent);
+    }
 
     fn why(body: &str) -> String {
         let refusal = Order::parse(body.as_bytes()).expect_err(body);

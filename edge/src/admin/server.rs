@@ -23,7 +23,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Sleep;
 
-use super::{Inspect, Order, Refusal, metrics, purge::BODY_MAX};
+use super::purge::{BODY_MAX, LASTING_MAX};
+use super::{Inspect, Order, Refusal, metrics};
 
 /// Connections at once; more wait in the accept queue.
 const CONNECTIONS_MAX: usize = 64;
@@ -157,7 +158,11 @@ async fn metrics(State(edge): State<Shared>) -> impl IntoResponse {
 }
 
 async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {
-    match Order::parse(&body).and_then(|order| edge.purge(&order)) {
+    let answer = match Order::parse(&body).and_then(|order| edge.purge(&order)) {
+        Ok(purging) => purging.outlast(LASTING_MAX).await,
+        Err(refusal) => Err(refusal),
+    };
+    match answer {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer.to_json()).into_response(),
         Err(Refusal { status, why }) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sluice_lab::client::{self, Reply};
 
 use super::*;
-use crate::http::purge::{Purge, Purged};
+use crate::http::purge::{Answer, Purge, Purged};
 use crate::telemetry::Telemetry;
 
 #[derive(Default)]
@@ -37,6 +37,14 @@ impl Inspect for Edge {
             workers: workers.iter().map(|w| Numbers(w.list())).collect(),
             counters: Numbers(self.telemetry.merged()),
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
+            volumes: vec![VolumeState {
+                name: "disk1".to_owned(),
+                state: "loading".to_owned(),
+                loaded: 0.5,
+                size: 16 << 20,
+                caches: vec!["video".to_owned()],
+                ..VolumeState::default()
+            }],
             upstreams: [(
                 "origin".to_owned(),
                 UpstreamState {
@@ -64,7 +72,7 @@ impl Inspect for Edge {
         }
     }
 
-    fn purge(&self, order: &Order) -> Result<Answer, Refusal> {
+    fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         let purged = |rule: &Purge| Purged {
             cache: order.cache.clone(),
             sequence: 12,
@@ -72,8 +80,11 @@ impl Inspect for Edge {
             soft: order.soft,
         };
         match order.cache.as_deref() {
-            Some("c") => Ok(Answer {
-                purged: order.what.iter().map(purged).collect(),
+            Some("c") => Ok(Purging {
+                answer: Answer {
+                    purged: order.what.iter().map(purged).collect(),
+                },
+                lasting: None,
             }),
             _ => Err(Refusal {
                 status: 404,
@@ -117,6 +128,8 @@ fn status_is_json() {
     assert_eq!(value["counters"]["requests"], 7);
     assert_eq!(value["workers"][1]["requests"], 4);
     assert_eq!(value["upstreams"]["origin"]["servers"][0]["requests"], 7);
+    assert_eq!(value["volumes"][0]["loaded"], 0.5);
+    assert_eq!(value["volumes"][0]["caches"][0], "video");
     assert_eq!(value["reload"]["generation"], 1);
 }
 

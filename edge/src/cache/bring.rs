@@ -9,7 +9,7 @@ use super::handover::Handover;
 use super::look::{Found, How, Looked};
 use super::pass::forwarded;
 use super::ride::{Met, Ride};
-use super::{Cache, ahead, decide, fault_of, flight, serve};
+use super::{Cache, ahead, decide, fault_of, flight, not_cached, recall, serve};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Cause, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
@@ -82,12 +82,21 @@ impl Cache {
         let (mut request, mut looked) = (request, first);
         let mut left: Option<Handover> = None;
         for _ in 0..LOOKS_MAX {
+            looked = self.recalled(&request, &asks, key, looked).await;
+            if asks.only_if_cached() && !self.is_stored(&request, &looked) {
+                return Ok(not_cached());
+            }
             if let Looked::Missing = looked {
                 looked = self.launch(&request, &asks, key);
             }
             let (object, place, why) = match looked {
                 Looked::Pass(status) => return self.pass(request, status).wait().await,
                 Looked::Missing => return self.pass(request, no_room()).wait().await,
+                Looked::Recalled(object) => {
+                    recall::over(&object).await;
+                    looked = self.look(&request, &asks, key, self.0.clock.unix_ms(), None);
+                    continue;
+                }
                 Looked::Stored(found) => (found.object, found.place, Why::Stored(found.how)),
                 Looked::Flying(object, place, fwd) => (object, place, Why::Flying(fwd)),
                 Looked::New(object, place, fwd) => (object, place, Why::New(fwd)),
@@ -171,6 +180,14 @@ impl Cache {
             }
         }
         Rode::Answered(Ok(self.answer(ride, &head, wanted, hit, why)))
+    }
+
+    /// Whether looking up found all that a request wants.
+    fn is_stored(&self, request: &Request, looked: &Looked) -> bool {
+        match looked {
+            Looked::Stored(found) => self.is_there(request, &found.object),
+            _ => false,
+        }
     }
 
     /// Whether all that a request wants of an object with a head is there.

@@ -131,6 +131,12 @@ impl Filler {
         self.asked_block = Some(want.start / block);
         self.crowded = false;
         let (object, place) = (reader.object().clone(), self.place);
+        for read in parts.store.claim_kept(&object, place, want.clone(), now_us) {
+            // What can't be had after all is asked for at once.
+            self.stood_at = None;
+            let clock = parts.clock.clone();
+            tokio::task::spawn_local(read.run(move || clock.monotonic_us()));
+        }
         let decide = |seen: &Seen<'_>| {
             let plan = self.plan(seen, want.clone(), now_us);
             let ranges = match &plan {
@@ -173,6 +179,7 @@ impl Filler {
                 };
             }
             Phase::Awaiting => Joinable::Unknown,
+            _ if self.begun && seen.brings(want.start) => return Plan::Wait(None),
             _ if self.begun => return Plan::Cut,
             _ => return Plan::Wait(None),
         };
@@ -181,7 +188,7 @@ impl Filler {
             .iter()
             .map(|claim| flight_of(claim, now_us))
             .collect();
-        let brought = seen.have.within(self.whole_want.clone());
+        let brought = seen.in_memory.within(self.whole_want.clone());
         let brought = brought.map(|range| range.end - range.start).sum();
         self.pace.observe(now_us, brought, flights.len());
         let parts = &self.cache.0;

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::account::Bill;
@@ -12,7 +13,7 @@ use super::decide::storing;
 use super::handover::Handover;
 use super::{Cache, lore};
 use crate::fill::{Kind, OPEN};
-use crate::handler::{Body, Cause, Fault, Frame, Request, Response};
+use crate::handler::{Body, Cause, Fault, Frame, Piece, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
@@ -28,7 +29,7 @@ const SKIP_MAX: u64 = 64 << 20;
 /// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
 const BEGINNING: u64 = 4;
 /// Bytes taken in before others have their turn.
-const TURN_BYTES: usize = 1 << 20;
+const TURN_BYTES: u64 = 1 << 20;
 
 /// One fetch in progress. A task of the worker whose request launched it; it goes on when that
 /// client leaves.
@@ -238,6 +239,7 @@ impl Flight {
         let flight = self.accept(content)?;
         let (place, object) = (flight.landing.place(), flight.landing.object());
         flight.cache.0.store.withdraw(place, object);
+        flight.cache.0.store.forget_head(place);
         Some(flight)
     }
 
@@ -312,45 +314,73 @@ impl Flight {
     pub(super) async fn receive(mut self, mut body: Body) {
         let mut turn = 0;
         loop {
-            let landing = &mut self.landing;
-            let frame = poll_fn(|cx| {
-                let polled = body.poll_frame(cx);
-                if polled.is_pending() {
-                    landing.announce();
-                }
-                polled
-            })
-            .await;
-            match frame {
-                Some(Ok(Frame::Data(bytes))) => {
-                    self.cache.0.counters.flight_bytes.add(bytes.len() as u64);
-                    self.bill.brought(bytes.len() as u64);
-                    self.brought += bytes.len() as u64;
-                    self.skips = self.skips.saturating_sub(bytes.len() as u64);
-                    if self.is_for_nobody() {
-                        return self.fail(Cause::FetchAbandoned.into());
-                    }
-                    match self.take_in(&bytes).await {
-                        Err(Abandoned) => return self.fail(Cause::FetchAbandoned.into()),
-                        Ok(Progress::Done) => return self.land(body).await,
-                        Ok(Progress::More) => {}
-                    }
-                    turn += bytes.len();
-                    if turn >= TURN_BYTES {
-                        turn = 0;
-                        self.landing.announce();
-                        tokio::task::yield_now().await;
-                    }
-                }
+            let came = poll_fn(|cx| self.poll_body(&mut body, cx)).await;
+            let length = came.bytes();
+            self.note_brought(length);
+            if length > 0 && self.is_for_nobody() {
+                return self.fail(Cause::FetchAbandoned.into());
+            }
+            let progress = match came {
+                Came::Placed(_, progress) => progress,
+                Came::Frame(Some(Ok(Frame::Data(bytes)))) => self.take_in(&bytes).await,
                 // Trailers are not stored (RFC 9111 3: they may be left out).
-                Some(Ok(Frame::Trailers(_))) => {}
-                Some(Err(fault)) => return self.fail(fault),
-                None if self.landing.range().end == OPEN || self.landing.range().is_empty() => {
-                    return self.landed();
-                }
-                None => return self.fail(Cause::BodyCut.into()),
+                Came::Frame(Some(Ok(Frame::Trailers(_)))) => continue,
+                Came::Frame(Some(Err(fault))) => return self.fail(fault),
+                Came::Frame(None) if self.is_all() => return self.landed(),
+                Came::Frame(None) => return self.fail(Cause::BodyCut.into()),
+            };
+            match progress {
+                Err(Abandoned) => return self.fail(Cause::FetchAbandoned.into()),
+                Ok(Progress::Done) => return self.land(body).await,
+                Ok(Progress::More) => {}
+            }
+            turn += length;
+            if turn >= TURN_BYTES {
+                turn = 0;
+                self.landing.announce();
+                tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// What comes of the body next: straight into the object's memory, where there is room at hand.
+    fn poll_body(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Poll<Came> {
+        let clock = &self.cache.0.clock;
+        let filled = self.landing.fill(
+            || clock.monotonic_us(),
+            |room| {
+                let polled = body.poll_into(cx, room);
+                (polled, room.filled().len() as u64)
+            },
+        );
+        let polled = match filled {
+            Some(((_, bytes), Some(progress))) => {
+                return Poll::Ready(Came::Placed(bytes, progress));
+            }
+            Some(((polled, _), None)) => polled.map(|piece| match piece {
+                Some(Ok(Piece::Frame(frame))) => Some(Ok(frame)),
+                Some(Err(fault)) => Some(Err(fault)),
+                Some(Ok(Piece::Placed)) | None => None,
+            }),
+            None => body.poll_frame(cx),
+        };
+        if polled.is_pending() {
+            self.landing.announce();
+        }
+        polled.map(Came::Frame)
+    }
+
+    fn note_brought(&mut self, bytes: u64) {
+        self.cache.0.counters.flight_bytes.add(bytes);
+        self.bill.brought(bytes);
+        self.brought += bytes;
+        self.skips = self.skips.saturating_sub(bytes);
+    }
+
+    /// Whether the end of the body is the end of what was claimed.
+    fn is_all(&self) -> bool {
+        let left = self.landing.range();
+        left.end == OPEN || left.is_empty()
     }
 
     /// Whether nobody reads this any more, and it costs too much to be brought to an end all the
@@ -372,6 +402,24 @@ impl Flight {
                 Ok(result) => return result,
                 Err(_) => object.leave_behind(),
             }
+        }
+    }
+}
+
+/// What came of a body.
+enum Came {
+    /// So many bytes, which are in their place.
+    Placed(u64, Result<Progress, Abandoned>),
+    /// A frame, or its end.
+    Frame(Option<Result<Frame, Fault>>),
+}
+
+impl Came {
+    fn bytes(&self) -> u64 {
+        match self {
+            Came::Placed(bytes, _) => *bytes,
+            Came::Frame(Some(Ok(Frame::Data(bytes)))) => bytes.len() as u64,
+            Came::Frame(_) => 0,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::filler::Filler;
 use super::flight::Flight;
 use crate::fill::OPEN;
 use crate::handler::{Body, Head, Request};
-use crate::store::{Landing, PAGE};
+use crate::store::Landing;
 
 /// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
 /// what the key holds and what the allow-list names is sent.
@@ -18,7 +18,7 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         (locked.vary().cloned(), locked.lore())
     });
     let names = names.as_deref().unwrap_or_default();
-    if !make_room(&mut landing) {
+    if !landing.make_room() {
         return landing.give_back();
     }
     let range = landing.range();
@@ -65,28 +65,6 @@ pub(super) fn launch(filler: &Filler, mut landing: Landing) {
         interim: None,
     };
     tokio::task::spawn_local(flight.fly(request));
-}
-
-/// Makes room for a range, for less of it where the store has too little: in the end a page, which
-/// who waits for it gets in any case. What nobody waits for yet is not fetched without room.
-fn make_room(landing: &mut Landing) -> bool {
-    let Range { start, end } = landing.range();
-    if end == OPEN {
-        return true; // made when the length is known, or as it comes
-    }
-    let mut size = end - start;
-    while landing.reserve().is_err() {
-        size /= 2;
-        if size <= PAGE {
-            let awaited = landing.is_awaited();
-            if awaited {
-                landing.reserve_least();
-            }
-            return awaited;
-        }
-        landing.shorten((start + size) / PAGE * PAGE);
-    }
-    true
 }
 
 /// `bytes=first-last`, or to the end (RFC 9110 14.1.2).

@@ -19,6 +19,8 @@ pub(super) enum Looked {
     Stored(Found),
     /// An object without a head yet, that another request's flight is bringing.
     Flying(Arc<Object>, Place, Fwd),
+    /// An object that stands for one whose head is being read from a volume: look again then.
+    Recalled(Arc<Object>),
     /// An object that was registered for this request to fetch, for this reason.
     New(Arc<Object>, Place, Fwd),
     /// Nothing usable; there was no spare object to register.
@@ -123,6 +125,7 @@ impl Cache {
             match (found, spare) {
                 (Standing::Met(looked), _) => looked,
                 (Standing::Stale(object, head, fwd), spare) => {
+                    let spare = spare.filter(|spare| !spare.is_recall());
                     validation(&object, head, place, fwd, spare)
                 }
                 (Standing::Gone(_), None) => Looked::Missing,
@@ -160,6 +163,7 @@ impl Cache {
                     how,
                 }))
             }
+            Phase::Awaiting if object.is_recall() => Standing::Met(Looked::Recalled(object)),
             // What is being fetched for others may not be for a request with credentials.
             Phase::Awaiting if asks.authorized => pass(Fwd::Bypass, "authorization"),
             Phase::Awaiting => Standing::Met(Looked::Flying(object, place, Fwd::UriMiss)),

@@ -19,6 +19,7 @@ mod lore;
 mod memo;
 mod pass;
 pub mod purge;
+mod recall;
 mod ride;
 pub mod rules;
 mod serve;
@@ -32,6 +33,7 @@ use bytes::Bytes;
 use crate::evict;
 use crate::fill::{self, ReadAhead};
 use crate::handler::{Answer, Body, Cause, Fault, Handler, Request, Response};
+use crate::http::key::KeyHash;
 use crate::http::{CacheStatus, Method};
 use crate::store::{Failure, Head, Object, Place, Store, kept};
 use crate::sys::{Clock, Random};
@@ -102,7 +104,7 @@ impl Handler for Cache {
         let asks = match decide::asks::admit(&request.head, request.body.is_empty(), rules) {
             Ok(asks) => asks,
             Err(_) if purge::is_purge(&request.head) => {
-                return Answer::Ready(Ok(self.purge_for(&request)));
+                return self.purge_for(&request);
             }
             Err(status) => return self.pass(request, status),
         };
@@ -117,7 +119,7 @@ impl Handler for Cache {
                 return Answer::Ready(Ok(response));
             }
         }
-        if asks.only_if_cached() {
+        if asks.only_if_cached() && !self.may_come(key, &looked) {
             return Answer::Ready(Ok(not_cached()));
         }
         self.fetch(request, asks, key, looked)
@@ -153,6 +155,12 @@ impl Cache {
         }))
     }
 
+    /// Whether what volumes have may answer this.
+    fn may_come(&self, key: KeyHash, looked: &Looked) -> bool {
+        let stored = matches!(looked, Looked::Recalled(_) | Looked::Stored(_));
+        stored || self.0.store.is_kept(key.0)
+    }
+
     /// Answers from a stored object whose wanted bytes are all there; `None` if some are not.
     #[inline]
     fn hit(
@@ -184,7 +192,7 @@ impl Cache {
             self.note_piece(request, object, *place, &wanted);
             return Some(response);
         }
-        if !wanted.is_there(object) {
+        if !wanted.is_at_hand(object) {
             return None;
         }
         let ride = match object.is_sparse() {

@@ -143,6 +143,7 @@ impl Cache {
     fn clear(&self, request: &Request) {
         let (key, store) = (self.key(request), &self.0.store);
         store.enter(key.0, |locked| locked.clear());
+        store.forget_kept(key.0);
         let keys = &self.0.rules.key;
         // Half of the rules there may be stay for those whom the purges are for.
         if keys.needs_fields() && self.0.store.rules() < RULES_MAX / 2 {
@@ -150,7 +151,12 @@ impl Cache {
             let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
             // Where there are too many purges already, only what the request itself would have been
             // given is known to be gone.
-            let _ = store.purge(&Rule::Resource(resource.0), false, self.0.clock.unix_ms());
+            let (rule, now_ms) = (Rule::Resource(resource.0), self.0.clock.unix_ms());
+            let purged = store.purge(&rule, false, now_ms);
+            if let Some(lasting) = purged.ok().and_then(|n| store.lasting(&rule, None, n)) {
+                // Nobody waits for it: it was not asked for.
+                tokio::task::spawn_blocking(move || lasting.log());
+            }
         }
     }
 
@@ -197,7 +203,7 @@ impl Cache {
                     store.renew(place, &object, fresh.into(), charge);
                 }
             }
-            _ => object.expire(&head, now_ms),
+            _ => store.expire(place, &object, &head, now_ms),
         }
     }
 }

@@ -1,18 +1,26 @@
 //! Purging: what operators ask for as rules of the store, and the method PURGE.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 
 use super::Cache;
-use crate::handler::{Head, Request, Response};
+use crate::handler::{self, Answer, Head, Request, Response};
+use crate::http::fields::{is_field_value, is_token, lines_of};
 use crate::http::key::{self, KeyHash, KeyRules, Parts};
-use crate::http::purge::{Answer, Purge, Purged};
+use crate::http::purge::{self, Purge, Purged};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Scheme, Status};
+use crate::store::kept::{Lasting, NotLasting};
 use crate::store::{self, Full, Rule, Store};
 
 /// With the value `soft`, a PURGE marks stale and drops nothing.
 const SOFTLY: &str = "sluice-purge";
+/// How long who purges waits for the disks.
+const LOG_WAIT: Duration = Duration::from_secs(10);
+const NOT_LOGGED: &str =
+    "the purge is in force, but may be undone by a restart: the disks take too long\n";
 
 /// How the store reads the keys of caches.
 pub struct Keys;
@@ -89,6 +97,10 @@ const PATH: char = 'p';
 const HOSTLESS: char = 'a';
 
 impl store::Names for Keys {
+    fn is_sound(&self, head: &store::Head) -> bool {
+        (100..=999).contains(&head.status) && is_sound_text(&head.fields)
+    }
+
     fn resource(&self, primary: u128, text: &[u8]) -> u128 {
         key::resource_with(KeyHash(primary), text).0
     }
@@ -114,6 +126,17 @@ impl store::Names for Keys {
             each(format!("{URL}{}://{host}{target}", scheme.as_str()).as_bytes());
         }
     }
+}
+
+/// Whether stored field lines are such as may be sent: what a volume has was checked when it came
+/// from the origin, but may have been written by anyone since.
+fn is_sound_text(text: &[u8]) -> bool {
+    // Name, colon, space, value, CR, LF: all of the text is such lines.
+    let sound = lines_of(text).try_fold(0, |length, (name, value)| {
+        let sound = is_token(name) && is_field_value(value);
+        sound.then_some(length + name.len() + value.len() + 4)
+    });
+    sound == Some(text.len())
 }
 
 /// What has to be known of a purge before it is done: the store's rules, where keys are made so.
@@ -199,8 +222,17 @@ fn is_hostless(keys: &KeyRules) -> bool {
     key.parts().authority.is_none()
 }
 
-/// Purges from one store. `keys`: how its keys are and were made (`Ways`). Gives the number of the
-/// last rule that took.
+/// A purge that is in force.
+#[derive(Default)]
+pub struct Enforced {
+    /// The number of the last rule that took.
+    pub sequence: u64,
+    /// What is to be logged on volumes, so that it outlasts a restart; none where there are none.
+    pub lasting: Vec<Lasting>,
+}
+
+/// Purges from one store. `keys`: how its keys are and were made (`Ways`). It is in force when this
+/// returns; whoever acknowledges it has to have it logged first.
 ///
 /// # Errors
 /// What is wrong with what was asked for, or that there are too many rules.
@@ -210,16 +242,29 @@ pub fn purge(
     keys: &[KeyRules],
     soft: bool,
     now_ms: u64,
-) -> Result<u64, Refusal> {
+) -> Result<Enforced, Refusal> {
     enforce(store, &rules(what, keys)?, soft, now_ms).map_err(Refusal::Full)
 }
 
-fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<u64, Full> {
-    let mut last = 0;
+fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<Enforced, Full> {
+    let mut enforced = Enforced::default();
     for rule in rules {
-        last = store.purge(rule, soft, now_ms)?;
+        let number = store.purge(rule, soft, now_ms)?;
+        let lasting = store.lasting(rule, soft.then_some(now_ms), number);
+        enforced.lasting.extend(lasting);
+        enforced.sequence = number;
     }
-    Ok(last)
+    Ok(enforced)
+}
+
+impl Enforced {
+    /// Logs it. Waits for disks.
+    ///
+    /// # Errors
+    /// Some of it may be undone by a restart.
+    pub fn log(&self) -> Result<(), NotLasting> {
+        self.lasting.iter().try_for_each(Lasting::log)
+    }
 }
 
 /// Whether a request is to purge what is stored of its own target.
@@ -229,46 +274,65 @@ pub(super) fn is_purge(head: &Head) -> bool {
 
 impl Cache {
     /// Answers a PURGE, from addresses that may.
-    pub(super) fn purge_for(&self, request: &Request) -> Response {
+    pub(super) fn purge_for(&self, request: &Request) -> Answer {
         let address = request.peer.address.ip();
         let rules = &self.0.rules;
-        let mut response = match rules.purge.iter().any(|network| network.contains(address)) {
+        let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
             true => self.purge_own(&request.head, request.peer.scheme),
-            false => Response::text(403, "purge-not-allowed\n"),
+            false => (
+                Response::text(403, "purge-not-allowed\n"),
+                Enforced::default(),
+            ),
         };
-        response.fields.append("cache-control", "no-store");
-        response.cache = Some(CacheStatus::fwd(Fwd::Method).because("purge"));
-        response
+        if enforced.lasting.is_empty() {
+            return handler::Answer::Ready(Ok(about_purging(response)));
+        }
+        handler::Answer::later(async move {
+            let logging = tokio::task::spawn_blocking(move || enforced.log());
+            let response = match tokio::time::timeout(LOG_WAIT, logging).await {
+                Ok(Ok(Ok(()))) => response,
+                Ok(Ok(Err(why))) => Response::text(503, format!("{why}\n")),
+                Ok(Err(_)) | Err(_) => Response::text(503, NOT_LOGGED),
+            };
+            Ok(about_purging(response))
+        })
     }
 
-    fn purge_own(&self, head: &Head, scheme: Scheme) -> Response {
+    fn purge_own(&self, head: &Head, scheme: Scheme) -> (Response, Enforced) {
+        let nothing = |status, text: String| (Response::text(status, text), Enforced::default());
         let soft = match head.fields.get(SOFTLY) {
             None => false,
             Some(value) if value.eq_ignore_ascii_case(b"soft") => true,
-            Some(_) => return Response::text(400, "Sluice-Purge is soft, or left out\n"),
+            Some(_) => return nothing(400, "Sluice-Purge is soft, or left out\n".to_owned()),
         };
         let (host, path, query) = (&head.authority, head.path(), head.query());
         let rules = resources(scheme, host, path, query, &self.0.ways.all());
         let now_ms = self.0.clock.unix_ms();
         match enforce(&self.0.store, &rules, soft, now_ms) {
-            Ok(sequence) => {
+            Ok(enforced) => {
                 let url = key::Key::new(scheme, host, path, query).to_string();
                 let purged = Purged {
                     cache: None,
-                    sequence,
+                    sequence: enforced.sequence,
                     rule: Purge::Url(url),
                     soft,
                 };
-                let answer = Answer {
+                let answer = purge::Answer {
                     purged: vec![purged],
                 };
                 let mut response = Response::text(200, answer.to_json());
                 response.fields.set("content-type", "application/json");
-                response
+                (response, enforced)
             }
-            Err(full) => Response::text(429, format!("{full}\n")),
+            Err(full) => nothing(429, format!("{full}\n")),
         }
     }
+}
+
+fn about_purging(mut response: Response) -> Response {
+    response.fields.append("cache-control", "no-store");
+    response.cache = Some(CacheStatus::fwd(Fwd::Method).because("purge"));
+    response
 }
 
 #[cfg(test)]

@@ -97,6 +97,7 @@ impl Flight {
                     if !self.has_credentials() {
                         let place = self.landing.place();
                         self.cache.0.store.withdraw(place, &standing.object);
+                        self.cache.0.store.forget_head(place);
                     }
                     self.refuse(response, word);
                 }

@@ -37,6 +37,13 @@ pub struct DemoArgs {
     /// Its admin address [default: 127.0.0.1:9901, or a free port if that is taken]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
+    /// A file to keep things in beside memory, and its size, as in /tmp/sluice.vol:128MiB; may be given
+    /// several times
+    #[arg(long, value_name = "PATH:SIZE")]
+    volume: Vec<String>,
+    /// How objects are spread over several volumes: hash, stripe or mirror [default: hash]
+    #[arg(long, value_name = "P")]
+    placement: Option<String>,
 }
 
 /// Slower than this the demonstration would take longer than its patience.
@@ -85,6 +92,8 @@ fn edge(args: &DemoArgs, origin: &Origin) -> anyhow::Result<Running> {
         listen: vec![address(&args.listen, 8080)],
         admin: Some(address(&args.admin, 9901)),
         memory: Some("64MiB".to_owned()),
+        volumes: args.volume.clone(),
+        placement: args.placement.clone(),
         ..config::Options::default()
     };
     wiring::start(options.load()?.plan, None)

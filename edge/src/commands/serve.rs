@@ -36,6 +36,13 @@ pub struct ServeArgs {
     /// Size of the cache in memory [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
+    /// A file, or a block device, to keep things in, and its size, as in /mnt/disk1/sluice.vol:5GiB; may be
+    /// given several times
+    #[arg(long, value_name = "PATH:SIZE")]
+    volume: Vec<String>,
+    /// How objects are spread over several volumes: hash, stripe or mirror [default: hash]
+    #[arg(long, value_name = "P")]
+    placement: Option<String>,
     /// How missing bytes are fetched: whole, lock, slice or auto [default: auto]
     #[arg(long, value_name = "MODE")]
     fill: Option<String>,
@@ -98,6 +105,16 @@ fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
             "--memory",
             "`memory` in [cache.NAME]",
         ),
+        (
+            !args.volume.is_empty(),
+            "--volume",
+            "`path` and `size` in [volume.NAME]",
+        ),
+        (
+            args.placement.is_some(),
+            "--placement",
+            "`placement` in [cache.NAME]",
+        ),
         (args.fill.is_some(), "--fill", "`fill` in [cache.NAME]"),
         (args.slice.is_some(), "--slice", "`slice` in [cache.NAME]"),
         (args.workers.is_some(), "--workers", "`workers` in [server]"),
@@ -117,6 +134,8 @@ fn options(args: &ServeArgs) -> config::Options {
         listen: args.listen.clone(),
         admin: args.admin.clone(),
         memory: args.memory.clone(),
+        volumes: args.volume.clone(),
+        placement: args.placement.clone(),
         fill: args.fill.clone(),
         slice: args.slice.clone(),
         workers: args.workers,

@@ -1,5 +1,7 @@
 //! `sluice status`: what a running edge does, for people or as JSON.
 
+mod volumes;
+
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -74,6 +76,7 @@ fn show_status(status: &Value) -> String {
     for (name, cache) in entries(&status["caches"]) {
         let _ = writeln!(out, "{}", show_cache(name, cache));
     }
+    out += &volumes::show(&status["volumes"]);
     for (name, upstream) in entries(&status["upstreams"]) {
         for server in items(&upstream["servers"]) {
             let _ = writeln!(out, "{}", show_server(name, server));
@@ -148,7 +151,7 @@ fn show_counters(counters: &Value, out: &mut String) {
 
 fn show_cache(name: &str, cache: &Value) -> String {
     let (bytes, limit) = (number(cache, "bytes"), number(cache, "limit"));
-    format!(
+    let mut line = format!(
         "cache {}: {}, {} of {} ({}%), {} pinned, {} in progress, {} evicted",
         harmless(name),
         count(number(cache, "objects"), "object"),
@@ -158,7 +161,13 @@ fn show_cache(name: &str, cache: &Value) -> String {
         show_size(number(cache, "pinned")),
         count(number(cache, "flights"), "flight"),
         number(cache, "evicted"),
-    )
+    );
+    let hits = number(cache, "volume_hits");
+    if hits > 0 {
+        let bytes = show_size(number(cache, "volume_bytes"));
+        let _ = write!(line, ", {hits} found on volumes ({bytes})");
+    }
+    line
 }
 
 fn show_server(upstream: &str, server: &Value) -> String {

@@ -8,8 +8,10 @@ use toml::Spanned;
 
 use super::checks::Checks;
 use super::file::{CacheFile, Key, Named};
+use super::kept;
 use super::report::Problem;
 use super::value::{Ahead, Parallel, Size, show_size};
+use super::volumes::Volumes;
 use crate::{cache, fill};
 
 const KIB: u64 = 1 << 10;
@@ -25,14 +27,18 @@ const BLOCKS_MIN: u64 = 4;
 const SLICE_STEP: u64 = 64 * KIB;
 
 /// The options of every cache.
-pub fn plan(files: &Named<CacheFile>, checks: &mut Checks) -> BTreeMap<String, cache::Options> {
+pub fn plan(
+    files: &Named<CacheFile>,
+    volumes: &Volumes,
+    checks: &mut Checks,
+) -> BTreeMap<String, cache::Options> {
     files
         .iter()
-        .map(|(name, file)| (name.get_ref().clone(), options(file, checks)))
+        .map(|(name, file)| (name.get_ref().clone(), options(file, volumes, checks)))
         .collect()
 }
 
-fn options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
+fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::Options {
     let d = cache::Options::default();
     let memory = checks.within("memory", &file.memory, d.memory, 8 * MIB..=16 * TIB);
     let object = checks.within("object", &file.object, d.object, 0..=16 * TIB);
@@ -44,11 +50,12 @@ fn options(file: &CacheFile, checks: &mut Checks) -> cache::Options {
                 .help("make `memory` larger or `object` smaller; 0 means a quarter of `memory`"),
         );
     }
+    let fill = fill_options(file, checks);
     let options = cache::Options {
-        kept: crate::store::kept::Options::default(),
+        kept: kept::plan(file, (memory, fill.block), volumes, checks),
         memory,
         evict: file.evict.unwrap_or(d.evict),
-        fill: fill_options(file, checks),
+        fill,
         client_budget: client_budget(&file.client_budget, d.client_budget, checks),
         object,
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::volumes::goes_on;
 use super::{Plan, SitePlan};
 use crate::cache::Rules;
 
@@ -27,6 +28,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     note(places(old) != places(new), "sites changed");
     note(rules(old) != rules(new), "caching rules changed");
     note(old.purge != new.purge, "addresses that may purge changed");
+    volumes(old, new, &mut applied);
     named("cache", &old.caches, &new.caches, &mut applied);
     named("upstream", &old.upstreams, &new.upstreams, &mut applied);
     let restart = [
@@ -36,10 +38,41 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         (old.log.level != new.log.level, "log level"),
     ];
     let needs_restart = restart.iter().filter(|(differs, _)| *differs);
+    let mut needs_restart: Vec<String> =
+        needs_restart.map(|(_, what)| (*what).to_owned()).collect();
+    needs_restart.extend(other_volumes(old, new));
     Changes {
         applied,
-        needs_restart: needs_restart.map(|(_, what)| (*what).to_owned()).collect(),
+        needs_restart,
     }
+}
+
+/// Volumes that come and go, and what a running one takes up.
+fn volumes(old: &Plan, new: &Plan, out: &mut Vec<String>) {
+    let mut stays = old.volumes.clone();
+    stays.retain(|name, options| {
+        new.volumes
+            .get(name)
+            .is_none_or(|new| goes_on(options, new))
+    });
+    let mut becomes = new.volumes.clone();
+    becomes.retain(|name, _| stays.contains_key(name) || !old.volumes.contains_key(name));
+    named("volume", &stays, &becomes, out);
+}
+
+/// Volumes that would have to be closed before they are opened otherwise.
+fn other_volumes(old: &Plan, new: &Plan) -> Vec<String> {
+    let other = new
+        .volumes
+        .iter()
+        .filter(|(name, options)| match old.volumes.get(*name) {
+            Some(before) => !goes_on(before, options),
+            None => old
+                .volumes
+                .values()
+                .any(|before| before.path == options.path),
+        });
+    other.map(|(name, _)| format!("volume {name}")).collect()
 }
 
 /// The sites without their caching rules.

@@ -4,10 +4,12 @@ use std::fmt::{Debug, Write};
 
 use super::sites::{RoutePlan, SitePlan};
 use super::value::{show_size, show_time};
+use super::volumes::segment_of;
 use super::{LogOptions, Plan, words};
 use crate::fill::ReadAhead;
+use crate::store::kept::{self, Admit, PlacementKind};
 use crate::telemetry::{AccessFormat, AccessTarget};
-use crate::{cache, fill, upstream};
+use crate::{cache, fill, upstream, volume};
 
 /// What would run, a line for each thing.
 pub fn describe(plan: &Plan) -> String {
@@ -38,8 +40,14 @@ pub fn describe(plan: &Plan) -> String {
             rules.for_each(|rule| line(format!("    {rule}")));
         }
     }
+    for (name, options) in &plan.volumes {
+        line(format!("volume {name}: {}", volume(options)));
+    }
     for (name, options) in &plan.caches {
         line(format!("cache {name}: {}", cache(options)));
+        if !options.kept.volumes.is_empty() {
+            line(format!("  {}", kept(&options.kept)));
+        }
     }
     for (name, options) in &plan.upstreams {
         line(format!("upstream {name}: {}", upstream(options)));
@@ -91,6 +99,66 @@ fn cache(options: &cache::Options) -> String {
     );
     if options.object != 0 {
         text += &format!(", objects up to {}", show_size(options.object));
+    }
+    text
+}
+
+fn volume(options: &volume::Options) -> String {
+    let size = match options.size {
+        0 => "all of it".to_owned(),
+        size => format!(
+            "{} in segments of {}",
+            show_size(size),
+            show_size(segment_of(options))
+        ),
+    };
+    let mut text = format!(
+        "{}, {size}, up to {} waiting to be written, {} readers, reads within {}, tried again after {}",
+        options.path.display(),
+        show_size(options.queue),
+        options.readers,
+        show_time(options.read_timeout),
+        show_time(options.retry)
+    );
+    if options.overwrite {
+        text += ", whatever is there is overwritten";
+    }
+    text
+}
+
+/// What a cache keeps on volumes, and on which.
+fn kept(options: &kept::Options) -> String {
+    let placement = &options.placement;
+    let volumes = options.volumes.iter().enumerate();
+    let volumes: Vec<String> = volumes
+        .map(|(index, name)| match placement.weights.get(index) {
+            Some(weight) => format!("{name} (weight {weight})"),
+            None => name.clone(),
+        })
+        .collect();
+    let spread = match placement.kind {
+        _ if volumes.len() == 1 => "",
+        PlacementKind::Single => ", all in the first",
+        PlacementKind::Hash => ", each object in one of them",
+        PlacementKind::Stripe => ", blocks of an object in turn",
+        PlacementKind::Mirror => ", each object in two of them",
+    };
+    let mut text = format!("kept on {}{spread}", volumes.join(", "));
+    text += match options.admit {
+        Admit::All => "",
+        Admit::Second => ", what is asked for a second time",
+    };
+    match (options.admit_min, options.admit_max) {
+        (0, 0) => {}
+        (min, 0) => text += &format!(", from {} on", show_size(min)),
+        (0, max) => text += &format!(", up to {}", show_size(max)),
+        (min, max) => text += &format!(", from {} to {}", show_size(min), show_size(max)),
+    }
+    if !options.inactive.is_zero() {
+        text += &format!(
+            ", until nobody asks for it for {}",
+            show_time(options.inactive)
+        );
     }
     text
 }

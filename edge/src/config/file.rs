@@ -13,6 +13,7 @@ use super::value::{
     Ahead, Cookies, Ignorable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable, Word,
     word,
 };
+use crate::store::kept::{Admit, PlacementKind};
 use crate::telemetry::AccessFormat;
 use crate::{balance, evict, fill};
 
@@ -117,6 +118,7 @@ pub struct File {
     pub listener: Vec<Spanned<ListenerFile>>,
     pub admin: AdminFile,
     pub log: LogFile,
+    pub volume: Named<VolumeFile>,
     pub cache: Named<CacheFile>,
     pub upstream: Named<UpstreamFile>,
     pub site: Vec<Spanned<SiteFile>>,
@@ -181,6 +183,21 @@ pub struct LogFile {
     pub level: Option<super::Level>,
 }
 
+/// `[volume.NAME]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct VolumeFile {
+    pub path: Key<String>,
+    pub size: Key<Size>,
+    pub segment: Key<Size>,
+    pub queue: Key<Size>,
+    pub readers: Key<u64>,
+    pub read_timeout: Key<Time>,
+    pub retry: Key<Time>,
+    pub overwrite: Option<bool>,
+}
+
 rule_keys!(section(
     /// `[cache.NAME]`
     CacheFile {
@@ -196,6 +213,13 @@ rule_keys!(section(
         lock_age: Key<Time>,
         client_budget: Key<Size>,
         object: Key<Size>,
+        volumes: Key<Names>,
+        placement: Key<Word<PlacementKind>>,
+        weights: Key<Vec<Spanned<u64>>>,
+        inactive: Key<Time>,
+        admit: Key<Word<Admit>>,
+        admit_min: Key<Size>,
+        admit_max: Key<Size>,
     }
 ));
 

@@ -6,6 +6,7 @@ mod checks;
 mod describe;
 mod doubts;
 mod file;
+mod kept;
 mod names;
 mod options;
 mod plan;
@@ -17,6 +18,7 @@ mod tests;
 mod unknown;
 mod upstreams;
 mod value;
+mod volumes;
 mod words;
 
 use std::path::Path;
@@ -28,8 +30,11 @@ pub use plan::{ADMIN, LISTEN, Level, ListenerPlan, LogOptions, Plan};
 pub use report::{Problem, Report};
 pub use sites::{RoutePlan, SitePlan};
 pub use value::{show_size, show_time};
+pub use volumes::goes_on;
 
 use crate::sys::disk;
+use crate::sys::disk::place;
+use volumes::Look;
 
 /// Longest configuration file, bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -50,7 +55,7 @@ pub struct Loaded {
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     let name = path.display().to_string();
     match disk::read_text(path, FILE_BYTES_MAX) {
-        Ok(text) => parse(&name, &text),
+        Ok(text) => parse_here(&name, &text),
         Err(error) => Err(Report {
             problems: vec![Problem::error(format!(
                 "can't read the configuration: {error}"
@@ -61,11 +66,21 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     }
 }
 
-/// Checks the text of a configuration. `name` is what the report calls it.
+/// Checks the text of a configuration. `name` is what the report calls it. What it says of files is
+/// taken for true.
 ///
 /// # Errors
 /// A report with everything that is wrong, each with its line.
 pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
+    examine(name, text, &|_| None)
+}
+
+/// The same, and looks what is at the paths of volumes.
+fn parse_here(name: &str, text: &str) -> Result<Loaded, Report> {
+    examine(name, text, &|path| place::look(path).ok())
+}
+
+fn examine(name: &str, text: &str, look: Look<'_>) -> Result<Loaded, Report> {
     let mut report = Report {
         name: name.to_owned(),
         text: text.to_owned(),
@@ -78,7 +93,7 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
             return Err(report);
         }
     };
-    let (plan, problems) = plan::build(&file);
+    let (plan, problems) = plan::build(&file, look);
     report.problems = problems;
     match report.is_fatal() {
         true => Err(report),

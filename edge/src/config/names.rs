@@ -15,7 +15,7 @@ use crate::http::pattern::Pattern;
 use crate::http::vary::is_language_tag;
 
 /// Entries of one list, at most.
-const ENTRIES_MAX: usize = 64;
+pub const ENTRIES_MAX: usize = 64;
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 128;
 

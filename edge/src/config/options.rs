@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Loaded, Report, parse};
+use super::{Loaded, Report, parse_here};
 
 /// What can be said on a command line. Values are as they would stand in a file, and are checked there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct Options {
     pub admin: Option<String>,
     /// The memory tier's size.
     pub memory: Option<String>,
+    /// Volumes, each as `PATH:SIZE`, or the path of a block device.
+    pub volumes: Vec<String>,
+    /// How objects are spread over them.
+    pub placement: Option<String>,
     /// How missing bytes are fetched.
     pub fill: Option<String>,
     /// What is fetched with one request.
@@ -43,8 +47,26 @@ impl Options {
         if let Some(path) = &self.access_log {
             line(format!("[log]\naccess = {}", quoted(path)));
         }
+        for (name, volume) in volume_names().zip(&self.volumes) {
+            // What stands behind the last colon is a size, but in the path of a device.
+            let (path, size) = volume
+                .rsplit_once(':')
+                .map_or((&**volume, None), |(path, size)| (path, Some(size)));
+            line(format!("[volume.{name}]\npath = {}", quoted(path)));
+            if let Some(size) = size {
+                line(format!("size = {}", quoted(size)));
+            }
+        }
         line("[cache.memory]".to_owned());
+        if !self.volumes.is_empty() {
+            let names: Vec<String> = volume_names()
+                .take(self.volumes.len())
+                .map(|n| quoted(&n))
+                .collect();
+            line(format!("volumes = [{}]", names.join(", ")));
+        }
         let cache = [
+            ("placement", &self.placement),
             ("memory", &self.memory),
             ("fill", &self.fill),
             ("slice", &self.slice),
@@ -68,8 +90,13 @@ impl Options {
     /// # Errors
     /// The report on the file they stand for.
     pub fn load(&self) -> Result<Loaded, Report> {
-        parse("options", &self.to_text())
+        parse_here("options", &self.to_text())
     }
+}
+
+/// What volumes are called that have no name.
+fn volume_names() -> impl Iterator<Item = String> {
+    (1..).map(|n: usize| format!("volume{n}"))
 }
 
 fn quoted(text: &str) -> String {

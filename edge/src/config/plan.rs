@@ -11,10 +11,11 @@ use super::checks::Checks;
 use super::file::{AdminFile, File, LimitsFile, ListenerFile, LogFile};
 use super::report::Problem;
 use super::sites::SitePlan;
-use super::{caches, names, sites, upstreams};
+use super::volumes::{self, Look};
+use super::{caches, kept, names, sites, upstreams};
 use crate::cache::rules::Network;
 use crate::telemetry::{AccessOptions, AccessTarget};
-use crate::{cache, downstream, upstream};
+use crate::{cache, downstream, upstream, volume};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -42,6 +43,8 @@ pub struct Plan {
     pub purge: Vec<Network>,
     /// `[log]`.
     pub log: LogOptions,
+    /// `[volume.NAME]`.
+    pub volumes: BTreeMap<String, volume::Options>,
     /// `[cache.NAME]`.
     pub caches: BTreeMap<String, cache::Options>,
     /// `[upstream.NAME]`.
@@ -94,24 +97,32 @@ impl Level {
     }
 }
 
-/// Makes the plan. It counts only if no problem is fatal.
-pub fn build(file: &File) -> (Plan, Vec<Problem>) {
+/// Makes the plan. It counts only if no problem is fatal. `look`: what is at the paths of volumes.
+pub fn build(file: &File, look: Look<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(&file.admin, &mut checks);
     let listeners = listeners(&file.listener, admin, &mut checks);
     let upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
     let purge = names::networks(&file.admin.purge, &mut checks);
+    let volumes = volumes::plan(&file.volume, look, &mut checks);
     let plan = Plan {
         workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
         limits: limits(&file.limits, &mut checks),
         admin,
         log: log(&file.log, &mut checks),
-        caches: caches::plan(&file.cache, &mut checks),
+        caches: caches::plan(&file.cache, &volumes, &mut checks),
+        volumes: volumes.options,
         sites: sites::plan(file, &purge, &mut checks),
         purge,
         upstreams,
         listeners,
     };
+    let uses = |name: &str| {
+        plan.caches
+            .values()
+            .any(|cache| cache.kept.volumes.iter().any(|n| n == name))
+    };
+    kept::unused(&file.volume, uses, &mut checks);
     purged_nowhere(file, &plan, &mut checks);
     purged_by_all(file, &plan, &mut checks);
     let mut problems = checks.problems;

@@ -1,6 +1,7 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
 mod rules;
+mod volumes;
 
 use std::time::Duration;
 
@@ -204,7 +205,7 @@ fn errors_show_the_line_and_the_fix() {
     let cases = [
         ("syntax", with("[limits\n")),
         ("unknown key, near", with("[limits]\nheader = \"1KiB\"\n")),
-        ("unknown key, planned", with("[volume.disk1]\npath = \"/x\"\n")),
+        ("unknown key, planned", with("[[listener]]\ntls = true\n")),
         ("unknown key of a server", LEAST.replace("[\"http://127.0.0.1:9000\"]", "[{ url = \"http://a\", wait = 2 }]")),
         ("unknown word, planned", LEAST.replace("[[site]]", "balance = \"least-time\"\n[[site]]")),
         ("unknown word, a fill", with("[cache.a]\nfill = \"slices\"\n")),
@@ -287,6 +288,8 @@ fn options_alone_go_the_way_of_a_file() {
         listen: vec!["127.0.0.1:0".to_owned()],
         admin: Some("127.0.0.1:0".to_owned()),
         memory: Some("64MiB".to_owned()),
+        volumes: Vec::new(),
+        placement: None,
         fill: Some("lock".to_owned()),
         slice: Some("256KiB".to_owned()),
         workers: Some(2),
@@ -359,6 +362,7 @@ fn every_key_is_documented_in_its_section() {
         ("## `[[listener]]`", "[[listener]]"),
         ("## `[admin]`", "[admin]"),
         ("## `[log]`", "[log]"),
+        ("## `[volume.NAME]`", "[volume.a]"),
         ("## `[cache.NAME]`", "[cache.a]"),
         ("## `[upstream.NAME]`", "[upstream.a]"),
         ("## `[[site]]`", "[[site]]"),

@@ -7,14 +7,8 @@ use super::value;
 
 /// Keys and words that the design has and this version does not.
 const PLANNED: &[&str] = &[
-    "volume",
-    "volumes",
-    "segment",
     "tls",
     "protocols",
-    "placement",
-    "weights",
-    "inactive",
     "health",
     "max_fails",
     "fail_timeout",

@@ -68,8 +68,10 @@ pub struct Seen<'a> {
     pub phase: &'a Phase,
     /// Complete length, once known.
     pub length: Option<u64>,
-    /// The bytes that are there.
+    /// The bytes that are there, be it on volumes.
     pub have: &'a Ranges,
+    /// Those of them that are in memory.
+    pub in_memory: &'a Ranges,
     /// The flights under way.
     pub claims: &'a [Claim],
 }
@@ -79,6 +81,11 @@ impl Seen<'_> {
     /// it.
     pub fn is_shattered(&self) -> bool {
         self.have.len() >= FRAGMENTS_MAX
+    }
+
+    /// Whether this byte is in memory or on its way.
+    pub fn brings(&self, at: u64) -> bool {
+        self.in_memory.contains(at) || self.claims.iter().any(|claim| claim.brings(at))
     }
 
     /// Whether no further flight may begin for now.
@@ -113,7 +120,8 @@ impl Store {
         let (ranges, result) = decide(&Seen {
             phase: &state.phase,
             length: state.length,
-            have: &state.present,
+            have: &state.have(),
+            in_memory: &state.present,
             claims: &state.claims,
         });
         if ranges.is_empty() {
@@ -143,11 +151,12 @@ impl Store {
         };
         let mut birth = state.birth.take();
         drop(state);
+        let block = self.block().filter(|_| self.volumes.read().is_some());
         let landings = claimed
             .into_iter()
             .map(|claim| {
                 let birth = birth.take().unwrap_or_else(|| self.birth());
-                Landing::new(self.clone(), object.clone(), place, &claim, birth)
+                Landing::new(self.clone(), object.clone(), place, &claim, birth).keeping(block)
             })
             .collect();
         wakes.wake();
@@ -222,8 +231,16 @@ impl State {
 
     /// The parts of a range that neither are there nor are claimed.
     fn free(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+        self.unclaimed(self.have().gaps(range))
+    }
+
+    /// The parts of a range that neither are in memory nor are claimed.
+    pub(super) fn lacking_in_memory(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+        self.unclaimed(self.present.gaps(range))
+    }
+
+    fn unclaimed(&self, gaps: impl Iterator<Item = Range<u64>>) -> SmallVec<[Range<u64>; 2]> {
         let taken: Ranges = self.claims.iter().map(|c| c.at..c.end).collect();
-        let gaps = self.present.gaps(range);
         gaps.flat_map(|gap| taken.gaps(gap).collect::<SmallVec<[_; 2]>>())
             .collect()
     }

@@ -1,6 +1,7 @@
 //! One key's part of the table, for as long as its shard is locked.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
@@ -36,6 +37,8 @@ pub struct Locked<'a> {
     pub(super) primary: u128,
     pub(super) purges: &'a Purges,
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
+    /// What may be written to volumes from now on.
+    pub(super) admitted: SmallVec<[(Place, Arc<Object>); 1]>,
 }
 
 impl Lore {
@@ -61,7 +64,17 @@ impl Locked<'_> {
             return None;
         }
         self.shard.policy.touch(id);
+        if object.once.load(Ordering::Relaxed) {
+            self.again(variant, &object);
+        }
         Some(object)
+    }
+
+    /// An object that was asked for once is asked for again.
+    #[cold]
+    fn again(&mut self, variant: u128, object: &Arc<Object>) {
+        object.once.store(false, Ordering::Relaxed);
+        self.admitted.push((self.place(variant), object.clone()));
     }
 
     /// How many variants are kept.
@@ -128,6 +141,19 @@ impl Locked<'_> {
             if Some(variant) != kept {
                 self.removed.extend(self.shard.remove(self.place(variant)));
             }
+        }
+    }
+
+    /// Whether the table has anything under this variant.
+    pub(super) fn has(&self, variant: u128) -> bool {
+        let entry = self.shard.entries.get(&self.primary);
+        entry.is_some_and(|entry| entry.variants.iter().any(|v| v.hash == variant))
+    }
+
+    /// These Vary names are in force from now on, if the table has anything of this key.
+    pub(super) fn set_vary(&mut self, names: Option<&VaryNames>) {
+        if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
+            entry.vary = names.cloned();
         }
     }
 

@@ -50,7 +50,7 @@ pub use xray::{Decision, Xray};
 
 use crate::evict;
 use purges::{Birth, Purges};
-use sync::Mutex;
+use sync::{Mutex, RwLock};
 use table::{Evicted, Shard};
 
 /// How a store is laid out.
@@ -85,7 +85,7 @@ pub struct Store {
     object_max: AtomicU64,
     block: AtomicU64,
     /// Counts flights and purges: what began before a purge is covered by it.
-    sequence: AtomicU64,
+    sequence: Arc<AtomicU64>,
     purges: Purges,
     next_flight: AtomicU64,
     /// Where the next victim is sought.
@@ -93,6 +93,9 @@ pub struct Store {
     evictions: AtomicU64,
     /// The last that sought a victim found none.
     all_in_use: AtomicBool,
+    volumes: RwLock<Option<Arc<kept::Volumes>>>,
+    volume_hits: AtomicU64,
+    volume_bytes: AtomicU64,
 }
 
 /// Numbers for the status page.
@@ -110,20 +113,33 @@ pub struct Status {
     pub limit: u64,
     /// Objects and blocks dropped to make room.
     pub evictions: u64,
+    /// Heads and blocks that volumes had.
+    pub volume_hits: u64,
+    /// Bytes read from volumes.
+    pub volume_bytes: u64,
 }
 
 impl Store {
     /// An empty store, whose keys are but texts to it.
     pub fn new(options: &Options) -> Arc<Store> {
-        Store::build(options, None)
+        Store::build(options, None, Arc::new(AtomicU64::new(1)))
     }
 
-    /// An empty store for keys that `names` can read.
-    pub fn named(options: &Options, names: &'static dyn Names) -> Arc<Store> {
-        Store::build(options, Some(names))
+    /// An empty store for keys that `names` can read. Its numbers for fetches and purges are from a
+    /// sequence that other stores take theirs from, too: what one has kept on volumes, another finds.
+    pub fn named(
+        options: &Options,
+        names: &'static dyn Names,
+        sequence: Arc<AtomicU64>,
+    ) -> Arc<Store> {
+        Store::build(options, Some(names), sequence)
     }
 
-    fn build(options: &Options, names: Option<&'static dyn Names>) -> Arc<Store> {
+    fn build(
+        options: &Options,
+        names: Option<&'static dyn Names>,
+        sequence: Arc<AtomicU64>,
+    ) -> Arc<Store> {
         let ledger = Ledger::new(options.memory);
         let shard = |_| Mutex::new(Shard::new(options.evict.build()));
         Arc::new(Store {
@@ -134,11 +150,14 @@ impl Store {
             ledger,
             object_max: AtomicU64::new(options.object),
             block: AtomicU64::new(options.block),
-            sequence: AtomicU64::new(1),
+            sequence,
             next_flight: AtomicU64::new(1),
             hand: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
             all_in_use: AtomicBool::new(false),
+            volumes: RwLock::new(None),
+            volume_hits: AtomicU64::new(0),
+            volume_bytes: AtomicU64::new(0),
         })
     }
 
@@ -170,21 +189,31 @@ impl Store {
     /// Runs `decide` with this primary key's shard locked: look up, decide, register. It must be
     /// short, and can't await.
     #[inline]
-    pub fn enter<R>(&self, primary: u128, decide: impl FnOnce(&mut Locked<'_>) -> R) -> R {
+    pub fn enter<R>(
+        self: &Arc<Self>,
+        primary: u128,
+        decide: impl FnOnce(&mut Locked<'_>) -> R,
+    ) -> R {
         let mut shard = self.shard(primary).lock();
         let mut locked = Locked {
             shard: &mut shard,
             primary,
             purges: &self.purges,
             removed: SmallVec::new(),
+            admitted: SmallVec::new(),
         };
         let result = decide(&mut locked);
-        let removed = locked.removed;
+        let Locked {
+            removed, admitted, ..
+        } = locked;
         if !removed.is_empty() {
             shard.prune(primary);
         }
         drop(shard);
         drop(removed); // frees pages: after the lock
+        for (place, object) in admitted {
+            self.admit(place, &object);
+        }
         result
     }
 
@@ -214,14 +243,19 @@ impl Store {
     }
 
     /// Takes an object out of the table, if it is still there. Its readers go on.
-    pub fn withdraw(&self, place: Place, object: &Arc<Object>) {
+    pub fn withdraw(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
         self.enter(place.primary, |locked| locked.remove(place.variant, object));
     }
 
     /// Puts `new` in the place of `old`, if that is still in the table. In any case nothing more is
     /// begun for `old`: it is retired. Without a `new` it stays where it is until another object
     /// takes its place, and so does what is known of its key. Returns whether it was in the table.
-    pub fn supersede(&self, place: Place, old: &Arc<Object>, new: Option<Arc<Object>>) -> bool {
+    pub fn supersede(
+        self: &Arc<Self>,
+        place: Place,
+        old: &Arc<Object>,
+        new: Option<Arc<Object>>,
+    ) -> bool {
         let was = self.enter(place.primary, |locked| {
             let was = locked.holds(place.variant, old);
             if let Some(new) = new.filter(|_| was) {
@@ -231,7 +265,15 @@ impl Store {
             was
         });
         old.retire();
+        if was {
+            self.forget_head(place);
+        }
         was
+    }
+
+    /// The volumes that objects are kept on, where there are any.
+    pub fn volumes(&self) -> Option<Arc<kept::Volumes>> {
+        self.volumes.read().clone()
     }
 
     /// Bytes that it may take in all.
@@ -247,6 +289,8 @@ impl Store {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
             evictions: self.evictions.load(Ordering::Relaxed),
+            volume_hits: self.volume_hits.load(Ordering::Relaxed),
+            volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
             ..Status::default()
         };
         let mut idle = 0;
@@ -320,6 +364,11 @@ impl Store {
             // Some come up twice before all have: the policies go by more than age.
             let all = 2 * there * self.shards.len();
             if busy > most.min(all) || empty > self.shards.len() {
+                // What waits for a disk holds memory, too, and is the first that is done without.
+                if self.shed_writes(bytes) {
+                    (busy, empty) = (0, 0);
+                    continue;
+                }
                 self.all_in_use.store(true, Ordering::Relaxed);
                 return None;
             }

@@ -3,12 +3,13 @@
 //! All of its state is under one lock, held for nanoseconds: bytes are copied outside it, into
 //! ranges that exactly one flight has claimed, and published under it. Wakers are called outside it.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use smallvec::SmallVec;
 
 use super::claims::Claim;
 use super::head::Head;
+use super::kept::Keep;
 use super::ledger::Charge;
 use super::purges::Birth;
 use super::slots::Slots;
@@ -24,6 +26,9 @@ use super::standing::{Standing, Ties};
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
+
+/// What knowing what volumes have of an object takes, for one that is not in many pieces.
+const KEEP_BYTES: u64 = (size_of::<Keep>() + 64) as u64;
 
 /// Why a flight ended without all its bytes. What the cache put in comes out again by downcast.
 pub type Failure = Arc<dyn Error + Send + Sync>;
@@ -48,6 +53,10 @@ pub struct Object {
     pub born_seq: u64,
     /// The newest purge that it was checked against; written with its shard locked.
     pub(super) checked: AtomicU64,
+    /// It is not written to volumes before it is asked for again.
+    pub(super) once: AtomicBool,
+    /// It stands for one that is being read from a volume.
+    recall: AtomicBool,
     pub(super) state: Mutex<State>,
     overhead: Charge,
     /// Bytes charged for notes, of which the eviction policy knows nothing.
@@ -109,6 +118,8 @@ pub(super) struct State {
     pub(super) ties: Option<Box<Ties>>,
     /// It goes on what a fetch for another object brought: that fetch's number.
     pub(super) birth: Option<Birth>,
+    /// What volumes have of it, where there are any.
+    pub(super) keep: Option<Box<Keep>>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
@@ -145,6 +156,8 @@ impl Object {
             key,
             born_seq,
             checked: AtomicU64::new(born_seq),
+            once: AtomicBool::new(false),
+            recall: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Awaiting,
                 length: None,
@@ -162,6 +175,7 @@ impl Object {
                 windowed: false,
                 ties: None,
                 birth: None,
+                keep: None,
             }),
             overhead,
             noted: AtomicU64::new(0),
@@ -177,10 +191,36 @@ impl Object {
         self.lock().phase.clone()
     }
 
+    /// The head, if it is known and nothing took its place.
+    pub fn head(&self) -> Option<Arc<Head>> {
+        match &self.lock().phase {
+            Phase::Open(head) => Some(head.clone()),
+            _ => None,
+        }
+    }
+
+    /// From now on it stands for one that is being read from a volume.
+    pub fn mark_recall(&self) {
+        self.recall.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it stands for one that is being read from a volume: who waits looks again then.
+    pub fn is_recall(&self) -> bool {
+        self.recall.load(Ordering::Relaxed)
+    }
+
     /// Makes the head known, and the length with it. Riders are to be woken. What has been retired
-    /// stays so.
-    pub(super) fn open(&self, head: Arc<Head>, charge: Charge, block: Option<NonZeroU32>) -> Wakes {
+    /// stays so. `keep`: what volumes have of it.
+    pub(super) fn open(
+        &self,
+        head: Arc<Head>,
+        charge: Charge,
+        block: Option<NonZeroU32>,
+        keep: Option<Keep>,
+    ) -> Wakes {
+        let keep = keep.map(|keep| Box::new(keep.charged(self.charge_keep())));
         let mut state = self.lock();
+        state.keep = keep;
         state.length = head.length;
         state.head_charge = Some(charge);
         state.joinable = head.joinable && head.length.is_some();
@@ -213,7 +253,7 @@ impl Object {
     }
 
     /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
-    pub fn expire(&self, head: &Arc<Head>, at_ms: u64) {
+    pub(super) fn expire(&self, head: &Arc<Head>, at_ms: u64) {
         if head.fresh_until_ms <= at_ms {
             return;
         }
@@ -287,10 +327,13 @@ impl Object {
     /// Whether all of these bytes, as far as the object goes, are there.
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
-        let end = state
-            .length
-            .map_or(range.end, |length| length.min(range.end));
-        state.present.covers(&(range.start..end))
+        state.present.covers(&state.within(range))
+    }
+
+    /// The same, where some of them may be on volumes.
+    pub fn has(&self, range: Range<u64>) -> bool {
+        let state = self.lock();
+        state.have().covers(&state.within(range))
     }
 
     /// Wakes those who wait for a byte that is there now.
@@ -310,6 +353,11 @@ impl Object {
         self.overhead.beside(bytes)
     }
 
+    /// What is known of volumes is charged as notes are.
+    pub(super) fn charge_keep(&self) -> Charge {
+        self.charge_note(KEEP_BYTES)
+    }
+
     /// What notes take.
     pub(super) fn noted(&self) -> u64 {
         self.noted.load(Ordering::Relaxed)
@@ -317,6 +365,26 @@ impl Object {
 }
 
 impl State {
+    /// A range as far as the object goes.
+    fn within(&self, range: Range<u64>) -> Range<u64> {
+        let end = self
+            .length
+            .map_or(range.end, |length| length.min(range.end));
+        range.start..end
+    }
+
+    /// The bytes that are in memory or on volumes.
+    pub(super) fn have(&self) -> Cow<'_, Ranges> {
+        match &self.keep {
+            Some(keep) if !keep.there.is_empty() => {
+                let mut all = self.present.clone();
+                all.extend(keep.there.iter());
+                Cow::Owned(all)
+            }
+            _ => Cow::Borrowed(&self.present),
+        }
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         self.length
             .is_some_and(|length| self.present.covers(&(0..length)))

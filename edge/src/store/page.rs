@@ -1,12 +1,13 @@
 //! A page: up to 64 KiB of an object's bytes, written once while others read what is already there.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::ledger::Charge;
+use crate::sys::buffer::Buffer;
 
 /// Bytes of an object that one page spans.
 pub const PAGE: u64 = 64 << 10;
@@ -45,25 +46,26 @@ impl Page {
 
     /// A page of `capacity` bytes, at least 1, under a charge of `footprint(capacity)`.
     pub fn new(capacity: usize, charge: Charge) -> Arc<Page> {
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is not zero (`layout` takes at least one byte).
-        let memory = unsafe { alloc(layout) };
-        let Some(memory) = NonNull::new(memory) else {
-            handle_alloc_error(layout)
-        };
+        Page::of(Buffer::new(capacity), charge)
+    }
+
+    /// A page in this memory, under a charge of its footprint.
+    fn of(buffer: Buffer, charge: Charge) -> Arc<Page> {
+        let (memory, capacity, _) = buffer.into_parts();
         Arc::new(Page {
             memory,
-            capacity: layout.size(),
+            capacity,
             _charge: charge,
         })
     }
 
-    fn layout(capacity: usize) -> Layout {
-        #[expect(
-            clippy::expect_used,
-            reason = "capacities are at most PAGE, far below isize::MAX"
-        )]
-        Layout::from_size_align(capacity.max(1), 16).expect("a page's layout is valid")
+    /// What is filled of a buffer, as a shared view of a page.
+    pub fn filled(buffer: Buffer, charge: Charge) -> Bytes {
+        let filled = buffer.filled().len();
+        let page = Page::of(buffer, charge);
+        // SAFETY: these bytes were written before (contract of `Buffer`), and as nobody else has the
+        // page they are never written again.
+        unsafe { page.slice(0, filled) }
     }
 
     /// How many bytes fit.
@@ -93,6 +95,24 @@ impl Page {
         }
     }
 
+    /// Room for bytes `at..at + len`, to be written.
+    ///
+    /// # Safety
+    /// As for `write`, for as long as the room is there.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "nobody else has these bytes: the contract says so"
+    )]
+    pub unsafe fn room(&self, at: usize, len: usize) -> &mut [MaybeUninit<u8>] {
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= self.capacity),
+            "room is within its page"
+        );
+        // SAFETY: within the allocation (asserted), and nobody else reads or writes it (this
+        // function's contract); what is not initialised is what `MaybeUninit` is for.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().add(at).cast(), len) }
+    }
+
     /// The bytes `start..end` as a shared view that keeps the page alive.
     ///
     /// # Safety
@@ -113,8 +133,8 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and not freed before.
-        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.capacity)) }
+        // SAFETY: what `into_parts` gave in `of`, once; nothing of it is filled.
+        drop(unsafe { Buffer::from_parts(self.memory, self.capacity, 0) });
     }
 }
 

@@ -108,6 +108,17 @@ impl Object {
         }
     }
 
+    /// Puts in a page all of whose bytes are there, which are to be published yet; whether there was
+    /// none.
+    pub(super) fn put_page(&self, index: u64, bytes: Bytes) -> bool {
+        let mut state = self.lock();
+        let lacking = state.pages.get(index).is_none();
+        if lacking {
+            state.pages.insert(index, PageState::Full(bytes));
+        }
+        lacking
+    }
+
     /// What the pages take that bytes of this range need and that are not there yet. `block`: how
     /// bytes may be accounted, where that is not known yet.
     pub(super) fn need(&self, range: Range<u64>, block: Option<NonZeroU32>) -> u64 {

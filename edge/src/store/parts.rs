@@ -92,6 +92,10 @@ impl Object {
             needed.insert(rider.at..rider.at.saturating_add(1));
             wanted.insert(rider.wants());
         }
+        for queued in state.keep.iter().flat_map(|keep| keep.queued()) {
+            needed.insert(queued.clone());
+            wanted.insert(queued);
+        }
         state.shed(&wanted, enough, &mut shed);
         if !soon {
             state.shed(&needed, enough, &mut shed);
@@ -194,6 +198,7 @@ impl State {
         };
         self.block.is_none()
             || self.claims.iter().any(|claim| claim.meets(block))
+            || self.keep.as_ref().is_some_and(|keep| keep.is_queued(block))
             || self.riders.iter().any(|(_, rider)| needs(rider))
     }
 }

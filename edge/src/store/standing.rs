@@ -142,7 +142,7 @@ mod tests {
         });
         let charge = store.charge_head(1).expect("room");
         let known = Arc::new(head(Some(0)));
-        stored.open(known.clone(), charge, None).wake();
+        stored.open(known.clone(), charge, None, None).wake();
         let new = store.create(b"a").expect("room");
         stored.validate_by(known, &new);
         let whole = || (smallvec::smallvec![0..u64::MAX], ());

@@ -34,8 +34,10 @@ pub struct Decision {
 /// An object as it is at one moment.
 #[derive(Clone, Debug)]
 pub struct Xray {
-    /// Bytes that are there.
+    /// Bytes that are in memory.
     pub stored: Ranges,
+    /// Bytes that are known to be on volumes, by name.
+    pub kept: Vec<(String, Ranges)>,
     /// Bytes that neither are there nor on their way; none where the length is not known.
     pub missing: Ranges,
     /// Complete length, once known.
@@ -66,7 +68,8 @@ impl Object {
     pub fn missing(&self) -> Ranges {
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
-        let gaps = state.present.gaps(0..state.length.unwrap_or(u64::MAX));
+        let have = state.have();
+        let gaps = have.gaps(0..state.length.unwrap_or(u64::MAX));
         gaps.flat_map(|gap| flying.gaps(gap).collect::<SmallVec<[_; 2]>>())
             .collect()
     }
@@ -75,10 +78,15 @@ impl Object {
     pub fn xray(&self, now_us: u64) -> Xray {
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
-        let gaps = state.present.gaps(0..state.length.unwrap_or(0));
+        let have = state.have();
+        let gaps = have.gaps(0..state.length.unwrap_or(0));
         let missing = gaps.flat_map(|gap| flying.gaps(gap).collect::<SmallVec<[_; 2]>>());
         Xray {
             stored: state.present.clone(),
+            kept: state
+                .keep
+                .as_ref()
+                .map_or(Vec::new(), |keep| keep.survey(state.length)),
             missing: missing.collect(),
             length: state.length,
             now_us,

@@ -4,11 +4,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::io::ReadBuf;
 
 use super::Inner;
 use super::incoming::Step;
 use super::link::Link;
-use crate::handler::{Body, BodyStream, Exchange, Fault, Frame};
+use crate::handler::{Body, BodyStream, Exchange, Fault, Frame, Piece};
 
 /// The content still to come, and the connection it comes over. Dropping it before its end closes
 /// the connection.
@@ -64,6 +65,28 @@ impl Download {
         Ok(Body::stream(self))
     }
 
+    /// After a read that brought nothing: whether that is the end, or a fault.
+    fn poll_end(&mut self, read: Poll<Result<usize, Fault>>) -> Poll<Option<Fault>> {
+        let Some(link) = &mut self.link else {
+            return Poll::Ready(None);
+        };
+        let ended = match read {
+            Poll::Ready(Ok(_)) => link.close(),
+            Poll::Ready(Err(fault)) => Err(fault),
+            Poll::Pending => match link.watch_body(&self.upstream.limits) {
+                Some(late) => Err(late.into()),
+                None => return Poll::Pending,
+            },
+        };
+        Poll::Ready(match ended {
+            Ok(()) => {
+                self.finish();
+                None
+            }
+            Err(fault) => Some(self.fail(fault)),
+        })
+    }
+
     fn note_bytes(&mut self, n: u64) {
         self.upstream.counters.upstream_bytes_in.add(n);
         self.record.body_bytes.set(self.record.body_bytes.get() + n);
@@ -107,23 +130,34 @@ impl BodyStream for Download {
             let Some(link) = &mut self.link else {
                 return Poll::Ready(None);
             };
-            let ended = match link.poll_more(cx) {
-                Poll::Ready(Ok(0)) => link.close(),
-                Poll::Ready(Ok(_)) => continue,
-                Poll::Ready(Err(fault)) => Err(fault),
-                Poll::Pending => match link.watch_body(&self.upstream.limits) {
-                    Some(late) => Err(late.into()),
-                    None => return Poll::Pending,
-                },
-            };
-            return Poll::Ready(match ended {
-                Ok(()) => {
-                    self.finish();
-                    None
-                }
-                Err(fault) => Some(Err(self.fail(fault))),
-            });
+            match link.poll_more(cx) {
+                Poll::Ready(Ok(1..)) => {}
+                read => return self.poll_end(read).map(|ended| ended.map(Err)),
+            }
         }
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<Option<Result<Piece, Fault>>> {
+        if self.first.is_none()
+            && let Some(link) = &mut self.link
+            && link.may_fill(room)
+        {
+            let read = link.poll_fill(cx, room);
+            if let Poll::Ready(Ok(n @ 1..)) = read {
+                self.note_bytes(n as u64);
+                if self.link.as_ref().is_some_and(|link| link.has_ended()) {
+                    self.finish();
+                }
+                return Poll::Ready(Some(Ok(Piece::Placed)));
+            }
+            return self.poll_end(read).map(|ended| ended.map(Err));
+        }
+        let polled = self.poll_frame(cx);
+        polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
     }
 
     fn length(&self) -> Option<u64> {

@@ -2,11 +2,11 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use super::READ_BUFFER;
 use super::io::Wire;
@@ -97,6 +97,32 @@ impl Incoming {
             self.size = (self.size * 2).min(READ_BUFFER);
         } else if n < self.size / 4 {
             self.size = (self.size / 2).max(READ_MIN);
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// Whether all of this room may be filled with content straight from the wire.
+    pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
+        let enough = |left| left >= room.remaining() as u64;
+        self.buffer.is_empty() && matches!(self.decoding, Decoding::Sized(left) if enough(left))
+    }
+
+    /// Reads content straight into `room`, which `may_fill` allowed; 0 at the end.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let before = room.filled().len();
+        ready!(Pin::new(&mut wire.stream).poll_read(cx, room))?;
+        let n = room.filled().len() - before;
+        wire.read += n as u64;
+        if let Decoding::Sized(left) = &mut self.decoding {
+            *left = left.saturating_sub(n as u64);
+            if *left == 0 {
+                self.decoding = Decoding::Ended;
+            }
         }
         Poll::Ready(Ok(n))
     }

@@ -4,10 +4,12 @@
 //! it along the way. That saves a task switch for each head and each chunk, and abandoning an
 //! exchange is simply dropping its link.
 
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::Limits;
@@ -265,6 +267,28 @@ impl Link {
     /// Sends what is left of the request and reads more of the content; 0 at the end, and a fault
     /// when the connection broke or the request cannot be completed.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Fault>> {
+        self.poll_content(cx, |incoming, cx, wire| incoming.poll_read(cx, wire))
+    }
+
+    /// As `poll_more`, but the content goes straight to `room`, which `may_fill` allowed.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<Result<usize, Fault>> {
+        self.poll_content(cx, |incoming, cx, wire| incoming.poll_fill(cx, wire, room))
+    }
+
+    /// Whether all of this room may be filled with content straight from the wire.
+    pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
+        self.incoming.may_fill(room)
+    }
+
+    fn poll_content(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(&mut Incoming, &mut Context<'_>, &mut Wire) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<usize, Fault>> {
         self.relay.aim(cx.waker());
         let mut relayed = Context::from_waker(&self.waker);
         if !self.outgoing.is_done()
@@ -273,7 +297,7 @@ impl Link {
             self.reusable = false;
             return Poll::Ready(Err(fault));
         }
-        let read = ready!(self.incoming.poll_read(&mut relayed, &mut self.wire));
+        let read = ready!(read(&mut self.incoming, &mut relayed, &mut self.wire));
         self.awaits = Awaits::Nothing;
         Poll::Ready(read.map_err(|_| Cause::BodyCut.into()))
     }

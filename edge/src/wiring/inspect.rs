@@ -1,15 +1,16 @@
 //! What the admin address sees of a running edge.
 
+mod volume;
+
 use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, Order, Refusal,
-    ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
+    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, OnVolume, Order,
+    Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
 };
 use crate::http::date;
 use crate::http::key::KeyHash;
-use crate::http::purge::Answer;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
@@ -34,6 +35,11 @@ impl Inspect for Edge {
                 .stores
                 .iter()
                 .map(|(name, stored)| (name.clone(), cache_state(&stored.store)))
+                .collect(),
+            volumes: snapshot
+                .volumes
+                .iter()
+                .map(|(name, volume)| volume::volume_state(name, volume, &snapshot.plan))
                 .collect(),
             upstreams: snapshot
                 .upstreams
@@ -70,7 +76,7 @@ impl Inspect for Edge {
             .collect())
     }
 
-    fn purge(&self, order: &Order) -> Result<Answer, Refusal> {
+    fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         Edge::purge(self, order)
     }
 
@@ -96,6 +102,8 @@ fn cache_state(store: &Store) -> CacheState {
         flights: status.flights,
         evicted: status.evictions,
         purges: store.rules() as u64,
+        volume_hits: status.volume_hits,
+        volume_bytes: status.volume_bytes,
     }
 }
 
@@ -135,7 +143,7 @@ fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     };
     let coming = |claim: &Claim| claim.at..end(claim, xray.length);
     let flying = xray.flights.iter().map(coming).collect();
-    list_bytes(&mut state, &xray.stored, &flying, &xray.missing);
+    list_bytes(&mut state, &xray.stored, &flying, &xray.missing, &xray.kept);
     describe_phase(&mut state, &object.phase(), now_ms);
     state
 }
@@ -176,14 +184,31 @@ fn decision_state(decision: &Decision, now_ms: u64) -> DecisionState {
 }
 
 /// Lists which bytes are where.
-fn list_bytes(state: &mut ObjectState, stored: &Ranges, flying: &Ranges, missing: &Ranges) {
+fn list_bytes(
+    state: &mut ObjectState,
+    stored: &Ranges,
+    flying: &Ranges,
+    missing: &Ranges,
+    volumes: &[(String, Ranges)],
+) {
     state.stored_bytes = stored.total();
     state.missing_bytes = missing.total();
-    for (list, ranges) in [
+    state.volumes = volumes
+        .iter()
+        .map(|(name, ranges)| OnVolume {
+            volume: name.clone(),
+            stored: Vec::new(),
+            stored_bytes: ranges.total(),
+        })
+        .collect();
+    let on_volumes = state.volumes.iter_mut().map(|its| &mut its.stored);
+    let on_volumes = on_volumes.zip(volumes.iter().map(|(_, ranges)| ranges));
+    let here = [
         (&mut state.stored, stored),
         (&mut state.in_flight, flying),
         (&mut state.missing, missing),
-    ] {
+    ];
+    for (list, ranges) in here.into_iter().chain(on_volumes) {
         let mut all = ranges.iter();
         list.extend(all.by_ref().take(ObjectState::SPANS_MAX).map(Span::of));
         // The lists are complete up to where the first of them has to stop.
@@ -257,7 +282,7 @@ mod tests {
     fn bytes_are_listed_up_to_a_bound() {
         let mut state = ObjectState::default();
         let (stored, flying) = (Ranges::from(0..10), Ranges::from(20..u64::MAX));
-        list_bytes(&mut state, &stored, &flying, &Ranges::from(10..20));
+        list_bytes(&mut state, &stored, &flying, &Ranges::from(10..20), &[]);
         assert_eq!(state.stored, [Span::of(0..10)]);
         assert_eq!(state.in_flight[0].last, None);
         assert_eq!(state.missing, [Span::of(10..20)]);
@@ -266,10 +291,31 @@ mod tests {
 
         let many: Ranges = (0..20_000).map(|n| 2 * n..2 * n + 1).collect();
         let mut state = ObjectState::default();
-        list_bytes(&mut state, &many, &Ranges::new(), &Ranges::new());
+        list_bytes(&mut state, &many, &Ranges::new(), &Ranges::new(), &[]);
         assert_eq!(state.stored.len(), ObjectState::SPANS_MAX);
         assert_eq!(state.listed_to, Some(2 * ObjectState::SPANS_MAX as u64));
         assert_eq!(state.stored_bytes, 20_000);
+    }
+
+    #[test]
+    fn what_volumes_have_is_listed() {
+        let mut state = ObjectState::default();
+        let (stored, none) = (Ranges::from(0..10), Ranges::new());
+        let many: Ranges = (0..20_000).map(|n| 100 + 2 * n..101 + 2 * n).collect();
+        let volumes = [
+            ("disk1".to_owned(), Ranges::from(0..30)),
+            ("disk2".to_owned(), many),
+        ];
+        list_bytes(&mut state, &stored, &none, &Ranges::from(30..100), &volumes);
+        assert_eq!(state.missing, [Span::of(30..100)]);
+        assert_eq!(state.missing_bytes, 70);
+        assert_eq!(state.volumes[0].stored, [Span::of(0..30)]);
+        assert_eq!(state.volumes[1].stored_bytes, 20_000);
+        assert_eq!(state.volumes[1].stored.len(), ObjectState::SPANS_MAX);
+        assert_eq!(
+            state.listed_to,
+            Some(100 + 2 * ObjectState::SPANS_MAX as u64)
+        );
     }
 
     #[test]

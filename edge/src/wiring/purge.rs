@@ -1,14 +1,17 @@
-//! Purging all caches, and the thread that goes through their stores behind purges.
+//! Purging all caches, on their volumes too, and the thread that goes through their stores behind purges.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::Edge;
+use tokio::sync::oneshot;
+
 use super::snapshot::{Snapshot, Stored};
-use crate::admin::{Order, Refusal};
-use crate::cache::purge;
+use crate::admin::{Lasting, Order, Purging, Refusal};
+use crate::cache::purge::{self, Enforced};
 use crate::http::key::KeyRules;
 use crate::http::purge::{Answer, Purged};
 use crate::store::Swept;
@@ -20,24 +23,94 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Between two looks at fetches that have not come to a head yet.
 const WAIT: Duration = Duration::from_millis(100);
 
+/// Purges that may wait for volumes at once, each in a thread of its own.
+const LOGGING_MAX: usize = 16;
+
 impl Edge {
     /// Purges from one cache, or from all.
-    pub(super) fn purge(&self, order: &Order) -> Result<Answer, Refusal> {
+    pub(super) fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         loop {
             let snapshot = self.snapshots.borrow().clone();
-            let answer = snapshot.purge(order, self.clock.unix_ms())?;
+            let (answer, to_log) = snapshot.purge(order, self.clock.unix_ms())?;
             // A reload in between may have brought a store that has something already.
             if Arc::ptr_eq(&snapshot, &*self.snapshots.borrow()) {
-                return Ok(answer);
+                let lasting = (!to_log.is_empty()).then(|| self.loggers.log(to_log));
+                return Ok(Purging { answer, lasting });
             }
         }
+    }
+}
+
+/// Rules in force that are to outlast a new start, and the cache they are of.
+type ToLog = (String, Enforced);
+
+/// The threads in which purges wait for volumes, so that a slow one holds up nothing else.
+#[derive(Default)]
+pub(super) struct Loggers(Arc<AtomicUsize>);
+
+impl Loggers {
+    fn log(&self, rules: Vec<ToLog>) -> Lasting {
+        self.run(move || {
+            let mut failed = Vec::new();
+            for (cache, enforced) in rules {
+                // One cache's volumes may be out; the others' need not be.
+                if let Err(why) = enforced.log() {
+                    failed.push(format!("cache {cache}: {why}"));
+                }
+            }
+            failed.dedup();
+            match failed.is_empty() {
+                true => Ok(()),
+                false => Err(failed.join("; ")),
+            }
+        })
+    }
+
+    fn run(&self, work: impl FnOnce() -> Result<(), String> + Send + 'static) -> Lasting {
+        let (tell, lasting) = oneshot::channel();
+        let Some(place) = Place::take(&self.0) else {
+            let why = "too many purges are waiting for slow volumes already";
+            let _ = tell.send(Err(why.to_owned()));
+            return lasting;
+        };
+        let log = move || {
+            let done = work();
+            drop(place);
+            // Who asked may not have waited.
+            let _ = tell.send(done);
+        };
+        let started = thread::Builder::new()
+            .name("purge-log".to_owned())
+            .spawn(log);
+        if let Err(error) = started {
+            // What was to tell is dropped, which says so.
+            tracing::warn!(%error, "a purge can't be logged");
+        }
+        lasting
+    }
+}
+
+/// One of `LOGGING_MAX`, until it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Place> {
+        let place = Place(taken.clone());
+        let before = taken.fetch_add(1, Ordering::Relaxed);
+        (before < LOGGING_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Snapshot {
     /// Stores that a reload put out of use serve for as long as there are workers busy with them:
     /// they are purged, too.
-    fn purge(&self, order: &Order, now_ms: u64) -> Result<Answer, Refusal> {
+    fn purge(&self, order: &Order, now_ms: u64) -> Result<(Answer, Vec<ToLog>), Refusal> {
         let meant = |name: &str| order.cache.as_deref().is_none_or(|only| only == name);
         let stores = || self.stores.iter().filter(|(name, _)| meant(name));
         if stores().next().is_none() {
@@ -47,23 +120,27 @@ impl Snapshot {
         for what in &order.what {
             purge::rules(what, &[KeyRules::default()]).map_err(refused)?;
         }
-        let mut purged = Vec::new();
+        let (mut purged, mut to_log) = (Vec::new(), Vec::new());
         for what in &order.what {
             for (name, stored) in stores() {
                 let keys = stored.ways.all();
-                let sequence = purge::purge(&stored.store, what, &keys, order.soft, now_ms);
+                let enforced = purge::purge(&stored.store, what, &keys, order.soft, now_ms);
+                let enforced = enforced.map_err(refused)?;
                 purged.push(Purged {
                     cache: Some(name.clone()),
-                    sequence: sequence.map_err(refused)?,
+                    sequence: enforced.sequence,
                     rule: purge::canonical(what),
                     soft: order.soft,
                 });
+                if !enforced.lasting.is_empty() {
+                    to_log.push((name.clone(), enforced));
+                }
             }
             for (_, store, ways) in self.retired().filter(|(name, ..)| meant(name)) {
                 purge::purge(&store, what, &ways.all(), order.soft, now_ms).map_err(refused)?;
             }
         }
-        Ok(Answer { purged })
+        Ok((Answer { purged }, to_log))
     }
 }
 
@@ -132,6 +209,7 @@ mod tests {
     use crate::config;
     use crate::http::purge::Purge;
     use crate::store::{RULES_MAX, Rule};
+    use crate::sys::Clock;
 
     /// A snapshot whose cache has these keys, behind another.
     fn snapshot(cache: &str, before: Option<&Snapshot>) -> Snapshot {
@@ -142,7 +220,7 @@ mod tests {
         let plan = config::parse("test.toml", &text)
             .expect("a configuration")
             .plan;
-        Snapshot::build(plan, 1, before).expect("a snapshot")
+        Snapshot::build(plan, 1, before, &Clock::manual(0)).expect("a snapshot")
     }
 
     fn order(what: Purge) -> Order {
@@ -175,12 +253,40 @@ mod tests {
         }
         let store = &third.stores["main"].store;
         let before = store.purged_upto();
-        let refusal = third.purge(&order(Purge::Tag("t".to_owned())), 0);
-        assert_eq!(refusal.map_err(|refusal| refusal.status), Err(429));
+        let refused = third.purge(&order(Purge::Tag("t".to_owned())), 0);
+        assert_eq!(refused.err().map(|refusal| refusal.status), Some(429));
         assert!(store.purged_upto() > before);
         // It counts no more when nobody has it.
         drop((first, busy));
         assert_eq!(third.retired().count(), 0);
+    }
+
+    #[test]
+    fn what_waits_for_a_disk_is_bounded() {
+        let loggers = Loggers::default();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(parking_lot::Mutex::new(held));
+        let wait = || {
+            let held = held.clone();
+            loggers.run(move || {
+                // Each is let go by one word, or by the end of the test.
+                let _ = held.lock().recv();
+                Err("slow".to_owned())
+            })
+        };
+        let waiting: Vec<_> = (0..LOGGING_MAX).map(|_| wait()).collect();
+        let refused = wait().blocking_recv().expect("an answer");
+        assert!(refused.is_err_and(|why| why.contains("too many")));
+        for _ in 0..LOGGING_MAX {
+            release.send(()).expect("they wait");
+        }
+        for lasting in waiting {
+            assert_eq!(lasting.blocking_recv(), Ok(Err("slow".to_owned())));
+        }
+        // All places are free again, that of the one refused included.
+        assert_eq!(loggers.0.load(Ordering::Relaxed), 0);
+        assert_eq!(loggers.run(|| Ok(())).blocking_recv(), Ok(Ok(())));
+        assert!(loggers.run(|| panic!("a bug")).blocking_recv().is_err());
     }
 
     #[test]
@@ -198,7 +304,7 @@ mod tests {
     #[test]
     fn what_is_purged_is_told_as_it_is_compared() {
         let purged = |what| {
-            let answer = snapshot("", None).purge(&order(what), 0).expect("room");
+            let (answer, _) = snapshot("", None).purge(&order(what), 0).expect("room");
             answer.purged[0].rule.clone()
         };
         let prefix = |text: &str| Purge::Prefix(text.to_owned());

@@ -1,6 +1,7 @@
 //! One configuration in force, with what outlives it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,9 +10,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cache::{self, purge::Keys, purge::Ways};
 use crate::config::Plan;
-use crate::store::{self, Store};
+use crate::store::{self, Store, kept};
+use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
 use crate::upstream;
+
+use super::volumes::{self, Open};
 
 /// A plan in force. Whatever a new plan leaves as it was is carried over, so that a reload keeps
 /// what is stored, the numbers of servers and the open log.
@@ -20,6 +24,9 @@ pub(super) struct Snapshot {
     pub(super) workers: usize,
     /// 1 from the start, one more for each reload.
     pub(super) generation: u64,
+    pub(super) volumes: Open,
+    /// Numbers of fetches and purges, in all stores: one may find on volumes what another has put there.
+    sequence: Arc<AtomicU64>,
     pub(super) stores: BTreeMap<String, Stored>,
     /// Stores of earlier snapshots, which busy workers may still serve from.
     retired: Vec<Retired>,
@@ -33,6 +40,7 @@ pub(super) struct Snapshot {
 pub(super) struct Stored {
     pub(super) options: store::Options,
     pub(super) store: Arc<Store>,
+    pub(super) volumes: Option<Arc<kept::Volumes>>,
     /// How its keys are and were made.
     pub(super) ways: Arc<Ways>,
 }
@@ -51,13 +59,25 @@ impl Snapshot {
         plan: Plan,
         workers: usize,
         before: Option<&Snapshot>,
+        clock: &Clock,
     ) -> anyhow::Result<Snapshot> {
+        let log = log(plan.log.access.as_ref(), before)?;
+        let volumes = volumes::open(&plan, before, clock)?;
+        let sequence = before.map_or_else(
+            || Arc::new(AtomicU64::new(1)),
+            |before| before.sequence.clone(),
+        );
         let stores: BTreeMap<String, Stored> = plan
             .caches
             .iter()
             .map(|(name, options)| {
-                let kept = before.and_then(|before| before.stores.get(name));
-                let stored = stored(store_options(options, workers), kept);
+                let kept = before.and_then(|before| {
+                    let uses = &before.plan.caches.get(name)?.kept;
+                    let same = uses == &options.kept && before.has(uses, &volumes);
+                    Some((before.stores.get(name)?, same))
+                });
+                let its = || volumes::of_cache(name, &options.kept, &volumes);
+                let stored = stored(store_options(options, workers), kept, its, &sequence);
                 take_up_keys(&plan, name, &stored.ways);
                 (name.clone(), stored)
             })
@@ -75,11 +95,13 @@ impl Snapshot {
             (name.clone(), kept.unwrap_or_default())
         });
         Ok(Snapshot {
+            volumes,
+            sequence,
             stores,
             retired,
             accounts: accounts.collect(),
             upstreams: upstreams.collect(),
-            log: log(plan.log.access.as_ref(), before)?,
+            log,
             generation: before.map_or(1, |before| before.generation + 1),
             taken_up: Arc::default(),
             workers,
@@ -95,6 +117,14 @@ impl Snapshot {
         self.retired.iter().filter_map(|retired| {
             let store = retired.store.upgrade()?;
             Some((&*retired.cache, store, &*retired.ways))
+        })
+    }
+
+    /// Whether these are the volumes that a cache uses.
+    fn has(&self, uses: &kept::Options, volumes: &Open) -> bool {
+        uses.volumes.iter().all(|name| {
+            let (old, new) = (self.volumes.get(name), volumes.get(name));
+            old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new))
         })
     }
 
@@ -115,26 +145,51 @@ impl Snapshot {
         retired
     }
 
-    /// It is in force: stores that were kept take up the sizes it says.
-    pub(super) fn take_effect(&self) {
-        for stored in self.stores.values() {
+    /// It is in force: stores that were kept take up the sizes and volumes it says.
+    pub(super) fn take_effect(&self, before: &Snapshot) {
+        for (name, stored) in &self.stores {
             stored.store.resize(&stored.options);
+            let old = before.stores.get(name);
+            if old.is_some_and(|old| old.is_to_change_volumes(stored)) {
+                volumes::give(&stored.store, stored.volumes.as_ref());
+            }
         }
     }
 }
 
-/// A store with these options: the one that was there, unless they need another.
-fn stored(options: store::Options, kept: Option<&Stored>) -> Stored {
+impl Stored {
+    /// Whether the same store has other volumes in `next`.
+    fn is_to_change_volumes(&self, next: &Stored) -> bool {
+        let pointer = |stored: &Stored| stored.volumes.as_ref().map(Arc::as_ptr);
+        Arc::ptr_eq(&self.store, &next.store) && pointer(self) != pointer(next)
+    }
+}
+
+/// A store with these options: the one that was there, unless they need another. `kept`: that one, and
+/// whether its volumes are to stay, too; else `volumes` gives others.
+fn stored(
+    options: store::Options,
+    kept: Option<(&Stored, bool)>,
+    volumes: impl Fn() -> Option<Arc<kept::Volumes>>,
+    sequence: &Arc<AtomicU64>,
+) -> Stored {
     let same = |is: &store::Options| {
         (is.evict, is.shards, is.block) == (options.evict, options.shards, options.block)
     };
-    let (store, ways) = match kept.filter(|kept| same(&kept.options)) {
-        Some(kept) => (kept.store.clone(), kept.ways.clone()),
-        None => (Store::named(&options, &Keys), Arc::default()),
+    let (store, volumes, ways) = match kept.filter(|(kept, _)| same(&kept.options)) {
+        Some((kept, true)) => (kept.store.clone(), kept.volumes.clone(), kept.ways.clone()),
+        Some((kept, false)) => (kept.store.clone(), volumes(), kept.ways.clone()),
+        None => {
+            let volumes = volumes();
+            let store = Store::named(&options, &Keys, sequence.clone());
+            volumes::give(&store, volumes.as_ref());
+            (store, volumes, Arc::default())
+        }
     };
     Stored {
         options,
         store,
+        volumes,
         ways,
     }
 }

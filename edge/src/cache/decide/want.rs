@@ -35,6 +35,14 @@ impl Wanted {
     /// Whether all bytes to be sent are stored.
     pub(in crate::cache) fn is_there(&self, object: &Object) -> bool {
         match self {
+            Wanted::Parts(parts, _) => parts.iter().cloned().all(|part| object.has(part)),
+            _ => object.has(0..OPEN),
+        }
+    }
+
+    /// Whether all of them are in memory.
+    pub(in crate::cache) fn is_at_hand(&self, object: &Object) -> bool {
+        match self {
             Wanted::Parts(parts, _) => parts.iter().cloned().all(|part| object.covers(part)),
             _ => object.covers(0..OPEN),
         }

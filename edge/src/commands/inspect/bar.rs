@@ -8,13 +8,15 @@ use sluice::ranges::Ranges;
 /// What is true of the bytes of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// All of them are stored.
+    /// All of them are in memory.
     Stored,
+    /// All of them are there, not all of them in memory.
+    Kept,
     /// Some of them are stored.
     Partly,
     /// None is stored, and some are on their way.
     Flying,
-    /// None is stored or on its way.
+    /// None is stored anywhere or on its way.
     Missing,
     /// The edge did not say.
     Unlisted,
@@ -30,15 +32,18 @@ pub struct Bar {
 /// `None` for an object without a byte.
 pub fn bar(object: &ObjectState, width: usize) -> Option<Bar> {
     let (stored, flying) = (ranges(&object.stored), ranges(&object.in_flight));
-    let bytes = object.length.unwrap_or_else(|| reach(&stored, &flying));
+    let all = everywhere(object);
+    let bytes = object.length.unwrap_or_else(|| reach(&all, &flying));
     if bytes == 0 {
         return None;
     }
     let listed_to = object.listed_to.unwrap_or(u64::MAX);
     let cells = (0..width).map(|index| {
         let cell = part(bytes, index, width);
-        match covered(&stored, &cell) {
-            n if n == cell.end - cell.start => Cell::Stored,
+        let size = cell.end - cell.start;
+        match covered(&all, &cell) {
+            n if n == size && covered(&stored, &cell) == size => Cell::Stored,
+            n if n == size => Cell::Kept,
             0 if cell.end > listed_to => Cell::Unlisted,
             0 if flying.intersects(&cell) => Cell::Flying,
             0 => Cell::Missing,
@@ -74,6 +79,13 @@ fn covered(ranges: &Ranges, cell: &Range<u64>) -> u64 {
     ranges.within(cell.clone()).map(|r| r.end - r.start).sum()
 }
 
+/// Bytes that are in memory or on a volume.
+pub fn everywhere(object: &ObjectState) -> Ranges {
+    let kept = object.volumes.iter().flat_map(|its| &its.stored);
+    let all = object.stored.iter().chain(kept);
+    all.map(|span| span.range()).collect()
+}
+
 /// What an edge says may be anything; the wrong way round it is nothing.
 fn ranges(spans: &[Span]) -> Ranges {
     spans.iter().map(|span| span.range()).collect()
@@ -86,12 +98,14 @@ fn ranges(spans: &[Span]) -> Ranges {
 )]
 mod tests {
     use proptest::prelude::*;
+    use sluice::admin::OnVolume;
 
     use super::*;
 
     fn drawn(object: &ObjectState, width: usize) -> String {
         let sign = |cell: &Cell| match cell {
             Cell::Stored => '#',
+            Cell::Kept => '=',
             Cell::Partly => '+',
             Cell::Flying => '>',
             Cell::Missing => '.',
@@ -116,6 +130,20 @@ mod tests {
         assert_eq!(drawn(&some, 10), "###+>>....");
         assert_eq!(drawn(&object(Some(2), &[0..1], &[]), 6), "###...");
         assert_eq!(drawn(&object(Some(0), &[], &[]), 6), "");
+    }
+
+    #[test]
+    fn what_is_on_a_volume_alone_is_told_apart() {
+        let mut kept = object(Some(100), &[0..15], &[80..90]);
+        let on = |ranges: &[Range<u64>]| OnVolume {
+            stored: ranges.iter().cloned().map(Span::of).collect(),
+            ..OnVolume::default()
+        };
+        kept.volumes = vec![on(&[0..30]), on(&[30..50, 85..86])];
+        assert_eq!(drawn(&kept, 10), "#====...+.");
+        kept.length = None;
+        kept.in_flight.clear();
+        assert_eq!(drawn(&kept, 10).len(), 10);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use super::paper::{Look, Paper, glued};
 const SPANS_SHOWN: usize = 8;
 /// Fetches that are written out; further ones are counted.
 const FLIGHTS_SHOWN: usize = 32;
+/// Volumes that are written out; further ones are counted.
+const VOLUMES_SHOWN: usize = 8;
 /// A fetch that has brought nothing for this long is said to be quiet.
 const QUIET_MS: u64 = 1000;
 
@@ -54,6 +56,9 @@ fn draw(paper: &mut Paper<'_>, object: &ObjectState) {
     }
     paper.line(&line);
     let mut signs = vec![Cell::Stored, Cell::Partly, Cell::Flying, Cell::Missing];
+    if bar.cells.contains(&Cell::Kept) {
+        signs.insert(1, Cell::Kept);
+    }
     if bar.cells.contains(&Cell::Unlisted) {
         signs.push(Cell::Unlisted);
     }
@@ -77,6 +82,7 @@ fn draw(paper: &mut Paper<'_>, object: &ObjectState) {
 fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str) {
     let (sign, plain, colour, word) = match cell {
         Cell::Stored => ("█", "#", "32", "stored"),
+        Cell::Kept => ("▓", "=", "34", "on a volume"),
         Cell::Partly => ("▒", "+", "33", "partly"),
         Cell::Flying => ("░", ">", "36", "in flight"),
         Cell::Missing => ("·", ".", "2", "missing"),
@@ -113,6 +119,9 @@ fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
         "awaiting" => "waiting for the head of its first response".to_owned(),
         "open" if object.length == Some(object.stored_bytes) => {
             format!("status {}, complete", object.status)
+        }
+        "open" if object.length == Some(bar::everywhere(object).total()) => {
+            format!("status {}, complete with what is on volumes", object.status)
         }
         "open" if flying => format!("status {}, being fetched", object.status),
         "open" => format!("status {}, in part", object.status),
@@ -186,7 +195,12 @@ fn describe_bytes(paper: &mut Paper<'_>, object: &ObjectState) {
     let more = object.listed_to.is_some();
     let stored = spans(&object.stored, more);
     let note = format!("({}{share})", size(object.stored_bytes));
-    paper.entry("stored", &format!("{stored} {note}"));
+    let label = match object.volumes.is_empty() {
+        true => "stored",
+        false => "in memory",
+    };
+    paper.entry(label, &format!("{stored} {note}"));
+    on_volumes(paper, object, more);
     paper.entry("in flight", &spans(&object.in_flight, more));
     let missing = spans(&object.missing, more);
     let note = match object.missing_bytes {
@@ -194,6 +208,20 @@ fn describe_bytes(paper: &mut Paper<'_>, object: &ObjectState) {
         n => format!(" ({})", size(n)),
     };
     paper.entry("missing", &format!("{missing}{note}"));
+}
+
+fn on_volumes(paper: &mut Paper<'_>, object: &ObjectState, more: bool) {
+    for (index, its) in object.volumes.iter().take(VOLUMES_SHOWN).enumerate() {
+        let label = if index == 0 { "on volumes" } else { " " };
+        let name = paper.foreign(&its.volume);
+        let stored = spans(&its.stored, more);
+        let note = glued(&format!("({})", size(its.stored_bytes)));
+        paper.entry(label, &format!("{name}: {stored} {note}"));
+    }
+    if object.volumes.len() > VOLUMES_SHOWN {
+        let more = object.volumes.len() - VOLUMES_SHOWN;
+        paper.entry(" ", &format!("and {more} volumes more"));
+    }
 }
 
 fn flights(paper: &mut Paper<'_>, flights: &[FlightState]) {

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use sluice::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
+use sluice::admin::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
 
 use super::show::show;
 use super::{Look, is_utf8};
@@ -99,6 +99,32 @@ fn sparse() -> ObjectState {
             &[0..2 * MIB, 5_000_000..5_500_000],
             &[5_500_000..6 * MIB, 8 * MIB..9 * MIB, 9 * MIB + 10..10 * MIB],
             &[2 * MIB..5_000_000, 6 * MIB..8 * MIB],
+        )
+    }
+}
+
+/// Blocks in turn on two volumes, up to `end`, and a part of one in memory.
+fn kept(end: u64) -> ObjectState {
+    let turn = |parity: u64| {
+        let blocks = (0..10).filter(|block| block % 2 == parity);
+        let blocks = blocks.map(|block| block * MIB..((block + 1) * MIB).min(end));
+        blocks.filter(|block| block.start < end).collect::<Vec<_>>()
+    };
+    let on = |name: &str, ranges: &[Range<u64>]| OnVolume {
+        volume: name.to_owned(),
+        stored: spans(ranges),
+        stored_bytes: total(ranges),
+    };
+    let volumes = vec![on("disk1", &turn(0)), on("disk\u{1b}[2J", &turn(1))];
+    let missing = end..10 * MIB;
+    let missing = [missing].into_iter().filter(|range| !range.is_empty());
+    ObjectState {
+        volumes,
+        ..object(
+            Some(10 * MIB),
+            &[0..600_000],
+            &[],
+            &missing.collect::<Vec<_>>(),
         )
     }
 }
@@ -210,6 +236,7 @@ fn every_state_reads_well() {
     insta::assert_snapshot!("unknown_length", at(80, vec![unknown_length()]));
     insta::assert_snapshot!("very_sparse", at(80, vec![very_sparse()]));
     insta::assert_snapshot!("variants", at(80, variants()));
+    insta::assert_snapshot!("on_volumes", at(80, vec![kept(5 * MIB), kept(10 * MIB)]));
 }
 
 #[test]
@@ -320,6 +347,14 @@ fn hostile_answers_do_no_harm() {
         age_s: Some(u64::MAX),
         fresh_for_s: i64::MIN,
         stored: vec![backwards, Span::of(0..u64::MAX)],
+        volumes: vec![
+            OnVolume {
+                volume: bad.clone(),
+                stored: vec![backwards; 20],
+                stored_bytes: u64::MAX,
+            };
+            20
+        ],
         stored_bytes: u64::MAX,
         missing_bytes: u64::MAX,
         flights: vec![flight; 100],

@@ -1,10 +1,39 @@
-//! What is kept on volumes: which volumes get an object, and what is admitted.
+//! What is kept on volumes: which volumes get an object, what is admitted, and how it is found again.
+//!
+//! An object on a volume is a head and blocks. Small whole objects are a head with their content
+//! in it. Blocks are found by what names their version, so that a head that was lost and fetched
+//! again finds them. Bytes come from a volume as they come from an origin: into pages that a claim
+//! was made for.
 
+mod lasting;
+mod meta;
 pub mod placement;
+mod reads;
+mod recall;
+mod writing;
 
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
+pub use lasting::{Lasting, NotLasting};
 pub use placement::{Kind as PlacementKind, Placement};
+pub use reads::KeptRead;
+pub use recall::Recall;
+
+use super::head::Head;
+use super::ledger::Charge;
+use super::object::Object;
+use super::table::Place;
+use super::{PAGE, Store};
+use crate::ranges::Ranges;
+use crate::volume::{Found, Id, Kind, Volume, Witness};
 
 /// How a cache uses volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,4 +61,330 @@ pub enum Admit {
     All,
     /// What was asked for a second time.
     Second,
+}
+
+/// The volumes of one cache.
+pub struct Volumes {
+    options: Options,
+    space: u64,
+    volumes: Vec<Arc<Volume>>,
+    asked: Option<Asked>,
+}
+
+/// Blocks that are looked up when an object is opened.
+const LOOKED_UP: u64 = 1024;
+
+/// Blocks of one object that inspecting it looks up at most.
+const SURVEYED: usize = 16_384;
+
+/// A volume's number and where on it something is.
+type At = (usize, Found);
+
+impl Volumes {
+    /// These volumes as the options say, for the cache that `space` names.
+    pub fn new(options: &Options, volumes: Vec<Arc<Volume>>, space: u64) -> Arc<Volumes> {
+        for volume in &volumes {
+            volume.set_inactive(space, options.inactive);
+        }
+        Arc::new(Volumes {
+            asked: (options.admit == Admit::Second).then(Asked::new),
+            options: options.clone(),
+            space,
+            volumes,
+        })
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Arc<Volume>] {
+        &self.volumes
+    }
+
+    fn head_id(&self, place: Place) -> Id {
+        Id {
+            space: self.space,
+            key: place.primary,
+            version: u64::from(tag_of(place.variant)),
+            part: 0,
+            kind: Kind::Head,
+        }
+    }
+
+    /// The volumes that get this record.
+    fn homes(&self, id: &Id) -> SmallVec<[usize; 2]> {
+        let up: SmallVec<[bool; 8]> = self.volumes.iter().map(|v| v.is_up()).collect();
+        let block = (id.kind == Kind::Block).then_some(id.part);
+        self.options.placement.choose(spread(id.key), block, &up)
+    }
+
+    /// Where this record is: on its own volumes, or on others that it was put on when those were
+    /// out, or when the placement was another.
+    fn find(&self, id: &Id) -> SmallVec<[At; 2]> {
+        let homes = self.homes(id);
+        let others = (0..self.volumes.len()).filter(|number| !homes.contains(number));
+        let found = homes.iter().copied().chain(others);
+        found
+            .filter_map(|number| Some((number, self.volumes[number].find(id)?)))
+            .collect()
+    }
+
+    /// Where the heads of a key are.
+    fn heads(&self, key: u128) -> SmallVec<[At; 2]> {
+        let all = self.volumes.iter().enumerate();
+        all.flat_map(|(number, volume)| {
+            let heads = volume.heads(self.space, key).into_iter();
+            heads.map(move |found| (number, found))
+        })
+        .collect()
+    }
+
+    /// Forgets the heads of a key of which `which` is true.
+    fn forget_heads(&self, primary: u128, which: impl Fn(u32) -> bool) {
+        for (number, found) in self.heads(primary) {
+            if which(found.tag) {
+                let id = Id {
+                    space: self.space,
+                    key: primary,
+                    version: u64::from(found.tag),
+                    part: 0,
+                    kind: Kind::Head,
+                };
+                self.volumes[number].forget(&id);
+            }
+        }
+    }
+
+    /// Whether content of this length may be written; of one that is not known, so much as has come.
+    fn admits(&self, length: Option<u64>, come: u64) -> bool {
+        let max = match self.options.admit_max {
+            0 => u64::MAX,
+            max => max,
+        };
+        match length {
+            Some(length) => (self.options.admit_min..=max).contains(&length),
+            None => come <= max,
+        }
+    }
+
+    /// Whether this key may be written from now on: it was asked for before, or need not have been.
+    fn admits_key(&self, primary: u128) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.again(primary))
+    }
+}
+
+impl Store {
+    /// What an object that is about to be opened with this head knows of volumes, where there are
+    /// any. An older head of it is forgotten, and so are those that its Vary leaves out of reach.
+    pub(super) fn keeps(&self, object: &Arc<Object>, place: Place, head: &Head) -> Option<Keep> {
+        let volumes = self.volumes()?;
+        let varies = head.vary.is_some();
+        let own = tag_of(place.variant);
+        volumes.forget_heads(place.primary, |tag| tag == own || (tag != 0) != varies);
+        let block = u64::from(self.block()?.get());
+        let mut keep = Keep::new(volumes.clone(), place, head, object.born_seq, block);
+        keep.admitted = volumes.admits_key(place.primary);
+        object.once.store(!keep.admitted, Ordering::Relaxed);
+        if let Some(length) = head
+            .length
+            .filter(|&length| head.generation != 0 && length > PAGE)
+        {
+            keep.consult(0..length, length, LOOKED_UP);
+        }
+        Some(keep)
+    }
+
+    /// Whether anything of this key is in memory.
+    fn is_in_memory(&self, primary: u128) -> bool {
+        let shard = self.shard(primary).lock();
+        shard.entries.contains_key(&primary)
+    }
+
+    /// Gives up writes that wait for so many bytes, if there are any.
+    pub(super) fn shed_writes(&self, bytes: u64) -> bool {
+        let volumes = self.volumes();
+        let all = volumes.iter().flat_map(|volumes| volumes.all());
+        all.map(|volume| volume.shed(bytes)).sum::<u64>() > 0
+    }
+
+    /// What volumes have under the head of this place is not found any more.
+    pub fn forget_head(&self, place: Place) {
+        if let Some(volumes) = self.volumes() {
+            let own = tag_of(place.variant);
+            volumes.forget_heads(place.primary, |tag| tag == own);
+        }
+    }
+
+    /// What volumes have of this key is not found any more.
+    pub fn forget_kept(&self, primary: u128) {
+        if let Some(volumes) = self.volumes() {
+            volumes.forget_heads(primary, |_| true);
+        }
+    }
+}
+
+impl Witness for Store {
+    fn is_in_use(&self, id: &Id) -> bool {
+        self.is_in_memory(id.key)
+    }
+}
+
+/// What tells variants apart in a head's id.
+fn tag_of(variant: u128) -> u32 {
+    let folded = (variant >> 64) as u64 ^ variant as u64;
+    (folded >> 32) as u32 ^ folded as u32
+}
+
+/// A hash of a key for placement, which the index and the table don't go by.
+fn spread(key: u128) -> u64 {
+    ((key >> 64) as u64 ^ (key as u64).rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Which keys were asked for lately: a table of fixed size, in which newer ones take the places of
+/// older ones.
+struct Asked(Box<[AtomicU32]>);
+
+/// Keys that it remembers at most; a power of two.
+const ASKED: usize = 1 << 20;
+
+impl Asked {
+    fn new() -> Asked {
+        Asked((0..ASKED).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// Remembers that this key was asked for; whether it had been before.
+    fn again(&self, primary: u128) -> bool {
+        let at = (primary >> 32) as usize & (ASKED - 1);
+        let mark = (primary >> 96) as u32 | 1;
+        self.0[at].swap(mark, Ordering::Relaxed) == mark
+    }
+}
+
+/// What an object knows of what is kept of it; under its lock.
+pub(super) struct Keep {
+    pub(super) volumes: Arc<Volumes>,
+    place: Place,
+    /// Names the version of its blocks.
+    version: u64,
+    /// Bytes of a block.
+    block: u64,
+    /// What was looked up.
+    known: Ranges,
+    /// What can be read from volumes, as far as is known.
+    pub(super) there: Ranges,
+    /// Blocks that wait to be written, once for each copy: they stay in memory.
+    queued: SmallVec<[Range<u64>; 2]>,
+    /// Whether it may be written.
+    admitted: bool,
+    /// Whether its head was handed over for writing, or is there.
+    head: bool,
+    _charge: Option<Charge>,
+}
+
+impl Keep {
+    /// For an object that is about to be opened with this head.
+    pub(super) fn new(
+        volumes: Arc<Volumes>,
+        place: Place,
+        head: &Head,
+        born_seq: u64,
+        block: u64,
+    ) -> Keep {
+        // Without a strong validator no other fetch brings bytes of this version.
+        let own = if head.generation == 0 { born_seq } else { 0 };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&place.variant.to_le_bytes());
+        for number in [head.generation, own, block] {
+            hasher.update(&number.to_le_bytes());
+        }
+        let mut version = [0; 8];
+        hasher.finalize_xof().fill(&mut version);
+        Keep {
+            volumes,
+            place,
+            version: u64::from_le_bytes(version),
+            block,
+            known: Ranges::new(),
+            there: Ranges::new(),
+            queued: SmallVec::new(),
+            admitted: true,
+            head: false,
+            _charge: None,
+        }
+    }
+
+    /// It is paid for.
+    pub(super) fn charged(self, charge: Charge) -> Keep {
+        Keep {
+            _charge: Some(charge),
+            ..self
+        }
+    }
+
+    /// What is known to be on volumes, by their names.
+    pub(super) fn survey(&self, length: Option<u64>) -> Vec<(String, Ranges)> {
+        let mut all: Vec<(String, Ranges)> = Vec::new();
+        let blocks = |range: Range<u64>| range.start / self.block..range.end.div_ceil(self.block);
+        for number in self.there.iter().flat_map(blocks).take(SURVEYED) {
+            let Some(id) = self.block_id(number) else {
+                break;
+            };
+            for (volume, _) in self.volumes.find(&id) {
+                let name = self.volumes.volumes[volume].name();
+                let bytes = self.range_of(number, length.unwrap_or(u64::MAX));
+                match all.iter_mut().find(|(known, _)| known == name) {
+                    Some((_, ranges)) => ranges.insert(bytes),
+                    None => all.push((name.to_owned(), bytes.into())),
+                }
+            }
+        }
+        all
+    }
+
+    fn block_id(&self, number: u64) -> Option<Id> {
+        Some(Id {
+            space: self.volumes.space,
+            key: self.place.primary,
+            version: self.version,
+            part: u32::try_from(number).ok()?,
+            kind: Kind::Block,
+        })
+    }
+
+    /// The bytes of a block, as far as content of this length goes.
+    fn range_of(&self, number: u64, length: u64) -> Range<u64> {
+        let start = number.saturating_mul(self.block).min(length);
+        start..start.saturating_add(self.block).min(length)
+    }
+
+    /// Looks up which blocks of `range` are kept, some at most.
+    pub(super) fn consult(&mut self, range: Range<u64>, length: u64, at_most: u64) {
+        let range = range.start.min(length)..range.end.min(length);
+        if range.is_empty() || self.known.covers(&range) {
+            return;
+        }
+        let first = range.start / self.block;
+        let last = (range.end - 1) / self.block;
+        for number in first..=last.min(first.saturating_add(at_most)) {
+            let bytes = self.range_of(number, length);
+            if self.known.covers(&bytes) {
+                continue;
+            }
+            if let Some(id) = self.block_id(number)
+                && !self.volumes.find(&id).is_empty()
+            {
+                self.there.insert(bytes.clone());
+            }
+            self.known.insert(bytes);
+        }
+    }
+
+    /// Whether any of these bytes waits to be written.
+    pub(super) fn is_queued(&self, range: &Range<u64>) -> bool {
+        let meets = |queued: &Range<u64>| queued.start < range.end && range.start < queued.end;
+        self.queued.iter().any(meets)
+    }
+
+    /// What waits to be written.
+    pub(super) fn queued(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.queued.iter().cloned()
+    }
 }

@@ -34,7 +34,7 @@ use sweep::Round;
 const OUT: u64 = u64::MAX;
 
 /// What a purge covers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Rule {
     /// All variants of one resource, by the hash that `Names::resource` gives.
     Resource(u128),
@@ -53,6 +53,11 @@ pub trait Names: Send + Sync {
 
     /// Tells the texts of a key that a prefix may be a prefix of.
     fn texts(&self, key: &[u8], each: &mut dyn FnMut(&[u8]));
+
+    /// Whether a head that was read from a volume may be given to clients.
+    fn is_sound(&self, _head: &Head) -> bool {
+        true
+    }
 }
 
 /// Keys that are a text, which is all that can be said of them.
@@ -86,12 +91,14 @@ impl std::error::Error for Full {}
 
 /// The rules in force.
 pub(super) struct Purges {
-    names: &'static dyn Names,
+    pub(super) names: &'static dyn Names,
     /// The newest rule's number. Published after the rule, and before its purge is answered.
     latest: AtomicU64,
     index: RwLock<Index>,
     pub(super) births: Births,
     round: Mutex<Option<Round>>,
+    /// The newest rule that all in memory was checked against.
+    swept: AtomicU64,
     /// Who sweeps; woken by a purge.
     sweeper: Mutex<Option<Thread>>,
     /// Checks against the rules, for tests.
@@ -107,6 +114,7 @@ impl Purges {
             index: RwLock::new(Index::new(ledger.charge_anyway(0))),
             births: Births::new(),
             round: Mutex::new(None),
+            swept: AtomicU64::new(0),
             sweeper: Mutex::new(None),
             #[cfg(test)]
             checks: AtomicU64::new(0),
@@ -150,6 +158,32 @@ impl Purges {
             object.checked.store(latest, Ordering::Relaxed);
         }
         false
+    }
+
+    /// Whether the rules take an object with this head out.
+    pub(super) fn covers(&self, primary: u128, object: &Object, head: &Head) -> bool {
+        self.covered(primary, object, Some(head), Some(head)).hard
+    }
+
+    /// A rule of an earlier run is in force again.
+    pub(super) fn restore(
+        &self,
+        rule: &Rule,
+        number: u64,
+        soft_ms: Option<u64>,
+    ) -> Result<(), Full> {
+        let mut index = self.index.write();
+        let dropped = index.make_room(rule, soft_ms.is_some())?;
+        index.add(rule, number, soft_ms);
+        self.restore_upto(number);
+        drop(index);
+        drop(dropped);
+        Ok(())
+    }
+
+    /// There have been rules up to this number.
+    pub(super) fn restore_upto(&self, number: u64) {
+        self.latest.fetch_max(number, Ordering::AcqRel);
     }
 
     /// What the rules say of an object with the tags of one head and the age of another.
@@ -257,7 +291,13 @@ impl Store {
     /// Gives an object of the table the head of a later response of the same version (RFC 9111
     /// 3.4, 4.3.4). Purges that came between that response's request and now hold for the object
     /// by the tags it had then, and by those it has from now on.
-    pub fn renew(&self, place: Place, object: &Arc<Object>, head: Arc<Head>, charge: Charge) {
+    pub fn renew(
+        self: &Arc<Self>,
+        place: Place,
+        object: &Arc<Object>,
+        head: Arc<Head>,
+        charge: Charge,
+    ) {
         let more = self.enter(place.primary, |locked| {
             let Phase::Open(old) = object.phase() else {
                 return None;
@@ -278,7 +318,20 @@ impl Store {
         });
         if let Some(more) = more {
             self.weigh(place, object, None, more);
+            self.keep_head(place, object);
         }
+    }
+
+    /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
+    pub fn expire(
+        self: &Arc<Self>,
+        place: Place,
+        object: &Arc<Object>,
+        head: &Arc<Head>,
+        at_ms: u64,
+    ) {
+        object.expire(head, at_ms);
+        self.keep_head(place, object);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Going through the store behind purges: objects that nobody looks up are checked here, a few for
 //! each lock; rules that nothing can need any more are dropped.
 
+use std::sync::atomic::Ordering;
+
 use super::super::Store;
 use super::births::Era;
 
@@ -40,6 +42,11 @@ impl Store {
         let now = match &mut *round {
             Some(now) => now,
             None if purges.index.read().len() == 0 => return Swept::Idle,
+            // What is left is for what volumes have.
+            None if purges.swept.load(Ordering::Relaxed) >= self.purged_upto() => {
+                self.drop_rules();
+                return Swept::Idle;
+            }
             none => {
                 let (upto, era) = purges.births.turn(&purges.latest);
                 none.insert(Round {
@@ -64,8 +71,8 @@ impl Store {
             return Swept::More;
         }
         if now.sure {
-            let dropped = purges.index.write().forget(now.upto);
-            drop(dropped);
+            purges.swept.store(now.upto, Ordering::Relaxed);
+            self.drop_rules();
             *round = None;
             return Swept::More;
         }
@@ -75,6 +82,15 @@ impl Store {
         // What has come since is to be met, too.
         (now.sure, now.shard, now.id) = (true, 0, 0);
         Swept::More
+    }
+
+    /// Drops the rules that nothing in memory needs, nor anything on volumes.
+    fn drop_rules(&self) {
+        let swept = self.purges.swept.load(Ordering::Relaxed);
+        let upto = swept.min(self.oldest_kept().saturating_sub(1));
+        let dropped = self.purges.index.write().forget(upto);
+        drop(dropped);
+        self.drop_logged(upto);
     }
 
     /// Checks the objects of some ids of a shard; whether there are ids behind them.

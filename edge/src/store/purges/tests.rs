@@ -46,7 +46,7 @@ fn tagged(born_seq: u64, tags: &[u64]) -> Head {
     }
 }
 
-fn find(store: &Store, primary: u128) -> Option<Arc<Object>> {
+fn find(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
     store.enter(primary, |locked| locked.find(0))
 }
 
@@ -57,7 +57,7 @@ fn fresh_until(object: &Object) -> Option<u64> {
     }
 }
 
-fn purge(store: &Store, rule: &Rule) -> u64 {
+fn purge(store: &Arc<Store>, rule: &Rule) -> u64 {
     store.purge(rule, false, 0).expect("room")
 }
 
@@ -66,14 +66,14 @@ fn prefix(text: &str) -> Rule {
 }
 
 /// Sweeps until nothing is left to do, or fetches are waited for.
-fn sweep(store: &Store) -> Swept {
+fn sweep(store: &Arc<Store>) -> Swept {
     (0..10_000)
         .map(|_| store.sweep(64))
         .find(|swept| *swept != Swept::More)
         .expect("an end")
 }
 
-fn checks(store: &Store) -> u64 {
+fn checks(store: &Arc<Store>) -> u64 {
     store.purges.checks.load(Ordering::Relaxed)
 }
 

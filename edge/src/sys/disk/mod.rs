@@ -1,6 +1,7 @@
 //! Files: whole small ones read, others appended to, devices. Nothing else opens a file by name.
 
 pub mod device;
+pub mod place;
 mod real;
 #[cfg(test)]
 pub mod simulated;

@@ -1,18 +1,18 @@
 //! A flight's end at the store: takes bytes in, finds room for them, tells the readers.
 
-use std::future::poll_fn;
+mod taking;
+
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::claims::{Claim, NotOurs};
-use super::head::Head;
-use super::ledger::Charge;
-use super::object::{Abandoned, Failure, Object};
-use super::page::{PAGE, Page};
-use super::pages::{Lacking, ToFill};
-use super::purges::Birth;
-use super::window::WINDOW;
-use super::{Locked, Place, Store};
+use crate::store::claims::{Claim, NotOurs};
+use crate::store::head::Head;
+use crate::store::ledger::Charge;
+use crate::store::object::{Abandoned, Failure, Object};
+use crate::store::page::{PAGE, Page};
+use crate::store::purges::Birth;
+use crate::store::{Locked, Place, Store};
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
@@ -37,6 +37,10 @@ pub struct Landing {
     born_seq: u64,
     /// As long as its head may have to be checked against purges.
     birth: Option<Birth>,
+    /// What comes is handed over to volumes in pieces of so many bytes, if at all.
+    kept_block: Option<u64>,
+    /// All before this was.
+    kept_upto: u64,
 }
 
 /// Room made beforehand.
@@ -78,7 +82,15 @@ impl Landing {
             over: false,
             born_seq: birth.seq,
             birth: Some(birth),
+            kept_block: None,
+            kept_upto: claim.at,
         }
+    }
+
+    /// What it brings is to be kept on volumes.
+    pub(super) fn keeping(mut self, block: Option<NonZeroU32>) -> Landing {
+        self.kept_block = block.map(|block| u64::from(block.get()));
+        self
     }
 
     /// The sequence number at which its fetch began: that of the heads it brings.
@@ -91,6 +103,11 @@ impl Landing {
     pub fn successor(&self) -> Option<Arc<Object>> {
         let birth = self.birth.clone().unwrap_or_else(|| self.store.birth());
         self.store.create_at(&self.object.key, birth)
+    }
+
+    /// The store that it fills an object of.
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// The object that is filled.
@@ -123,9 +140,10 @@ impl Landing {
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
         self.weigh(None, charge.bytes() as i64);
         let block = self.store.block().filter(|_| sparse);
+        let keep = self.store.keeps(&self.object, self.place, &head);
         // With the shard locked, so that nobody who looked it up without a head meets this one
         // before it was checked against purges.
-        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block);
+        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block, keep);
         self.store.enter(self.place.primary, open).wake();
     }
 
@@ -149,6 +167,7 @@ impl Landing {
             .ok_or(NotOurs)?;
         self.skip = met.start - from;
         self.at = met.start;
+        self.kept_upto = met.start;
         self.page = None;
         self.ends_at(met.end);
         Ok(())
@@ -200,6 +219,29 @@ impl Landing {
         self.put_by(more);
     }
 
+    /// Makes room for the claim, for less of it where the store has too little: in the end a page,
+    /// which who waits for it gets in any case. Whether there is any: what nobody waits for yet gets
+    /// none.
+    pub fn make_room(&mut self) -> bool {
+        let Range { start, end } = self.range();
+        if end == u64::MAX {
+            return true; // made when the length is known, or as it comes
+        }
+        let mut size = end - start;
+        while self.reserve().is_err() {
+            size /= 2;
+            if size <= PAGE {
+                let awaited = self.is_awaited();
+                if awaited {
+                    self.reserve_least();
+                }
+                return awaited;
+            }
+            self.shorten((start + size) / PAGE * PAGE);
+        }
+        true
+    }
+
     /// What has to be charged yet for all of the claim.
     fn unreserved(&mut self) -> u64 {
         let end = self.range().end; // it may have been cut meanwhile
@@ -243,56 +285,6 @@ impl Landing {
         }
     }
 
-    /// Takes bytes in; waits only where the store has no room, the object can't be had again, and
-    /// the readers are behind. `now_us` as for `Store::arrange`.
-    ///
-    /// # Errors
-    /// Nobody reads what can't be kept, or there is no room for what was not reserved.
-    pub async fn write(&mut self, bytes: &[u8], now_us: u64) -> Result<Progress, Abandoned> {
-        self.birth = None; // its head is where it belongs
-        let skipped = self.skip.min(bytes.len() as u64);
-        self.skip -= skipped;
-        let mut bytes = &bytes[skipped as usize..];
-        while !bytes.is_empty() && self.at < self.end {
-            let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
-            let Some(page) = self.page(index).await? else {
-                break;
-            };
-            let room = (page.capacity() as u64).saturating_sub(offset as u64);
-            let take = room.min(self.end - self.at).min(bytes.len() as u64);
-            if take == 0 {
-                break;
-            }
-            let (now, later) = bytes.split_at(take as usize);
-            // SAFETY: this landing alone claimed these bytes, and they are published only
-            // afterwards. Claims are disjoint and `at` only grows. Others may cut this claim while
-            // it copies, but to `at + PAGE` at the earliest, and `take` is at most one page.
-            unsafe { page.write(offset, now) };
-            let published = self.object.publish(self.id, self.at, take, now_us);
-            self.at += take;
-            self.ends_at(published.ok_or(Abandoned)?);
-            self.unannounced += take;
-            if self.unannounced >= ANNOUNCE {
-                self.announce();
-            }
-            bytes = later;
-        }
-        match self.at < self.end {
-            // More bytes than the declared length: the caller's check failed.
-            true if !bytes.is_empty() => Err(Abandoned),
-            true => Ok(Progress::More),
-            false => Ok(Progress::Done),
-        }
-    }
-
-    /// Tells the readers of what has come: before the flight waits for more.
-    pub fn announce(&mut self) {
-        if self.unannounced > 0 {
-            self.unannounced = 0;
-            self.object.announce();
-        }
-    }
-
     /// All bytes are there.
     pub fn land(mut self) {
         let end = self.object.claimed(self.id).end;
@@ -302,6 +294,7 @@ impl Landing {
         self.over = true;
         let tail = (end == u64::MAX).then(|| self.shrunk_tail()).flatten();
         self.object.land(self.id, tail);
+        self.keep(true);
     }
 
     /// The response can't be shared: until then (Unix ms) requests for this key go forward on
@@ -341,70 +334,6 @@ impl Landing {
         self.object.give_back(self.id);
     }
 
-    /// The page to write to, a new one if need be; `None` if the claim turns out to end here.
-    async fn page(&mut self, index: u64) -> Result<Option<Arc<Page>>, Abandoned> {
-        match &self.page {
-            Some((at, page)) if *at == index => return Ok(Some(page.clone())),
-            _ => {}
-        }
-        let (found, end) = self.object.to_fill(self.id, index);
-        self.ends_at(end.min(self.end));
-        if self.at >= self.end {
-            return Ok(None);
-        }
-        let page = match found {
-            ToFill::There(page) => page,
-            ToFill::Full => return Err(Abandoned),
-            ToFill::Lacking(lacking) => self.new_page(index, lacking).await?,
-        };
-        self.page = Some((index, page.clone()));
-        Ok(Some(page))
-    }
-
-    async fn new_page(&mut self, index: u64, lacking: Lacking) -> Result<Arc<Page>, Abandoned> {
-        let charge = self.room(lacking.cost).await?;
-        let page = Page::new(lacking.capacity as usize, charge);
-        let (page, ours) = self.object.add_page(index, page).ok_or(Abandoned)?;
-        if ours && !self.windowed {
-            // Until this is told the block can't be evicted: the claim meets it.
-            self.weigh(lacking.block, lacking.cost as i64);
-        }
-        Ok(page)
-    }
-
-    /// Room for one page: reserved before, made now, or within the window that readers open.
-    async fn room(&mut self, bytes: u64) -> Result<Charge, Abandoned> {
-        if let Some(charge) = self.reserved(bytes) {
-            return Ok(charge);
-        }
-        let again = self.object.lock().joinable;
-        if !self.windowed {
-            let small = again || self.at + bytes <= self.store.object_max();
-            if let Some(charge) = small.then(|| self.store.make_room(bytes)).flatten() {
-                return Ok(charge);
-            }
-            if again {
-                return Err(Abandoned);
-            }
-            // From here on the bytes only pass through: nobody may join any more.
-            self.windowed = true;
-            self.store.withdraw(self.place, &self.object);
-            self.object.make_windowed();
-        }
-        self.announce();
-        poll_fn(|cx| {
-            // With the ledger full, each such flight has one page and no more.
-            let ledger = &self.store.ledger;
-            let window = match ledger.used() < ledger.limit() {
-                true => WINDOW,
-                false => PAGE,
-            };
-            self.object.poll_window(self.at, window, cx)
-        })
-        .await?;
-        Ok(self.store.ledger.charge_anyway(bytes))
-    }
-
     /// Takes from what was reserved. Before there was a head, the claim's last page was taken for
     /// the object's: where it is not, up to one page is lacking, and is charged in any case.
     fn reserved(&mut self, bytes: u64) -> Option<Charge> {
@@ -416,26 +345,6 @@ impl Landing {
                 .absorb(more.unwrap_or_else(|| self.store.ledger.charge_anyway(lacking)));
         }
         reserve.charge.split(bytes)
-    }
-
-    /// The last page's bytes in memory of their size, where the page is much too large.
-    fn shrunk_tail(&self) -> Option<bytes::Bytes> {
-        let start = self.at.checked_sub(1)? / PAGE * PAGE;
-        let used = self.at - start;
-        let capacity = self.page.as_ref()?.1.capacity() as u64;
-        if self.windowed || Page::footprint(used) * 5 / 4 > capacity {
-            return None;
-        }
-        let bytes = self.object.slice(start, self.at)?;
-        let charge = self.store.ledger.charge_anyway(Page::footprint(used));
-        let less = Page::footprint(capacity) - charge.bytes();
-        let page = Page::new(used as usize, charge);
-        self.weigh(None, -(less as i64));
-        // SAFETY: nobody else has this page yet, and it is written once before it is sliced.
-        unsafe {
-            page.write(0, &bytes);
-            Some(page.slice(0, bytes.len()))
-        }
     }
 
     fn weigh(&self, block: Option<Range<u64>>, by: i64) {

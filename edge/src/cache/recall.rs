@@ -1,0 +1,72 @@
+//! Recalling: what is not in memory may be on a volume. Its head is read before the origin is asked.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use super::Cache;
+use super::decide::asks::Asks;
+use super::look::Looked;
+use crate::handler::Request;
+use crate::http::key::KeyHash;
+use crate::store::Object;
+
+/// How often a request may wait for a read. Each teaches Vary names or brings a variant.
+const RECALLS_MAX: usize = 4;
+
+impl Cache {
+    /// What looking up comes to, once all that volumes have for this request is in the table.
+    pub(super) async fn recalled(
+        &self,
+        request: &Request,
+        asks: &Asks,
+        key: KeyHash,
+        mut looked: Looked,
+    ) -> Looked {
+        for _ in 0..RECALLS_MAX {
+            let object = match looked {
+                Looked::Recalled(object) => object,
+                Looked::Missing => match self.recall(request, asks, key) {
+                    Looked::Recalled(object) => object,
+                    other => return other,
+                },
+                other => return other,
+            };
+            over(&object).await;
+            looked = self.look(request, asks, key, self.0.clock.unix_ms(), None);
+        }
+        looked
+    }
+
+    /// Has what volumes have for this request read, unless somebody else does, or they have nothing.
+    fn recall(&self, request: &Request, asks: &Asks, key: KeyHash) -> Looked {
+        let store = &self.0.store;
+        if !store.is_kept(key.0) {
+            return Looked::Missing;
+        }
+        let Some(spare) = store.create(self.key_text(request).text()) else {
+            return Looked::Missing;
+        };
+        spare.mark_recall();
+        let now_ms = self.0.clock.unix_ms();
+        let (object, place) = match self.look(request, asks, key, now_ms, Some(spare)) {
+            Looked::New(object, place, _) => (object, place),
+            other => return other,
+        };
+        match store.recall(&object, place, self.0.clock.monotonic_us()) {
+            Some(recall) => {
+                tokio::task::spawn_local(recall.run());
+                Looked::Recalled(object)
+            }
+            None => {
+                store.give_up_recall(place, &object);
+                Looked::Missing
+            }
+        }
+    }
+}
+
+/// Returns when the read that an object stands for is over.
+pub(super) async fn over(object: &Arc<Object>) {
+    let mut reader = object.reader(0);
+    poll_fn(|cx| reader.poll_opening(false, cx).map(|_| ())).await;
+}

@@ -1,0 +1,145 @@
+//! The volumes of `sluice status`: a table, and below it why some are out.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use sluice::config::show_size;
+
+use super::{items, number, text};
+use crate::commands::harmless;
+
+const HEADING: [&str; 14] = [
+    "volume", "state", "size", "laps", "records", "waiting", "written", "again", "at", "read",
+    "cached", "wait", "shed", "damaged",
+];
+/// Columns of words; the others are numbers.
+const WORDS: usize = 2;
+
+/// Nothing where there are none.
+pub fn show(volumes: &Value) -> String {
+    let rows: Vec<[String; 14]> = items(volumes).map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out = table(&rows);
+    for volume in items(volumes) {
+        // Writing to a String can't fail, here and below.
+        if let Some(why) = volume["why"].as_str() {
+            let _ = writeln!(
+                out,
+                "volume {} is out: {}",
+                text(&volume["name"]),
+                harmless(why)
+            );
+        }
+        let errors = number(volume, "errors");
+        if errors > 0 {
+            let _ = writeln!(
+                out,
+                "volume {}: {errors} failures of its disk",
+                text(&volume["name"])
+            );
+        }
+    }
+    out
+}
+
+fn row(volume: &Value) -> [String; 14] {
+    let of = |key| number(volume, key);
+    let share = |part: u64, all: u64| match all {
+        0 => "-".to_owned(),
+        all => format!("{}%", u128::from(part) * 100 / u128::from(all)),
+    };
+    let state = match volume["state"].as_str() {
+        Some("loading") => format!(
+            "loading {:.0}%",
+            volume["loaded"].as_f64().unwrap_or(0.0) * 100.0
+        ),
+        _ => text(&volume["state"]),
+    };
+    let rate = match of("write_ms") {
+        0 => "-".to_owned(),
+        ms => {
+            let a_second = u128::from(of("written_bytes")) * 1000 / u128::from(ms);
+            format!(
+                "{}/s",
+                show_size(u64::try_from(a_second).unwrap_or(u64::MAX))
+            )
+        }
+    };
+    let wait = match of("reads") {
+        0 => "-".to_owned(),
+        reads => format!("{:.1}ms", of("read_ms") as f64 / reads as f64),
+    };
+    [
+        text(&volume["name"]),
+        state,
+        show_size(of("size")),
+        of("laps").to_string(),
+        of("records").to_string(),
+        show_size(of("queue_bytes")),
+        show_size(of("written_bytes")),
+        share(of("rewritten_bytes"), of("written_bytes")),
+        rate,
+        show_size(of("read_bytes")),
+        share(of("reads_at_hand"), of("reads")),
+        wait,
+        of("shed").to_string(),
+        of("damaged").to_string(),
+    ]
+}
+
+fn table(rows: &[[String; 14]]) -> String {
+    let heading = HEADING.map(str::to_owned);
+    let lines: Vec<&[String; 14]> = std::iter::once(&heading).chain(rows).collect();
+    let width = |column: usize| {
+        let cells = lines.iter().map(|line| line[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..HEADING.len()).map(width).collect();
+    let mut out = String::new();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column < WORDS {
+            true => format!("{cell:width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        let cells: Vec<String> = cells.collect();
+        let _ = writeln!(out, "{}", cells.join("  "));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn volumes_are_a_table() {
+        let volumes = json!([
+            {
+                "name": "disk1", "state": "up", "loaded": 1.0, "size": 5_u64 << 30, "laps": 2, "records": 41_234,
+                "queue_bytes": 3_u64 << 20, "written_bytes": 12_u64 << 30, "rewritten_bytes": 1_u64 << 30,
+                "write_ms": 300_000, "read_bytes": 700_u64 << 20, "reads": 1000, "reads_at_hand": 930,
+                "read_ms": 840, "shed": 17, "damaged": 1, "errors": 0
+            },
+            { "name": "ssd", "state": "loading", "loaded": 0.43, "size": 64_u64 << 20 },
+            { "name": "old", "state": "out", "why": "Input/output error\u{1b}[2J", "errors": 3 }
+        ]);
+        insta::assert_snapshot!("volumes", show(&volumes));
+    }
+
+    #[test]
+    fn hostile_numbers_do_no_harm() {
+        assert_eq!(show(&json!(null)), "");
+        assert_eq!(show(&json!({ "name": 1 })), "");
+        let most = u64::MAX;
+        let volumes = json!([{
+            "name": 5, "state": ["x"], "loaded": "y", "written_bytes": most, "rewritten_bytes": most, "write_ms": 1,
+            "reads": 1, "read_ms": most, "reads_at_hand": most
+        }]);
+        assert!(show(&volumes).contains("100%"));
+    }
+}

@@ -1,0 +1,184 @@
+//! What a volume keeps of a head: the object's key and its head, as bytes.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::store::head::{Head, Selected};
+
+/// One more whenever the fields below change: what is of another version is not read.
+const VERSION: u8 = 1;
+
+/// An object's head, as it is kept.
+pub struct Kept {
+    /// The primary key's text.
+    pub key: Bytes,
+    /// The number at which the object's first fetch began.
+    pub born_seq: u64,
+    /// Bytes of a block of it.
+    pub block: u64,
+    /// The head.
+    pub head: Head,
+}
+
+/// The same, in the order in which it is written.
+#[derive(Serialize, Deserialize)]
+struct Written<'a> {
+    version: u8,
+    #[serde(borrow)]
+    key: &'a [u8],
+    born_seq: u64,
+    block: u64,
+    status: u16,
+    fields: &'a [u8],
+    length: Option<u64>,
+    etag: Option<&'a [u8]>,
+    last_modified_s: Option<u64>,
+    date_s: u64,
+    received_ms: u64,
+    initial_age_ms: u64,
+    fresh_until_ms: u64,
+    stale_while_revalidate_ms: u64,
+    stale_if_error_ms: u64,
+    strict: bool,
+    authorized: bool,
+    immutable: bool,
+    odd_range: bool,
+    head_born_seq: u64,
+    tags: Vec<u64>,
+    #[serde(borrow)]
+    vary: Option<(Vec<&'a str>, u128)>,
+    joinable: bool,
+    generation: u64,
+}
+
+/// A head as bytes.
+pub fn encode(key: &[u8], born_seq: u64, block: u64, head: &Head) -> Vec<u8> {
+    let vary = head.vary.as_ref().map(|vary| {
+        let names = vary.names.iter().map(|name| &**name).collect();
+        (names, vary.variant)
+    });
+    let written = Written {
+        version: VERSION,
+        key,
+        born_seq,
+        block,
+        status: head.status,
+        fields: &head.fields,
+        length: head.length,
+        etag: head.etag.as_deref(),
+        last_modified_s: head.last_modified_s,
+        date_s: head.date_s,
+        received_ms: head.received_ms,
+        initial_age_ms: head.initial_age_ms,
+        fresh_until_ms: head.fresh_until_ms,
+        stale_while_revalidate_ms: head.stale_while_revalidate_ms,
+        stale_if_error_ms: head.stale_if_error_ms,
+        strict: head.strict,
+        authorized: head.authorized,
+        immutable: head.immutable,
+        odd_range: head.odd_range,
+        head_born_seq: head.born_seq,
+        tags: head.tags.to_vec(),
+        vary,
+        joinable: head.joinable,
+        generation: head.generation,
+    };
+    // Nothing here can fail to be written into memory; if it did, an empty one is not read again.
+    postcard::to_stdvec(&written).unwrap_or_default()
+}
+
+/// A head from bytes; `None` if they are no such thing.
+pub fn decode(bytes: &[u8]) -> Option<Kept> {
+    let (written, rest) = postcard::take_from_bytes::<Written<'_>>(bytes).ok()?;
+    if written.version != VERSION || !rest.is_empty() || written.block == 0 {
+        return None;
+    }
+    let vary = written.vary.map(|(names, variant)| Selected {
+        names: names.into_iter().map(Into::into).collect(),
+        variant,
+    });
+    let head = Head {
+        status: written.status,
+        fields: Bytes::copy_from_slice(written.fields),
+        length: written.length,
+        etag: written.etag.map(Bytes::copy_from_slice),
+        last_modified_s: written.last_modified_s,
+        date_s: written.date_s,
+        received_ms: written.received_ms,
+        initial_age_ms: written.initial_age_ms,
+        fresh_until_ms: written.fresh_until_ms,
+        stale_while_revalidate_ms: written.stale_while_revalidate_ms,
+        stale_if_error_ms: written.stale_if_error_ms,
+        strict: written.strict,
+        authorized: written.authorized,
+        immutable: written.immutable,
+        odd_range: written.odd_range,
+        born_seq: written.head_born_seq,
+        tags: written.tags.into(),
+        vary,
+        joinable: written.joinable && written.length.is_some(),
+        generation: written.generation,
+    };
+    Some(Kept {
+        key: Bytes::copy_from_slice(written.key),
+        born_seq: written.born_seq,
+        block: written.block,
+        head,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn a_head() -> impl Strategy<Value = Head> {
+        let numbers = prop::array::uniform8(any::<u64>());
+        let flags = prop::array::uniform4(any::<bool>());
+        let text = || prop::collection::vec(any::<u8>(), 0..40);
+        let vary = prop::option::of((prop::collection::vec("[a-z-]{1,12}", 0..4), any::<u128>()));
+        let tags = prop::collection::vec(any::<u64>(), 0..5);
+        (numbers, flags, text(), prop::option::of(text()), vary, tags).prop_map(
+            |(n, flags, fields, etag, vary, tags)| Head {
+                status: n[0] as u16,
+                fields: fields.into(),
+                length: flags[0].then_some(n[1]),
+                etag: etag.map(Into::into),
+                last_modified_s: flags[1].then_some(n[2]),
+                date_s: n[3],
+                received_ms: n[4],
+                fresh_until_ms: n[5],
+                born_seq: n[6],
+                generation: n[7],
+                strict: flags[2],
+                joinable: flags[0] && flags[3],
+                tags: tags.into(),
+                vary: vary.map(|(names, variant)| Selected {
+                    names: names.into_iter().map(String::into_boxed_str).collect(),
+                    variant,
+                }),
+                ..Head::default()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(head in a_head(), key in ".{0,50}", born in any::<u64>()) {
+            let bytes = encode(key.as_bytes(), born, 1 << 20, &head);
+            let kept = decode(&bytes).expect("what was written");
+            prop_assert_eq!(&kept.head, &head);
+            prop_assert_eq!((&*kept.key, kept.born_seq), (key.as_bytes(), born));
+            // And nothing shorter is.
+            for end in 0..bytes.len() {
+                prop_assert!(decode(&bytes[..end]).is_none());
+            }
+        }
+
+        #[test]
+        fn whatever_the_bytes_are_they_are_read_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Reading: bytes of an object that are on volumes come into memory, by claims as any others.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+
+use super::Volumes;
+use crate::store::claims::Claim;
+use crate::store::landing::Landing;
+use crate::store::object::{Object, Phase, State};
+use crate::store::page::PAGE;
+use crate::store::{Place, Store};
+use crate::sys::buffer::Buffer;
+use crate::volume::{Id, Missing};
+
+/// Pages that are read at once: they are checked and sent while they are in the processor's cache.
+const AT_ONCE: u64 = 4;
+/// Blocks that are looked up at once, which takes an object's lock for some microseconds.
+const LOOKED_UP: u64 = 64;
+
+/// One read of a part of a block, which has to be run.
+pub struct KeptRead {
+    landing: Landing,
+    volumes: Arc<Volumes>,
+    id: Id,
+    /// The block's first byte.
+    base: u64,
+}
+
+impl Store {
+    /// Claims what of the next wanted bytes is on volumes and not in memory: in the block where they
+    /// begin, and in the one behind it. The reads are to be run.
+    pub fn claim_kept(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        place: Place,
+        want: Range<u64>,
+        now_us: u64,
+    ) -> SmallVec<[KeptRead; 2]> {
+        let mut state = object.lock();
+        let Some(length) = state.length.filter(|_| state.may_read()) else {
+            return SmallVec::new();
+        };
+        let Some(keep) = &mut state.keep else {
+            return SmallVec::new();
+        };
+        keep.consult(want.clone(), length, LOOKED_UP);
+        let (volumes, block) = (keep.volumes.clone(), keep.block);
+        let first = want.start / block;
+        let mut claimed = SmallVec::<[(Claim, Id, u64); 2]>::new();
+        for number in first..first + 2 {
+            if number > first && number * block >= want.end.min(length) {
+                break;
+            }
+            let of_block = number * block..(number + 1).saturating_mul(block);
+            let wanted = want.start.max(of_block.start)..want.end.min(of_block.end);
+            let Some(id) = state.kept_at(number, length) else {
+                break;
+            };
+            for claim in state.claim_reads(wanted, length, now_us, || self.next_flight_id()) {
+                claimed.push((claim, id, of_block.start));
+            }
+        }
+        drop(state);
+        let reads = claimed.into_iter().map(|(claim, id, base)| {
+            let birth = self.birth();
+            let landing = Landing::new(self.clone(), object.clone(), place, &claim, birth);
+            KeptRead {
+                landing,
+                volumes: volumes.clone(),
+                id,
+                base,
+            }
+        });
+        reads.collect()
+    }
+}
+
+impl State {
+    /// Whether bytes may come from volumes: also for those who still read what was superseded.
+    fn may_read(&self) -> bool {
+        matches!(self.phase, Phase::Open(_) | Phase::Retired) && !self.windowed
+    }
+
+    /// The id of a block, if it is on volumes.
+    fn kept_at(&self, number: u64, length: u64) -> Option<Id> {
+        let keep = self.keep.as_ref()?;
+        let bytes = keep.range_of(number, length);
+        let there = !bytes.is_empty() && keep.there.covers(&bytes);
+        there.then(|| keep.block_id(number)).flatten()
+    }
+
+    /// Claims the pages of a range, as far as their bytes neither are in memory nor claimed.
+    fn claim_reads(
+        &mut self,
+        wanted: Range<u64>,
+        length: u64,
+        now_us: u64,
+        next_id: impl Fn() -> u64,
+    ) -> SmallVec<[Claim; 2]> {
+        let first = wanted.start / PAGE * PAGE;
+        let hull = first..wanted.end.next_multiple_of(PAGE).min(length);
+        let free = self.lacking_in_memory(hull);
+        let claims: SmallVec<[Claim; 2]> = free
+            .into_iter()
+            .take(super::super::CLAIMS_MAX.saturating_sub(self.claims.len()))
+            .map(|free| Claim {
+                id: next_id(),
+                at: free.start,
+                end: free.end,
+                start: free.start,
+                begun_us: now_us,
+                head_us: self.joinable.then_some(now_us),
+                progress_us: now_us,
+            })
+            .collect();
+        self.claims.extend(claims.iter().cloned());
+        claims
+    }
+}
+
+impl KeptRead {
+    /// Reads what was claimed. What can't be had is claimed no longer, and known not to be there.
+    pub async fn run(mut self, now_us: impl Fn() -> u64) {
+        if !self.landing.make_room() {
+            return self.landing.give_back();
+        }
+        loop {
+            let claim = self.landing.range();
+            if claim.is_empty() {
+                self.landing
+                    .store()
+                    .volume_hits
+                    .fetch_add(1, Ordering::Relaxed);
+                return self.landing.land();
+            }
+            let pages = claim.start / PAGE..claim.end.div_ceil(PAGE);
+            let pages = pages.start..pages.end.min(pages.start + AT_ONCE);
+            let buffers = match self.read(pages).await {
+                Ok(buffers) => buffers,
+                Err(missing) => return self.miss(missing),
+            };
+            let read: usize = buffers.iter().map(|buffer| buffer.filled().len()).sum();
+            let bytes = &self.landing.store().volume_bytes;
+            bytes.fetch_add(read as u64, Ordering::Relaxed);
+            if self.landing.take_in(buffers, now_us()).is_err() {
+                return self.landing.give_back();
+            }
+        }
+    }
+
+    /// Reads these pages of the object from one of the volumes that have them.
+    async fn read(&self, pages: Range<u64>) -> Result<Vec<Buffer>, Missing> {
+        let length = self.landing.object().length().unwrap_or(0);
+        let mut why = Missing::Gone;
+        let first = (pages.start - self.base / PAGE) as u32;
+        for (number, found) in self.volumes.find(&self.id) {
+            let capacity = |page: u64| length.saturating_sub(page * PAGE).min(PAGE) as usize;
+            let buffers: Vec<_> = pages.clone().map(|p| Buffer::new(capacity(p))).collect();
+            let volume = &self.volumes.volumes[number];
+            match volume.read_pages(found, &self.id, first, buffers).await {
+                Ok(buffers) => return Ok(buffers),
+                Err(missing) => why = missing,
+            }
+        }
+        Err(why)
+    }
+
+    /// It can't be had from any volume now.
+    fn miss(self, why: Missing) {
+        let object = self.landing.object().clone();
+        let (place, store) = (self.landing.place(), self.landing.store().clone());
+        let mut state = object.lock();
+        let length = state.length.unwrap_or(0);
+        if let Some(keep) = &mut state.keep {
+            let bytes = keep.range_of(u64::from(self.id.part), length);
+            keep.there.remove(bytes);
+        }
+        let lost = !state.joinable;
+        drop(state);
+        if lost {
+            // Nobody can bring the rest of it: it is fetched anew.
+            store.withdraw(place, &object);
+            object.retire();
+            if matches!(why, Missing::Gone | Missing::Damaged) {
+                store.forget_head(place);
+            }
+        }
+        self.landing.give_back();
+    }
+}

@@ -1,0 +1,215 @@
+//! Recalling: the head of an object that is not in memory is read from a volume, and the object put
+//! into the table as it was.
+//!
+//! While that goes on, a placeholder stands in the table, so that all who ask wait for one read.
+//! They look again when it is over.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{At, Keep, LOOKED_UP, Volumes, meta, tag_of};
+use crate::store::landing::Landing;
+use crate::store::object::Object;
+use crate::store::page::{PAGE, Page};
+use crate::store::pages::PageState;
+use crate::store::{Place, Seen, Store};
+use crate::sys::buffer::Buffer;
+use crate::volume::HeadRead;
+
+/// A head that is to be read; it has to be run.
+pub struct Recall {
+    landing: Landing,
+    volumes: Arc<Volumes>,
+    heads: SmallVec<[At; 2]>,
+}
+
+/// What became of one head.
+enum Met {
+    /// Its object is in the table.
+    Restored,
+    /// It is of no use, and forgotten; another may be.
+    Useless,
+    /// It can't be had now.
+    Failed,
+}
+
+impl Store {
+    /// Whether volumes have anything of this key.
+    pub fn is_kept(&self, primary: u128) -> bool {
+        let volumes = self.volumes();
+        volumes.is_some_and(|volumes| !volumes.heads(primary).is_empty())
+    }
+
+    /// Begins to recall what a request for this place may be given, if volumes have it.
+    /// `placeholder` is a new object that stands there, marked as such.
+    pub fn recall(
+        self: &Arc<Self>,
+        placeholder: &Arc<Object>,
+        place: Place,
+        now_us: u64,
+    ) -> Option<Recall> {
+        let volumes = self.volumes()?;
+        let mut heads = volumes.heads(place.primary);
+        // As long as no Vary names are known, any of them may be the one, or tells the names.
+        if self.enter(place.primary, |locked| locked.vary().is_some()) {
+            heads.retain(|(_, found)| found.tag == tag_of(place.variant));
+        }
+        heads.sort_by_key(|(_, found)| found.tag != tag_of(place.variant));
+        if heads.is_empty() {
+            return None;
+        }
+        let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
+        let ((), mut landings) = self.arrange(placeholder, place, now_us, whole);
+        Some(Recall {
+            landing: landings.pop()?,
+            volumes,
+            heads,
+        })
+    }
+}
+
+impl Store {
+    /// Counts a head that a volume had.
+    fn count_recalled(&self, read: &HeadRead) {
+        let bytes = (read.meta.len() + read.data.len()) as u64;
+        self.volume_hits.fetch_add(1, Ordering::Relaxed);
+        self.volume_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A placeholder is of no use: who waits looks again.
+    pub fn give_up_recall(self: &Arc<Self>, place: Place, placeholder: &Arc<Object>) {
+        self.withdraw(place, placeholder);
+        placeholder.retire();
+    }
+}
+
+impl Recall {
+    /// Reads the head. Who waits looks again when this is over.
+    pub async fn run(self) {
+        let place = self.landing.place();
+        for &(number, found) in &self.heads {
+            let (volume, space) = (&self.volumes.volumes[number], self.volumes.space);
+            let Ok(read) = volume.read_head(found, space, place.primary).await else {
+                continue; // it is forgotten where it is gone
+            };
+            match self.restore(&read) {
+                Met::Restored => {
+                    self.landing.store().count_recalled(&read);
+                    break;
+                }
+                Met::Failed => break,
+                Met::Useless => {
+                    volume.forget(&read.id);
+                }
+            }
+        }
+        self.landing.give_back();
+    }
+
+    /// Puts the object of a head into the table.
+    fn restore(&self, read: &HeadRead) -> Met {
+        let store = self.landing.store();
+        let placeholder = self.landing.object();
+        let (from, primary) = (self.landing.place(), self.landing.place().primary);
+        let Some(kept) = meta::decode(&read.meta).filter(|kept| kept.key == placeholder.key) else {
+            return Met::Useless;
+        };
+        let head = kept.head;
+        let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+        let place = Place { primary, variant };
+        let fits = u64::from(tag_of(variant)) == read.id.version
+            && kept.block.is_multiple_of(PAGE)
+            && store.purges.names.is_sound(&head);
+        if !fits {
+            return Met::Useless;
+        }
+        let mut keep = Keep::new(
+            self.volumes.clone(),
+            place,
+            &head,
+            kept.born_seq,
+            kept.block,
+        );
+        keep.head = true;
+        if !read.data.is_empty() && head.length != Some(read.data.len() as u64) {
+            return Met::Useless;
+        }
+        let inline = head.length == Some(read.data.len() as u64);
+        let length = head.length.unwrap_or(0);
+        if !inline {
+            keep.consult(0..length, length, LOOKED_UP);
+            if !head.joinable && !keep.there.covers(&(0..length)) {
+                return Met::Useless; // the rest of it can't be had
+            }
+        }
+        let Some((object, weight)) =
+            store.restored(kept.key, kept.born_seq, head, keep, &read.data)
+        else {
+            return Met::Failed;
+        };
+        store.enter(primary, |locked| {
+            let Some(head) = object.head() else {
+                return Met::Failed;
+            };
+            if !locked.holds(from.variant, placeholder) {
+                return Met::Failed; // it was purged meanwhile
+            }
+            if store.purges.covers(primary, &object, &head) {
+                return Met::Useless;
+            }
+            let names = head.vary.as_ref().map(|vary| &vary.names);
+            if locked.vary().is_some() && locked.vary() != names {
+                return Met::Useless; // it is from before they were others
+            }
+            if variant != from.variant && locked.has(variant) {
+                return Met::Restored; // a newer one
+            }
+            if variant != from.variant {
+                locked.remove(from.variant, placeholder);
+            }
+            locked.insert(variant, object.clone(), weight);
+            locked.set_vary(names);
+            Met::Restored
+        })
+    }
+}
+
+impl Store {
+    /// An object as it was; with what it weighs. `None`: there is no room for it.
+    fn restored(
+        &self,
+        key: Bytes,
+        born_seq: u64,
+        head: super::Head,
+        keep: Keep,
+        data: &Bytes,
+    ) -> Option<(Arc<Object>, u64)> {
+        let object = self.create_with(&key, born_seq)?;
+        let charge = self.charge_head(head.memory())?;
+        let mut weight = self.weight(&key) + charge.bytes();
+        let sparse = head.joinable && head.length > Some(keep.block);
+        let block = std::num::NonZeroU32::new(keep.block.try_into().ok()?);
+        let page = match data.is_empty() {
+            true => None,
+            false => {
+                let charge = self.make_room(Page::footprint(data.len() as u64))?;
+                weight += charge.bytes();
+                let mut buffer = Buffer::new(data.len());
+                buffer.append(data);
+                Some(Page::filled(buffer, charge))
+            }
+        };
+        object
+            .open(Arc::new(head), charge, block.filter(|_| sparse), Some(keep))
+            .wake();
+        if let Some(bytes) = page {
+            let mut state = object.lock();
+            state.present.insert(0..bytes.len() as u64);
+            state.pages.insert(0, PageState::Full(bytes));
+        }
+        Some((object, weight))
+    }
+}

@@ -1,0 +1,288 @@
+//! Taking bytes in: from frames, straight from the wire, and as whole pages from a volume.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tokio::io::ReadBuf;
+
+use super::{ANNOUNCE, Landing, Progress};
+use crate::store::ledger::Charge;
+use crate::store::object::Abandoned;
+use crate::store::page::{PAGE, Page};
+use crate::store::pages::{Lacking, ToFill};
+use crate::store::window::WINDOW;
+use crate::sys::buffer::Buffer;
+
+impl Landing {
+    /// Takes bytes in; waits only where the store has no room, the object can't be had again, and
+    /// the readers are behind. `now_us` as for `Store::arrange`.
+    ///
+    /// # Errors
+    /// Nobody reads what can't be kept, or there is no room for what was not reserved.
+    pub async fn write(&mut self, bytes: &[u8], now_us: u64) -> Result<Progress, Abandoned> {
+        self.birth = None; // its head is where it belongs
+        let skipped = self.skip.min(bytes.len() as u64);
+        self.skip -= skipped;
+        let mut bytes = &bytes[skipped as usize..];
+        while !bytes.is_empty() && self.at < self.end {
+            let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
+            let Some(page) = self.page(index).await? else {
+                break;
+            };
+            let room = (page.capacity() as u64).saturating_sub(offset as u64);
+            let take = room.min(self.end - self.at).min(bytes.len() as u64);
+            if take == 0 {
+                break;
+            }
+            let (now, later) = bytes.split_at(take as usize);
+            // SAFETY: this landing alone claimed these bytes, and they are published only
+            // afterwards. Claims are disjoint and `at` only grows. Others may cut this claim while
+            // it copies, but to `at + PAGE` at the earliest, and `take` is at most one page.
+            unsafe { page.write(offset, now) };
+            self.published(take, now_us)?;
+            bytes = later;
+        }
+        match self.at < self.end {
+            // More bytes than the declared length: the caller's check failed.
+            true if !bytes.is_empty() => Err(Abandoned),
+            true => Ok(Progress::More),
+            false => Ok(Progress::Done),
+        }
+    }
+
+    /// Has `fill` put the next bytes straight into the object's memory, as many as it has and as
+    /// there is room for in one page. `None` where there is no such room just now: `write` makes
+    /// some. Then what `fill` gave, and how far the flight is if bytes came.
+    pub fn fill<T>(
+        &mut self,
+        now_us: impl FnOnce() -> u64,
+        fill: impl FnOnce(&mut ReadBuf<'_>) -> T,
+    ) -> Option<(T, Option<Result<Progress, Abandoned>>)> {
+        let page = self.page_at_hand()?;
+        let offset = (self.at % PAGE) as usize;
+        let len = (page.capacity() - offset).min((self.end - self.at) as usize);
+        // SAFETY: as in `write`: this landing alone claimed these bytes, they are in one page, and
+        // they are published only afterwards.
+        let mut room = ReadBuf::uninit(unsafe { page.room(offset, len) });
+        let given = fill(&mut room);
+        let came = room.filled().len() as u64;
+        if came == 0 {
+            return Some((given, None));
+        }
+        self.birth = None; // its head is where it belongs
+        let progress = match self.published(came, now_us()) {
+            Ok(()) if self.at < self.end => Ok(Progress::More),
+            Ok(()) => Ok(Progress::Done),
+            Err(abandoned) => Err(abandoned),
+        };
+        Some((given, Some(progress)))
+    }
+
+    /// The page that the next bytes belong to, if it is there, or can be had without waiting.
+    fn page_at_hand(&mut self) -> Option<Arc<Page>> {
+        if self.skip > 0 || self.windowed || self.end == u64::MAX || self.at >= self.end {
+            return None;
+        }
+        let index = self.at / PAGE;
+        if let Some((_, page)) = self.page.as_ref().filter(|(at, _)| *at == index) {
+            return Some(page.clone());
+        }
+        let (found, end) = self.object.to_fill(self.id, index);
+        self.ends_at(end.min(self.end));
+        let page = match found {
+            _ if self.at >= self.end => return None,
+            ToFill::Full => return None,
+            ToFill::There(page) => page,
+            ToFill::Lacking(lacking) => {
+                let charge = self.reserved(lacking.cost)?;
+                self.put(index, lacking, charge).ok()?
+            }
+        };
+        Some(self.page.insert((index, page)).1.clone())
+    }
+
+    /// So many bytes from `at` on are in their page: readers may have them.
+    fn published(&mut self, bytes: u64, now_us: u64) -> Result<(), Abandoned> {
+        let published = self.object.publish(self.id, self.at, bytes, now_us);
+        self.at += bytes;
+        self.ends_at(published.ok_or(Abandoned)?);
+        self.keep(false);
+        self.unannounced += bytes;
+        if self.unannounced >= ANNOUNCE {
+            self.announce();
+        }
+        Ok(())
+    }
+
+    /// Takes whole pages in, from the page on in which it is: they become the object's without being
+    /// copied, but where there is one already.
+    ///
+    /// # Errors
+    /// Nobody wants them any more.
+    pub(in crate::store) fn take_in(
+        &mut self,
+        pages: Vec<Buffer>,
+        now_us: u64,
+    ) -> Result<(), Abandoned> {
+        self.birth = None;
+        let mut weights: Option<(Option<Range<u64>>, i64)> = None;
+        for buffer in pages {
+            let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
+            let (found, end) = self.object.to_fill(self.id, index);
+            self.ends_at(end.min(self.end));
+            let upto = (index * PAGE + buffer.filled().len() as u64).min(self.end);
+            if self.at >= upto {
+                break;
+            }
+            let len = upto - self.at;
+            match found {
+                ToFill::Full => return Err(Abandoned),
+                ToFill::There(page) => {
+                    let from = &buffer.filled()[offset..offset + len as usize];
+                    // SAFETY: as in `write`: this landing alone claimed these bytes, at most a page
+                    // of them from `at` on, and they are published only afterwards.
+                    unsafe { page.write(offset, from) };
+                }
+                ToFill::Lacking(lacking) => {
+                    let charge = self.reserved(lacking.cost).ok_or(Abandoned)?;
+                    let bytes = Page::filled(buffer, charge);
+                    if !self.object.put_page(index, bytes) {
+                        return Err(Abandoned);
+                    }
+                    let weight = lacking.cost as i64;
+                    match &mut weights {
+                        Some((block, sum)) if *block == lacking.block => *sum += weight,
+                        _ => {
+                            if let Some((block, sum)) = weights.replace((lacking.block, weight)) {
+                                self.weigh(block, sum);
+                            }
+                        }
+                    }
+                }
+            }
+            let published = self.object.publish(self.id, self.at, len, now_us);
+            self.at += len;
+            self.unannounced += len;
+            self.ends_at(published.ok_or(Abandoned)?);
+        }
+        if let Some((block, sum)) = weights {
+            self.weigh(block, sum);
+        }
+        self.announce();
+        Ok(())
+    }
+
+    /// Tells the readers of what has come: before the flight waits for more.
+    pub fn announce(&mut self) {
+        if self.unannounced > 0 {
+            self.unannounced = 0;
+            self.object.announce();
+        }
+    }
+
+    /// Has volumes keep what came, as soon as that is a whole block or all there is.
+    pub(super) fn keep(&mut self, landed: bool) {
+        let Some(block) = self.kept_block else {
+            return;
+        };
+        let from = self.kept_upto;
+        if landed || self.at / block > from / block || self.at >= self.end {
+            self.kept_upto = self.at;
+            self.store.keep(self.place, &self.object, from..self.at);
+        }
+    }
+
+    /// The page to write to, a new one if need be; `None` if the claim turns out to end here.
+    async fn page(&mut self, index: u64) -> Result<Option<Arc<Page>>, Abandoned> {
+        match &self.page {
+            Some((at, page)) if *at == index => return Ok(Some(page.clone())),
+            _ => {}
+        }
+        let (found, end) = self.object.to_fill(self.id, index);
+        self.ends_at(end.min(self.end));
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let page = match found {
+            ToFill::There(page) => page,
+            ToFill::Full => return Err(Abandoned),
+            ToFill::Lacking(lacking) => self.new_page(index, lacking).await?,
+        };
+        self.page = Some((index, page.clone()));
+        Ok(Some(page))
+    }
+
+    async fn new_page(&mut self, index: u64, lacking: Lacking) -> Result<Arc<Page>, Abandoned> {
+        let charge = self.room(lacking.cost).await?;
+        self.put(index, lacking, charge)
+    }
+
+    fn put(
+        &mut self,
+        index: u64,
+        lacking: Lacking,
+        charge: Charge,
+    ) -> Result<Arc<Page>, Abandoned> {
+        let page = Page::new(lacking.capacity as usize, charge);
+        let (page, ours) = self.object.add_page(index, page).ok_or(Abandoned)?;
+        if ours && !self.windowed {
+            // Until this is told the block can't be evicted: the claim meets it.
+            self.weigh(lacking.block, lacking.cost as i64);
+        }
+        Ok(page)
+    }
+
+    /// Room for one page: reserved before, made now, or within the window that readers open.
+    async fn room(&mut self, bytes: u64) -> Result<Charge, Abandoned> {
+        if let Some(charge) = self.reserved(bytes) {
+            return Ok(charge);
+        }
+        let again = self.object.lock().joinable;
+        if !self.windowed {
+            let small = again || self.at + bytes <= self.store.object_max();
+            if let Some(charge) = small.then(|| self.store.make_room(bytes)).flatten() {
+                return Ok(charge);
+            }
+            if again {
+                return Err(Abandoned);
+            }
+            // From here on the bytes only pass through: nobody may join any more.
+            self.windowed = true;
+            self.store.withdraw(self.place, &self.object);
+            self.object.make_windowed();
+        }
+        self.announce();
+        poll_fn(|cx| {
+            // With the ledger full, each such flight has one page and no more.
+            let ledger = &self.store.ledger;
+            let window = match ledger.used() < ledger.limit() {
+                true => WINDOW,
+                false => PAGE,
+            };
+            self.object.poll_window(self.at, window, cx)
+        })
+        .await?;
+        Ok(self.store.ledger.charge_anyway(bytes))
+    }
+
+    /// The last page's bytes in memory of their size, where the page is much too large.
+    pub(super) fn shrunk_tail(&self) -> Option<bytes::Bytes> {
+        let start = self.at.checked_sub(1)? / PAGE * PAGE;
+        let used = self.at - start;
+        let capacity = self.page.as_ref()?.1.capacity() as u64;
+        if self.windowed || Page::footprint(used) * 5 / 4 > capacity {
+            return None;
+        }
+        let bytes = self.object.slice(start, self.at)?;
+        let charge = self.store.ledger.charge_anyway(Page::footprint(used));
+        let less = Page::footprint(capacity) - charge.bytes();
+        let page = Page::new(used as usize, charge);
+        self.weigh(None, -(less as i64));
+        // SAFETY: nobody else has this page yet, and it is written once before it is sliced.
+        unsafe {
+            page.write(0, &bytes);
+            Some(page.slice(0, bytes.len()))
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A volume, as the admin address shows it.
+
+use crate::admin::VolumeState;
+use crate::config::Plan;
+use crate::volume::{State, Status, Volume};
+
+/// All that is told of one.
+pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeState {
+    let options = plan.volumes.get(name);
+    let path = options.map(|options| options.path.display().to_string());
+    let uses = |names: &[String]| names.iter().any(|its| its == name);
+    let caches = plan
+        .caches
+        .iter()
+        .filter(|(_, cache)| uses(&cache.kept.volumes));
+    VolumeState {
+        name: name.to_owned(),
+        path: path.unwrap_or_default(),
+        caches: caches.map(|(name, _)| name.clone()).collect(),
+        ..numbers(&volume.status())
+    }
+}
+
+fn numbers(status: &Status) -> VolumeState {
+    let (state, why, loaded) = match &status.state {
+        State::Up => ("up", None, 1.0),
+        State::Loading(thousandths) => ("loading", None, f64::from(*thousandths) / 1000.0),
+        State::Out(why) => ("out", Some(why.clone()), 0.0),
+    };
+    VolumeState {
+        state: state.to_owned(),
+        why,
+        loaded,
+        size: status.size,
+        segments: status.segments,
+        segment_bytes: status.segment_bytes,
+        records: status.records,
+        queue_bytes: status.queue_bytes,
+        written_bytes: status.written_bytes,
+        rewritten_bytes: status.rewritten_bytes,
+        read_bytes: status.read_bytes,
+        reads: status.reads,
+        reads_at_hand: status.reads_at_hand,
+        shed: status.shed,
+        shed_bytes: status.shed_bytes,
+        damaged: status.damaged,
+        errors: status.errors,
+        laps: status.laps,
+        write_ms: status.write_us / 1000,
+        read_ms: status.read_us / 1000,
+        ..VolumeState::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(state: State) -> (String, Option<String>, f64) {
+        let status = Status {
+            state,
+            ..Status::default()
+        };
+        let VolumeState {
+            state, why, loaded, ..
+        } = numbers(&status);
+        (state, why, loaded)
+    }
+
+    #[test]
+    fn each_state_has_a_word() {
+        assert_eq!(told(State::Up), ("up".to_owned(), None, 1.0));
+        assert_eq!(
+            told(State::Loading(430)),
+            ("loading".to_owned(), None, 0.43)
+        );
+        let why = "Input/output error (os error 5)".to_owned();
+        let out = told(State::Out(why.clone()));
+        assert_eq!(out, ("out".to_owned(), Some(why), 0.0));
+    }
+}

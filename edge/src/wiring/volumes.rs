@@ -1,0 +1,334 @@
+//! Volumes of a running edge: opened at the start, carried over by reloads, closed when they are left
+//! out and at the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::snapshot::Snapshot;
+use crate::config::{self, Plan};
+use crate::store::{Store, kept};
+use crate::sys::Clock;
+use crate::volume::{self, Volume};
+
+/// Volumes by name.
+pub(super) type Open = BTreeMap<String, Arc<Volume>>;
+
+/// Between two looks whether somebody still uses a volume that was left out.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The volumes of a plan: those that run already, and the others opened.
+///
+/// # Errors
+/// Why one may not be used. Those that were opened are closed again.
+pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> anyhow::Result<Open> {
+    let runs = |name: &str, options: &volume::Options| {
+        let before = before?;
+        let old = before.plan.volumes.get(name)?;
+        let volume = before.volumes.get(name)?;
+        config::goes_on(old, options).then(|| volume.clone())
+    };
+    // A slow disk does not hold up the others.
+    thread::scope(|scope| {
+        let opening: Vec<_> = plan
+            .volumes
+            .iter()
+            .map(|(name, options)| {
+                let volume = runs(name, options);
+                let (options, clock) = (options.clone(), clock.clone());
+                let open = move || match volume {
+                    Some(volume) => Ok(volume),
+                    None => Volume::open(options, clock),
+                };
+                (name, scope.spawn(open))
+            })
+            .collect();
+        let opened = opening.into_iter().map(|(name, opening)| {
+            let opened = opening.join().map_err(|_| anyhow!("opening it panicked"));
+            let opened = opened.and_then(|opened| Ok(opened?));
+            let volume = opened.with_context(|| format!("volume {name}"))?;
+            Ok((name.clone(), volume))
+        });
+        opened.collect()
+    })
+}
+
+/// What a cache of this name keeps its objects on.
+pub(super) fn of_cache(
+    name: &str,
+    options: &kept::Options,
+    open: &Open,
+) -> Option<Arc<kept::Volumes>> {
+    let its = options.volumes.iter();
+    let volumes: Vec<_> = its.filter_map(|name| open.get(name).cloned()).collect();
+    (!volumes.is_empty()).then(|| kept::Volumes::new(options, volumes, space(name)))
+}
+
+/// Gives a store these volumes in place of those that it had.
+pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<kept::Volumes>>) {
+    let Err(error) = store.set_volumes(volumes.cloned()) else {
+        return;
+    };
+    // Without their content these purges are not needed.
+    tracing::warn!(
+        "volumes know more purges of a cache than there may be: they are emptied ({error})"
+    );
+    for volume in volumes.iter().flat_map(|volumes| volumes.all()) {
+        volume.wipe("it knew too many purges");
+    }
+    if let Err(error) = store.set_volumes(volumes.cloned()) {
+        tracing::error!("a cache is kept in memory alone: {error}");
+    }
+}
+
+/// Stands for a cache on volumes that it shares with others, in this run and in later ones.
+fn space(cache: &str) -> u64 {
+    let hash = blake3::hash(cache.as_bytes());
+    let (first, _) = hash
+        .as_bytes()
+        .split_first_chunk()
+        .unwrap_or((&[0; 8], &[]));
+    u64::from_le_bytes(*first)
+}
+
+/// All volumes that are open, in use or not.
+#[derive(Default)]
+pub(super) struct Held {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    used: Open,
+    /// Left out by a reload. Each has a thread that waits until nobody reads from it.
+    left_out: Vec<Arc<Volume>>,
+    closing: usize,
+}
+
+impl Held {
+    /// These are in use now. The others are closed when nobody has them any more, or after `patience`.
+    pub(super) fn take_up(self: &Arc<Self>, now: &Open, patience: Duration) {
+        let mut state = self.state.lock();
+        let mut left_out = std::mem::replace(&mut state.used, now.clone());
+        left_out.retain(|name, volume| !now.get(name).is_some_and(|new| Arc::ptr_eq(new, volume)));
+        for (name, volume) in left_out {
+            state.left_out.push(volume.clone());
+            let held = self.clone();
+            let started = thread::Builder::new()
+                .name("volume-closer".to_owned())
+                .spawn(move || held.close_when_free(volume, patience));
+            if let Err(error) = started {
+                // It is closed at the end.
+                tracing::warn!(%error, "volume {name} stays open");
+            }
+        }
+    }
+
+    fn close_when_free(&self, volume: Arc<Volume>, patience: Duration) {
+        let mut state = self.state.lock();
+        let mut looks = patience.as_millis() / LOOK.as_millis();
+        loop {
+            let Some(at) = state.left_out.iter().position(|v| Arc::ptr_eq(v, &volume)) else {
+                // The end came first, and closes it.
+                return;
+            };
+            // One is in the list, and one is here.
+            if looks == 0 || Arc::strong_count(&volume) <= 2 {
+                state.left_out.swap_remove(at);
+                break;
+            }
+            looks -= 1;
+            self.changed.wait_for(&mut state, LOOK);
+        }
+        state.closing += 1;
+        drop(state);
+        self.close(&volume, patience);
+    }
+
+    /// Closes one that was counted.
+    fn close(&self, volume: &Volume, within: Duration) {
+        let counted = Counted(self);
+        volume.close(within);
+        drop(counted);
+        tracing::info!("volume {} is closed", volume.name());
+    }
+
+    /// Closes all of them, at once. Says whether that was done in time.
+    pub(super) fn end(self: &Arc<Self>, within: Duration) -> bool {
+        let mut state = self.state.lock();
+        let used = std::mem::take(&mut state.used).into_values();
+        let all: Vec<_> = used.chain(std::mem::take(&mut state.left_out)).collect();
+        for volume in all {
+            state.closing += 1;
+            let held = self.clone();
+            let started = thread::Builder::new()
+                .name("volume-closer".to_owned())
+                .spawn(move || held.close(&volume, within));
+            if let Err(error) = started {
+                state.closing -= 1;
+                tracing::warn!(%error, "a volume can't be closed");
+            }
+        }
+        self.changed.notify_all();
+        self.wait(&mut state, within)
+    }
+
+    fn wait(&self, state: &mut MutexGuard<'_, State>, within: Duration) -> bool {
+        let busy = |state: &mut State| state.closing > 0;
+        !self.changed.wait_while_for(state, busy, within).timed_out()
+    }
+}
+
+/// Counts a volume as closed, even if that panics.
+struct Counted<'a>(&'a Held);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().closing -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A volume in a folder of the test's.
+    fn options(folder: &tempfile::TempDir, name: &str) -> volume::Options {
+        volume::Options {
+            name: name.to_owned(),
+            path: folder.path().join(name),
+            size: 16 << 20,
+            segment: 0,
+            queue: 1 << 20,
+            readers: 1,
+            read_timeout: Duration::from_secs(1),
+            retry: Duration::from_secs(10),
+            overwrite: false,
+        }
+    }
+
+    fn open_one(options: volume::Options) -> Arc<Volume> {
+        Volume::open(options, Clock::system()).expect("a volume")
+    }
+
+    fn set(volumes: &[&Arc<Volume>]) -> Open {
+        let named = volumes.iter().map(|v| (v.name().to_owned(), (*v).clone()));
+        named.collect()
+    }
+
+    /// Waits until so many are left out, and none is being closed.
+    fn settled(held: &Held, left_out: usize) -> bool {
+        let mut state = held.state.lock();
+        let busy = |state: &mut State| state.closing > 0 || state.left_out.len() != left_out;
+        let patience = Duration::from_secs(15);
+        !held
+            .changed
+            .wait_while_for(&mut state, busy, patience)
+            .timed_out()
+    }
+
+    #[test]
+    fn what_is_left_out_is_closed_when_nobody_has_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (one, two) = (options(&folder, "one"), options(&folder, "two"));
+        let (a, b) = (open_one(one), open_one(two));
+        let held = Arc::<Held>::default();
+        held.take_up(&set(&[&a, &b]), Duration::from_secs(60));
+        assert!(settled(&held, 0));
+        // Somebody still reads from it.
+        held.take_up(&set(&[&a]), Duration::from_secs(60));
+        assert!(settled(&held, 1));
+        drop(b);
+        assert!(settled(&held, 0));
+        assert_eq!(held.state.lock().used.len(), 1);
+        // Patience has an end.
+        held.take_up(&Open::new(), Duration::ZERO);
+        assert!(settled(&held, 0));
+    }
+
+    #[test]
+    fn at_the_end_all_are_closed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (one, two) = (options(&folder, "one"), options(&folder, "two"));
+        let (a, b) = (open_one(one.clone()), open_one(two));
+        let held = Arc::<Held>::default();
+        held.take_up(&set(&[&a, &b]), Duration::from_secs(60));
+        held.take_up(&set(&[&a]), Duration::from_secs(60));
+        assert!(held.end(Duration::from_secs(15)));
+        assert!(settled(&held, 0));
+        assert!(held.state.lock().used.is_empty());
+        // It is free for another.
+        open_one(one);
+    }
+
+    /// A snapshot with two volumes in this folder, and a cache with these keys.
+    fn snapshot(folder: &tempfile::TempDir, cache: &str, before: Option<&Snapshot>) -> Snapshot {
+        let volume = |name: &str| {
+            let path = folder.path().join(name);
+            format!("[volume.{name}]\npath = {path:?}\nsize = \"16MiB\"\n")
+        };
+        let text = format!(
+            "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n{}{}[cache.main]\nslice = \"64KiB\"\n{cache}\n\
+             [[site]]\n[[site.route]]\nproxy = \"o\"\ncache = \"main\"\n",
+            volume("one"),
+            volume("two")
+        );
+        let plan = config::parse("test.toml", &text)
+            .expect("a configuration")
+            .plan;
+        Snapshot::build(plan, 1, before, &Clock::system()).expect("a snapshot")
+    }
+
+    #[test]
+    fn reloads_carry_volumes_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let both = "volumes = [\"one\", \"two\"]";
+        let first = snapshot(&folder, both, None);
+        let its = |snapshot: &Snapshot| {
+            let stored = &snapshot.stores["main"];
+            (
+                Arc::as_ptr(&stored.store),
+                stored.volumes.as_ref().map(Arc::as_ptr),
+            )
+        };
+        let same = snapshot(&folder, &format!("{both}\nmemory = \"9MiB\""), Some(&first));
+        assert!(Arc::ptr_eq(&first.volumes["one"], &same.volumes["one"]));
+        assert_eq!(its(&first), its(&same));
+        same.take_effect(&first);
+        // Another use of the same volumes: the store stays.
+        let weights = snapshot(&folder, &format!("{both}\nweights = [1, 2]"), Some(&same));
+        assert_eq!(its(&weights).0, its(&same).0);
+        assert_ne!(its(&weights).1, its(&same).1);
+        weights.take_effect(&same);
+        // Another store has volumes of its own.
+        let other = snapshot(&folder, &format!("{both}\nevict = \"lru\""), Some(&weights));
+        assert_ne!(its(&other).0, its(&weights).0);
+        assert_ne!(its(&other).1, its(&weights).1);
+        // What the old one has put there is older than purges of the new one.
+        let store = |snapshot: &Snapshot| snapshot.stores["main"].store.clone();
+        let newest = store(&weights).moment();
+        assert!(store(&other).moment() > newest);
+        let none = snapshot(&folder, "evict = \"lru\"", Some(&other));
+        assert_eq!(its(&none), (its(&other).0, None));
+        none.take_effect(&other);
+    }
+
+    #[test]
+    fn a_cache_is_known_by_its_name() {
+        assert_eq!(space("main"), space("main"));
+        assert_ne!(space("main"), space("video"));
+        let hash = blake3::hash(b"main").to_hex();
+        let bytes: Vec<String> = space("main")
+            .to_le_bytes()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        assert_eq!(bytes.concat(), hash[..16]);
+    }
+}
