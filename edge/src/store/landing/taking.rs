@@ -120,7 +120,11 @@ impl Landing {
     ///
     /// # Errors
     /// Nobody wants them any more.
-    pub(in crate::store) fn take_in(&mut self, pages: Vec<Buffer>, now_us: u64) -> Result<(), Abandoned> {
+    pub(in crate::store) fn take_in(
+        &mut self,
+        pages: Vec<Buffer>,
+        now_us: u64,
+    ) -> Result<(), Abandoned> {
         self.birth = None;
         let mut weights: Option<(Option<Range<u64>>, i64)> = None;
         for buffer in pages {
