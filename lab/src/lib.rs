@@ -9,11 +9,14 @@ pub mod byte_range;
 pub mod caches;
 pub mod caching;
 pub mod client;
+pub mod disk;
 pub mod figures;
 pub mod load;
 pub mod noise;
 pub mod offset;
 pub mod origin;
+#[cfg(feature = "lab")]
+pub mod placement;
 pub mod process;
 pub mod purge;
 pub mod rivals;

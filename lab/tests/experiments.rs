@@ -3,7 +3,9 @@
 use sluice_lab::byte_range::{self, Row};
 use sluice_lab::caches::Rival;
 use sluice_lab::caching::{self, Part};
+use sluice_lab::disk::SlowDisk;
 use sluice_lab::figures::missed;
+use sluice_lab::placement;
 use sluice_lab::{budget, purge, storm};
 
 const NO_PROGRAM: &str = "/no/such/program";
@@ -105,6 +107,57 @@ fn caching_is_measured_part_by_part() {
     assert!(figure("micro_max") >= figure("micro_p50"), "{report:?}");
 }
 
+/// A slow disk of which even a debug build asks too much, for a moment.
+fn slow_disks() -> placement::Options {
+    placement::Options {
+        nginx: Rival::Nginx.version().is_ok(),
+        parts: vec![placement::Part::Slow],
+        rate: 16 << 20,
+        size: 64 << 20,
+        rounds: 1,
+        seconds: 1.5,
+        ..placement::Options::new(NO_PROGRAM)
+    }
+}
+
+#[test]
+fn placement_is_measured_on_disks_of_the_lab() {
+    if let Err(error) = SlowDisk::new(1 << 20, Default::default()) {
+        eprintln!("skipped: {error:#}");
+        return;
+    }
+    let options = slow_disks();
+    let report = placement::run(&options, &silent).expect("a report");
+    let why = |note: &&String| note.contains(NO_PROGRAM);
+    assert_eq!(report.notes.iter().filter(why).count(), 4, "{report:?}");
+    assert!(report.figures.iter().all(|figure| figure.sluice.is_none()));
+    if !options.nginx {
+        eprintln!("skipped: nginx");
+        return;
+    }
+    let names: Vec<&str> = report.layouts.iter().map(|row| &*row.name).collect();
+    assert_eq!(
+        names,
+        [
+            "nginx single",
+            "nginx single, threads",
+            "nginx hash",
+            "nginx hash, threads"
+        ]
+    );
+    for row in &report.layouts {
+        // Without a cache clients get much more than the disks can take; with one they wait for these.
+        assert!(row.clients < row.plain, "{row:?}");
+        assert_eq!((row.hits, row.shed), (0.0, 0.0), "{row:?}");
+        for disk in &row.disks {
+            assert!(disk.written_bytes > 0.0, "{row:?}");
+            assert!(disk.written_bytes <= 1.01 * options.rate as f64, "{row:?}");
+            assert!(disk.utilization > 0.0 && disk.wait_ms > 0.0, "{row:?}");
+        }
+    }
+    assert!(report.render().contains("nginx hash: disk 2"));
+}
+
 #[test]
 fn experiments_with_figures_check_their_options() {
     let caching = |change: fn(&mut caching::Options)| {
@@ -128,4 +181,17 @@ fn experiments_with_figures_check_their_options() {
     assert!(purge(|options| options.rules = 0));
     assert!(purge(|options| options.seconds = 0.0));
     assert!(!purge(|_| ()));
+    let placement = |change: fn(&mut placement::Options)| {
+        let mut options = slow_disks();
+        options.nginx = false;
+        change(&mut options);
+        placement::run(&options, &silent).is_err()
+    };
+    assert!(placement(|options| options.rate = 0));
+    assert!(placement(|options| options.size = 1 << 20));
+    assert!(placement(|options| options.real_size = 0));
+    assert!(placement(|options| options.rounds = 0));
+    assert!(placement(|options| options.real_seconds = f64::NAN));
+    assert!(placement(|options| options.workers = 0));
+    assert!(!placement(|_| ()));
 }

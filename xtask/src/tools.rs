@@ -8,6 +8,9 @@ use anyhow::{Context, Result, bail};
 /// A program and the Debian package that brings it.
 const PROGRAMS: &[(&str, &str)] = &[
     ("nginx", "nginx-light"),
+    // Unmounts the lab's disks when the program that mounted them is killed.
+    ("fusermount3", "fuse3"),
+    ("fio", "fio"),
     ("curl", "curl"),
     ("wget", "wget"),
     ("ffmpeg", "ffmpeg"),

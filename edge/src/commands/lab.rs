@@ -9,6 +9,8 @@ use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_lab::caches::Rival;
+#[cfg(feature = "lab")]
+use sluice_lab::placement;
 use sluice_lab::{budget, byte_range, caching, purge, storm};
 
 use super::{count, say};
@@ -31,6 +33,9 @@ enum Experiment {
     Caching(CachingArgs),
     /// How long a purge by tag takes among a million objects, and what rules in force cost a hit
     Purge(PurgeArgs),
+    /// Bodies that are never asked for twice, through caches on slow disks, tmpfs and this machine's disk
+    #[cfg(feature = "lab")]
+    Placement(PlacementArgs),
 }
 
 /// What all experiments take.
@@ -192,6 +197,40 @@ struct PurgeArgs {
     common: Common,
 }
 
+#[cfg(feature = "lab")]
+#[derive(Debug, Args)]
+struct PlacementArgs {
+    /// Measure nginx, too, and fail if it is not installed
+    #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
+    against: Option<String>,
+    /// Only this part: slow, tmpfs or real; may be given several times [default: all]
+    #[arg(long, value_name = "PART")]
+    only: Vec<placement::Part>,
+    /// Bytes a second that each slow disk moves
+    #[arg(long, value_name = "SIZE", default_value = "40MB", value_parser = rate)]
+    rate: u64,
+    /// Bytes that the cache on each slow disk, and on tmpfs, may take
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = memory)]
+    size: u64,
+    /// A folder on the disk to measure [default: the one for temporary files]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Bytes that the cache there may take
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
+    real_size: u64,
+    /// Runs without and with a cache, whose medians count
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
+    rounds: u8,
+    /// Seconds of each of these runs, over slow disks and tmpfs
+    #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = seconds)]
+    seconds: f64,
+    /// The same over this machine's disk, for which the kernel may hold back writes for many seconds
+    #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
+    real_seconds: f64,
+    #[command(flatten)]
+    common: Common,
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -257,6 +296,8 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::Budget(args) => budget(args),
         Experiment::Caching(args) => caching(args),
         Experiment::Purge(args) => purge(args),
+        #[cfg(feature = "lab")]
+        Experiment::Placement(args) => placement(args),
     }
 }
 
@@ -346,5 +387,24 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
         ..purge::Options::new(args.common.program()?)
     };
     let report = purge::run(&options, &tell)?;
+    args.common.print(&report, &report.render())
+}
+
+/// A missed goal is shown, and is no failure.
+#[cfg(feature = "lab")]
+fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
+    let options = placement::Options {
+        nginx: args.against.is_some(),
+        parts: args.only.clone(),
+        rate: args.rate,
+        size: args.size,
+        folder: args.folder.clone(),
+        real_size: args.real_size,
+        rounds: args.rounds.into(),
+        seconds: args.seconds,
+        real_seconds: args.real_seconds,
+        ..placement::Options::new(args.common.program()?)
+    };
+    let report = placement::run(&options, &tell)?;
     args.common.print(&report, &report.render())
 }

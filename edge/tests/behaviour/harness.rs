@@ -86,6 +86,7 @@ pub struct Setup {
     cache: String,
     upstream: String,
     log: String,
+    tables: String,
     descriptors: Option<usize>,
     text: Option<String>,
 }
@@ -106,6 +107,7 @@ impl Setup {
             cache: String::new(),
             upstream: String::new(),
             log: String::new(),
+            tables: String::new(),
             descriptors: None,
             text: None,
         }
@@ -163,6 +165,12 @@ impl Setup {
         self
     }
 
+    /// Further tables, each with its name.
+    pub fn tables(mut self, text: &str) -> Setup {
+        self.tables += text;
+        self
+    }
+
     /// File descriptors that the program may have open.
     pub fn descriptors(mut self, most: usize) -> Setup {
         self.descriptors = Some(most);
@@ -182,6 +190,7 @@ impl Setup {
             cache,
             upstream,
             log,
+            tables,
             ..
         } = self;
         let (cache, route) = match cached {
@@ -195,19 +204,40 @@ impl Setup {
         format!(
             "[server]\nworkers = {workers}\n[limits]\n{limits}[log]\n{log}\
              [[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
-             [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}"
+             [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
 
-    /// Runs the program.
-    pub fn start(&self) -> Edge {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+    /// Writes the configuration file; where.
+    fn write(&self, folder: &TempDir) -> PathBuf {
         let config = folder.path().join("sluice.toml");
         let text = self.text().replace(
             "\"access.log\"",
             &format!("{:?}", folder.path().join("access.log")),
         );
         fs::write(&config, text).expect("a temporary folder can be written");
+        config
+    }
+
+    /// Runs the program, which must end at once: what it complains about.
+    pub fn refused(&self) -> String {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let config = self.write(&folder);
+        let config = config.to_str().expect("a path in UTF-8");
+        let launch = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder.path());
+        let mut process = launch
+            .args(["serve", "-c", config])
+            .start()
+            .expect("the program starts");
+        let ended = process.wait_exit(SOON).expect("it refuses to run");
+        assert_eq!(ended.code(), Some(1), "{}", process.stderr());
+        process.stderr()
+    }
+
+    /// Runs the program.
+    pub fn start(&self) -> Edge {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let config = self.write(&folder);
         let program = env!("CARGO_BIN_EXE_sluice");
         let launch = match self.descriptors {
             None => Launch::new("sluice", program, folder.path()),

@@ -1,14 +1,16 @@
 //! Rows that compare CPU time a request: hits, uncached proxying, short connections.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::sluice::{Sluice, SluiceOptions};
+use super::sluice::{Sluice, SluiceOptions, Volume};
 use super::table::{Row, Unit};
 use super::{Bench, median};
 use crate::client;
+use crate::disk;
 use crate::load::{LoadPlan, LoadResult};
 use crate::origin::{Origin, OriginOptions};
 use crate::process::Process;
@@ -46,8 +48,29 @@ pub(super) fn short_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         body: SMALL,
         connections: 64,
         keepalive: false,
+        objects: 1,
     };
     contest.of_hits(bench, 0.95)
+}
+
+/// Objects that don't fit into Sluice's memory tier, and do into the page cache.
+const STORED_OBJECTS: u64 = 512;
+const STORED_TIER: &str = "64MiB";
+const STORED_SIZE: u64 = 2 << 30;
+
+/// How often they are asked for before the first run: fetched, read from the disk, read from the page cache.
+const STORED_PASSES: usize = 3;
+const STORED_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(super) fn stored_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let contest = Contest {
+        name: "page cache hit, 1 MiB, 16 connections",
+        body: LARGE,
+        connections: 16,
+        keepalive: true,
+        objects: STORED_OBJECTS,
+    };
+    contest.of_stored(bench, 1.15)
 }
 
 fn hits(
@@ -62,6 +85,7 @@ fn hits(
         body,
         connections,
         keepalive: true,
+        objects: 1,
     };
     contest.of_hits(bench, goal)
 }
@@ -77,15 +101,16 @@ fn proxying(
         body,
         connections,
         keepalive: true,
+        objects: 1,
     };
     let mut options = FloorOptions::new(body);
     options.core = Some(bench.options.load_core);
     let origin = roles::start_floor(&options, bench.folder.path())?;
     let mut contenders = Vec::new();
     if bench.nginx {
-        contenders.push(nginx(bench, NginxMode::Proxy, origin.address, true)?);
+        contenders.push(nginx(bench, NginxMode::Proxy, origin.address, true, None)?);
     }
-    contenders.extend(sluice(bench, origin.address, None)?);
+    contenders.extend(sluice(bench, origin.address, None, Vec::new())?);
     let measured = contest.measure(bench, contenders)?;
     Ok(contest.rows(&measured, 1.0))
 }
@@ -96,6 +121,8 @@ struct Contest {
     body: u64,
     connections: usize,
     keepalive: bool,
+    /// How many objects are asked for in turn.
+    objects: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,10 +175,10 @@ impl Contest {
         let origin = Origin::start(OriginOptions::default())?;
         let mut contenders = Vec::new();
         if bench.nginx {
-            contenders.push(nginx(bench, NginxMode::Cached, origin.addr(), true)?);
-            contenders.push(nginx(bench, NginxMode::Cached, origin.addr(), false)?);
+            contenders.push(nginx(bench, NginxMode::Cached, origin.addr(), true, None)?);
+            contenders.push(nginx(bench, NginxMode::Cached, origin.addr(), false, None)?);
         }
-        contenders.extend(sluice(bench, origin.addr(), Some("256MiB"))?);
+        contenders.extend(sluice(bench, origin.addr(), Some("256MiB"), Vec::new())?);
         let caches = contenders.len();
         let mut floor = FloorOptions::new(self.body);
         floor.close = !self.keepalive;
@@ -168,6 +195,72 @@ impl Contest {
             "{caches} caches asked the origin {asked} times: not all answers were hits"
         );
         Ok(self.rows(&measured, goal))
+    }
+
+    /// Hits of what lies in files that the page cache holds, all on the same file system.
+    fn of_stored(&self, bench: &Bench<'_>, goal: f64) -> anyhow::Result<Vec<Row>> {
+        let origin = Origin::start(OriginOptions::default())?;
+        let folder = |name: &str| {
+            let path = bench.folder.path().join(name);
+            std::fs::create_dir_all(&path).map(|()| path)
+        };
+        let mut contenders = Vec::new();
+        for (sendfile, name) in [(true, "sendfile"), (false, "buffers")] {
+            if bench.nginx {
+                let store = Some(folder(name)?);
+                let (mode, origin) = (NginxMode::Cached, origin.addr());
+                contenders.push(nginx(bench, mode, origin, sendfile, store)?);
+            }
+        }
+        let volume = Volume::new(folder("sluice")?.join("volume"), STORED_SIZE);
+        let stored = sluice(bench, origin.addr(), Some(STORED_TIER), vec![volume])?;
+        contenders.extend(stored);
+        for one in &contenders {
+            self.store(bench, one)?;
+        }
+        let asked = || origin.read_record(|record| record.requests_total);
+        let (fetched, before) = (asked(), disk::of_path(bench.folder.path()));
+        let measured = self.measure(bench, contenders)?;
+        anyhow::ensure!(asked() == fetched, "not all answers were hits");
+        let read = disk::of_path(bench.folder.path())
+            .and_then(|after| Ok(after.read_bytes.saturating_sub(before?.read_bytes)));
+        let note = match read {
+            Ok(bytes) => format!(
+                "{} objects; {} MiB read meanwhile",
+                self.objects,
+                bytes >> 20
+            ),
+            Err(error) => format!("{error:#}"),
+        };
+        let mut rows = self.rows(&measured, goal);
+        if let Some(cpu) = rows.first_mut() {
+            *cpu = cpu.clone().note(&note);
+        }
+        Ok(rows)
+    }
+
+    /// Has everything fetched, stored, and read until the page cache holds it.
+    fn store(&self, bench: &Bench<'_>, one: &Contender) -> anyhow::Result<()> {
+        for _ in 0..STORED_PASSES {
+            let plan = LoadPlan {
+                requests: Some(self.objects),
+                seconds: None,
+                connections: 4,
+                verify: true,
+                ..self.plan(bench, one)
+            };
+            let result = roles::run_load(&plan, bench.folder.path())?;
+            anyhow::ensure!(
+                result.errors.total() == 0,
+                "{}: {:?}",
+                one.label,
+                result.errors
+            );
+            if let Server::Sluice(sluice) = &one.server {
+                sluice.wait_stored(STORED_TIMEOUT)?;
+            }
+        }
+        Ok(())
     }
 
     fn measure(
@@ -211,8 +304,12 @@ impl Contest {
             .collect()
     }
 
+    /// The first of the objects.
     fn path(&self) -> String {
-        format!("/offset/{}", self.body)
+        match self.objects {
+            1 => format!("/offset/{}", self.body),
+            _ => format!("/offset/{}?0", self.body),
+        }
     }
 
     /// One answer, every byte of it.
@@ -224,15 +321,26 @@ impl Contest {
             .map_err(|wrong| anyhow::anyhow!("{}: {wrong}", one.label))
     }
 
-    fn load(&self, bench: &Bench<'_>, one: &Contender, seconds: f64) -> anyhow::Result<LoadResult> {
-        let plan = LoadPlan {
+    fn plan(&self, bench: &Bench<'_>, one: &Contender) -> LoadPlan {
+        let (path, numbers) = match self.objects {
+            1 => (self.path(), None),
+            objects => (format!("/offset/{}?{{n}}", self.body), Some((0, objects))),
+        };
+        LoadPlan {
+            numbers,
             connections: self.connections,
             keepalive: self.keepalive,
-            seconds: Some(seconds),
             expect_length: Some(self.body),
             sources: if self.keepalive { 0 } else { SOURCES },
             core: Some(bench.options.load_core),
-            ..LoadPlan::new(one.server.address(), &self.path())
+            ..LoadPlan::new(one.server.address(), &path)
+        }
+    }
+
+    fn load(&self, bench: &Bench<'_>, one: &Contender, seconds: f64) -> anyhow::Result<LoadResult> {
+        let plan = LoadPlan {
+            seconds: Some(seconds),
+            ..self.plan(bench, one)
         };
         let result = roles::run_load(&plan, bench.folder.path())?;
         anyhow::ensure!(
@@ -273,8 +381,10 @@ fn nginx(
     mode: NginxMode,
     origin: SocketAddr,
     sendfile: bool,
+    store: Option<PathBuf>,
 ) -> anyhow::Result<Contender> {
     let mut options = NginxOptions::new(mode, Some(origin));
+    options.stores = store.into_iter().collect();
     options.sendfile = sendfile;
     options.core = Some(bench.options.server_core);
     Ok(Contender {
@@ -292,12 +402,14 @@ fn sluice(
     bench: &Bench<'_>,
     origin: SocketAddr,
     memory: Option<&str>,
+    volumes: Vec<Volume>,
 ) -> anyhow::Result<Option<Contender>> {
     let Some(binary) = &bench.options.sluice_binary else {
         return Ok(None);
     };
     let sluice = Sluice::start(&SluiceOptions {
         memory: memory.map(str::to_owned),
+        volumes,
         core: Some(bench.options.server_core),
         ..SluiceOptions::new(binary, origin)
     })?;

@@ -83,7 +83,7 @@ fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
 }
 
 /// Resident memory once it has stopped to change, in bytes.
-fn settled(process: &Process) -> anyhow::Result<u64> {
+pub(super) fn settled(process: &Process) -> anyhow::Result<u64> {
     let deadline = Instant::now() + SETTLE;
     let mut last = process.memory()?.rss;
     loop {

@@ -6,7 +6,10 @@
 mod behaviour;
 mod cpu;
 mod memory;
+#[cfg(feature = "lab")]
+mod slow_reads;
 mod sluice;
+mod start;
 mod table;
 
 use std::path::PathBuf;
@@ -16,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::rivals::Nginx;
 
-pub use sluice::{Route, Sluice, SluiceOptions, worker_connections};
+pub use sluice::{Route, Sluice, SluiceOptions, Volume, worker_connections};
 pub use table::{Row, Unit, plain, render};
 
 /// What to measure, and how thoroughly.
@@ -59,7 +62,7 @@ struct Bench<'a> {
 /// A row's name and how it is measured. Names are what `only` filters.
 type Measure = fn(&Bench<'_>) -> anyhow::Result<Vec<Row>>;
 
-const ROWS: [(&str, Measure); 10] = [
+const ROWS: &[(&str, Measure)] = &[
     ("hit-5k", cpu::hit_5k),
     ("hit-1m", cpu::hit_1m),
     ("proxy-5k", cpu::proxy_5k),
@@ -70,6 +73,10 @@ const ROWS: [(&str, Measure); 10] = [
     ("ranges", behaviour::ranges),
     ("crowd", behaviour::crowd),
     ("workers", behaviour::workers),
+    ("stored-1m", cpu::stored_1m),
+    ("start", start::start),
+    #[cfg(feature = "lab")]
+    ("slow-reads", slow_reads::slow_reads),
 ];
 
 /// Names of the rows, for [`BenchOptions::only`].

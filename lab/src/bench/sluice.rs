@@ -2,9 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,6 +27,8 @@ pub struct SluiceOptions {
     pub fill: String,
     /// Further settings of the cache, names and values as TOML has them.
     pub cache: Vec<(String, String)>,
+    /// Where the cache keeps what it stores, beside memory.
+    pub volumes: Vec<Volume>,
     /// Routes that come before the one to the origin.
     pub routes: Vec<Route>,
     /// Further settings of all upstreams, names and values as TOML has them.
@@ -34,6 +37,28 @@ pub struct SluiceOptions {
     pub workers: usize,
     /// The core to run on.
     pub core: Option<usize>,
+}
+
+/// A file, or a block device, that a cache keeps its bytes in.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    /// Where.
+    pub path: PathBuf,
+    /// Bytes that it takes.
+    pub size: u64,
+    /// Further settings, names and values as TOML has them.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Volume {
+    /// All else at its default.
+    pub fn new(path: impl Into<PathBuf>, size: u64) -> Volume {
+        Volume {
+            path: path.into(),
+            size,
+            settings: Vec::new(),
+        }
+    }
 }
 
 /// A further route.
@@ -56,6 +81,7 @@ impl SluiceOptions {
             memory: None,
             fill: "whole".to_owned(),
             cache: Vec::new(),
+            volumes: Vec::new(),
             routes: Vec::new(),
             upstream: Vec::new(),
             workers: 1,
@@ -107,6 +133,35 @@ impl Sluice {
     pub fn process(&self) -> &Process {
         &self.process
     }
+
+    /// Ends it with SIGKILL: it has no time to put anything in order.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.process.signal(Signal::KILL)?;
+        self.process.wait_exit(START_TIMEOUT).map(drop)
+    }
+
+    /// Waits until nothing is left to be written to its volumes.
+    pub fn wait_stored(&self, timeout: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let status = self.status()?;
+            let volumes = status["volumes"].as_array().into_iter().flatten();
+            let queued: u64 = volumes.filter_map(|one| one["queue_bytes"].as_u64()).sum();
+            if queued == 0 {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "{queued} bytes are left to write"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What its admin address says of it.
+    pub fn status(&self) -> anyhow::Result<Value> {
+        status(self.admin)
+    }
 }
 
 fn launch(binary: &Path, file: &Path, folder: &Path) -> Launch {
@@ -134,7 +189,20 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
             "[cache.main]\nmemory = \"{memory}\"\nfill = \"{}\"\n",
             options.fill
         ));
+        if !options.volumes.is_empty() {
+            let names = (0..options.volumes.len()).map(|number| format!("\"v{number}\""));
+            let names: Vec<String> = names.collect();
+            text.push_str(&format!("volumes = [{}]\n", names.join(", ")));
+        }
         settings(&mut text, &options.cache);
+    }
+    for (number, volume) in options.volumes.iter().enumerate() {
+        text.push_str(&format!(
+            "[volume.v{number}]\npath = \"{}\"\nsize = \"{}\"\n",
+            volume.path.display(),
+            volume.size
+        ));
+        settings(&mut text, &volume.settings);
     }
     text.push_str("[[site]]\n");
     let cached = |text: &mut String, wanted: bool| {
@@ -172,12 +240,15 @@ fn settings(text: &mut String, settings: &[(String, String)]) {
     text.push('\n');
 }
 
-/// How many connections each worker has accepted, from `/status`.
-pub fn worker_connections(admin: SocketAddr) -> anyhow::Result<Vec<u64>> {
+fn status(admin: SocketAddr) -> anyhow::Result<Value> {
     let reply = client::get(admin, "/status", &[]).context("asking for the status")?;
     anyhow::ensure!(reply.status == 200, "/status answers {}", reply.status);
-    let status: Value = serde_json::from_slice(&reply.body).context("the status is JSON")?;
-    read_workers(&status)
+    serde_json::from_slice(&reply.body).context("the status is JSON")
+}
+
+/// How many connections each worker has accepted, from `/status`.
+pub fn worker_connections(admin: SocketAddr) -> anyhow::Result<Vec<u64>> {
+    read_workers(&status(admin)?)
 }
 
 fn read_workers(status: &Value) -> anyhow::Result<Vec<u64>> {

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -63,6 +63,7 @@ const SEND_BUFFER: usize = 128 << 10;
 pub struct Floor {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -83,6 +84,7 @@ impl Floor {
         let mut server = Server::new(listener, &options)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = stop.clone();
+        let answered = server.answered.clone();
         let thread = std::thread::Builder::new()
             .name("floor".to_owned())
             .spawn(move || {
@@ -94,8 +96,14 @@ impl Floor {
         Ok(Floor {
             address,
             stop,
+            answered,
             thread: Some(thread),
         })
+    }
+
+    /// How many answers it has given.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Where it listens.
@@ -132,6 +140,7 @@ struct Server {
     send_buffer: Option<usize>,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
+    answered: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -158,6 +167,7 @@ impl Server {
             send_buffer: options.send_buffer,
             connections: Vec::new(),
             free: Vec::new(),
+            answered: Arc::default(),
         })
     }
 
@@ -217,9 +227,11 @@ impl Server {
         {
             alive = connection.read(buffer);
         }
-        let owing = connection.owed > 0;
+        let owed = connection.owed;
         alive = alive && connection.write(&self.response);
-        let answered = owing && connection.owed == 0;
+        let answered = owed > 0 && connection.owed == 0;
+        let gave = owed.saturating_sub(connection.owed);
+        self.answered.fetch_add(u64::from(gave), Ordering::Relaxed);
         if !alive || (answered && self.close) {
             self.connections[index] = None;
             self.free.push(index);
@@ -312,5 +324,6 @@ mod tests {
             let reply = client.read_response().expect("a reply");
             reply.verify_whole(100_000).expect("an offset body");
         }
+        assert_eq!(floor.answered(), 4);
     }
 }

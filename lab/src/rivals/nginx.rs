@@ -56,6 +56,14 @@ pub struct NginxOptions {
     pub core: Option<usize>,
     /// Worker processes.
     pub workers: usize,
+    /// Where it caches; without, in a folder of its own on tmpfs where there is one. Several share the URLs evenly.
+    pub stores: Vec<PathBuf>,
+    /// Bytes that each of them may take.
+    pub max_size: u64,
+    /// Whether threads write to the cache instead of the worker.
+    pub threads: bool,
+    /// What begins with this path is proxied without the cache.
+    pub plain: Option<String>,
 }
 
 impl NginxOptions {
@@ -68,7 +76,15 @@ impl NginxOptions {
             nopush: true,
             core: None,
             workers: 1,
+            stores: Vec::new(),
+            max_size: 8 << 30,
+            threads: false,
+            plain: None,
         }
+    }
+
+    fn caches(&self) -> bool {
+        !matches!(self.mode, NginxMode::Proxy | NginxMode::Static(_))
     }
 }
 
@@ -187,48 +203,81 @@ http {{
 ",
         workers = options.workers,
     );
-    if matches!(
-        options.mode,
-        NginxMode::Cached
-            | NginxMode::Locked
-            | NginxMode::Graceful(_)
-            | NginxMode::Sliced(_)
-            | NginxMode::SlicedLocked(_)
-    ) {
-        let cache = cache.display();
-        text.push_str(&format!(
-            "  proxy_cache_path {cache} levels=1:2 keys_zone=lab:64m max_size=8g inactive=24h use_temp_path=off;\n"
-        ));
+    if options.caches() {
+        text.push_str(&stores(options, cache));
     }
     if let Some(origin) = options.origin {
         text.push_str(&format!(
             "  upstream origin {{ server {origin}; keepalive 256; keepalive_requests 1000000000; keepalive_timeout 3600s; }}\n"
         ));
     }
-    let location = location(options)?;
+    let location = match options.stores.len() > 1 {
+        true => location(options)?,
+        false => location(options)?.replace("$lab", "lab0"),
+    };
+    let plain = options.plain.as_ref().map_or(String::new(), |plain| {
+        format!("    location {plain} {{\n{PROXY}{UNBUFFERED}    }}\n")
+    });
     text.push_str(&format!(
-        "  server {{\n    listen {address} backlog=4096;\n    location / {{\n{location}    }}\n  }}\n}}\n"
+        "  server {{\n    listen {address} backlog=4096;\n{plain}    location / {{\n{location}    }}\n  }}\n}}\n"
     ));
     Ok(text)
 }
+
+/// The caches, and how URLs are split between several.
+fn stores(options: &NginxOptions, own: &Path) -> String {
+    let own = [own.to_owned()];
+    let folders = match options.stores.is_empty() {
+        true => &own[..],
+        false => &options.stores,
+    };
+    let mut text = String::new();
+    for (number, folder) in folders.iter().enumerate() {
+        text.push_str(&format!(
+            "  proxy_cache_path {} levels=1:2 keys_zone=lab{number}:64m max_size={} inactive=24h use_temp_path=off;\n",
+            folder.display(),
+            options.max_size,
+        ));
+    }
+    if folders.len() > 1 {
+        text.push_str("  split_clients $request_uri $lab {\n");
+        for number in 1..folders.len() {
+            let percent = 100.0 / folders.len() as f64;
+            text.push_str(&format!("    {percent:.2}% lab{number};\n"));
+        }
+        text.push_str("    * lab0;\n  }\n");
+    }
+    if options.threads {
+        text.push_str("  aio threads;\n  aio_write on;\n");
+    }
+    text
+}
+
+const PROXY: &str = "      proxy_pass http://origin;
+      proxy_http_version 1.1;
+      proxy_set_header Connection \"\";
+";
+
+/// Larger buffers than the default are faster here; without the 0, what a client does not take at once goes to a file.
+const UNBUFFERED: &str = "      proxy_buffers 32 32k;
+      proxy_busy_buffers_size 256k;
+      proxy_buffer_size 32k;
+      proxy_max_temp_file_size 0;
+";
 
 fn location(options: &NginxOptions) -> anyhow::Result<String> {
     if let NginxMode::Static(root) = &options.mode {
         return Ok(format!("      root {};\n", root.display()));
     }
     anyhow::ensure!(options.origin.is_some(), "a proxy needs an origin");
-    let mut text = "      proxy_pass http://origin;
-      proxy_http_version 1.1;
-      proxy_set_header Connection \"\";
-"
-    .to_owned();
+    let mut text = PROXY.to_owned();
     match options.mode {
         NginxMode::Cached => {
-            text.push_str("      proxy_cache lab;\n      proxy_cache_valid 200 24h;\n")
+            text.push_str("      proxy_cache $lab;\n      proxy_cache_valid 200 24h;\n")
         }
         // No waiting for the lock, and a lock that outlasts the fill.
         NginxMode::Locked => text.push_str(
-            "      proxy_cache lab;
+            "      proxy_cache $lab;
       proxy_cache_valid 200 24h;
       proxy_cache_lock on;
       proxy_cache_lock_timeout 0s;
@@ -237,7 +286,7 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
 ",
         ),
         NginxMode::Graceful(timeout_ms) => text.push_str(&format!(
-            "      proxy_cache lab;
+            "      proxy_cache $lab;
       proxy_cache_valid 200 1s;
       proxy_cache_lock on;
       proxy_cache_use_stale error timeout updating http_500 http_502 http_503 http_504;
@@ -252,14 +301,7 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
             text.push_str(&slices(bytes));
             text.push_str("      proxy_cache_lock on;\n");
         }
-        // Larger buffers than the default are faster here; without the 0, what a client does not take at once goes to a file.
-        _ => text.push_str(
-            "      proxy_buffers 32 32k;
-      proxy_busy_buffers_size 256k;
-      proxy_buffer_size 32k;
-      proxy_max_temp_file_size 0;
-",
-        ),
+        _ => text.push_str(UNBUFFERED),
     }
     Ok(text)
 }
@@ -267,7 +309,7 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
 fn slices(bytes: u64) -> String {
     format!(
         "      slice {bytes};
-      proxy_cache lab;
+      proxy_cache $lab;
       proxy_cache_key $host$uri$is_args$args$slice_range;
       proxy_set_header Range $slice_range;
       proxy_cache_valid 200 206 24h;
@@ -312,6 +354,35 @@ mod tests {
             }
             assert_eq!(origin.requests().len(), asked);
             assert!(nginx.process().cpu().expect("alive") > Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn caches_in_several_places_share_the_urls() {
+        if !installed() {
+            return;
+        }
+        let origin = Origin::start(OriginOptions::default()).expect("a free port");
+        let (one, other) = (tempfile::tempdir(), tempfile::tempdir());
+        let (one, other) = (one.expect("a folder"), other.expect("a folder"));
+        let mut options = NginxOptions::new(NginxMode::Cached, Some(origin.addr()));
+        options.stores = vec![one.path().to_owned(), other.path().to_owned()];
+        options.threads = true;
+        options.plain = Some("/offset/1000".to_owned());
+        let nginx = Nginx::start(&options).expect("nginx starts");
+        for number in 0..20 {
+            for _ in 0..2 {
+                let path = format!("/offset/2000?{number}");
+                let reply = client::get(nginx.addr(), &path, &[]).expect("a reply");
+                reply.verify_whole(2000).expect("whole");
+            }
+            let reply = client::get(nginx.addr(), "/offset/1000", &[]).expect("a reply");
+            reply.verify_whole(1000).expect("whole");
+        }
+        assert_eq!(origin.requests().len(), 40);
+        for folder in [one, other] {
+            let filled = fs::read_dir(folder.path()).expect("a folder").next();
+            assert!(filled.is_some(), "each of them is used");
         }
     }
 

@@ -1,0 +1,513 @@
+//! Purges that last: acknowledged, they are in force after any end, whatever was stored, written or on its way.
+
+use std::fs;
+use std::thread;
+
+use serde_json::{Value, json};
+use sluice_lab::origin::{Gate, Origin, Resource};
+
+use crate::disks::{
+    Disks, ENDS, End, File, HOST, again, ask, ask_purge, end, fill, get, is_hit, keep_x, loaded,
+    number_of, purge, purge_path, records, settled, shelf, start, sum, url, volume, without_origin,
+    written,
+};
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
+};
+
+const SMALL: u64 = 3000;
+const LARGE: u64 = 600_000;
+
+fn tagged(length: u64, tags: &str) -> Resource {
+    fresh(length).header("Surrogate-Key", tags)
+}
+
+/// Four things on a volume: two of them small, two with a tag.
+const PATHS: [&str; 4] = ["/a/x", "/a/y?q=1", "/b", "/c"];
+
+fn four() -> Origin {
+    let origin = origin();
+    origin.serve("/a/x", tagged(SMALL, "one two"));
+    origin.serve("/a/y", tagged(LARGE, "two"));
+    origin.serve("/b", fresh(LARGE));
+    origin.serve("/c", fresh(SMALL));
+    origin
+}
+
+fn keep_four(edge: &Edge) {
+    let before = sum(edge, "records");
+    let missing = PATHS
+        .iter()
+        .filter(|path| !is_hit(&get(edge, path)))
+        .count();
+    if missing == PATHS.len() {
+        written(edge, before + 2 + 2 * records(LARGE));
+    }
+    settled(edge);
+}
+
+/// Orders, and what each of them takes away.
+fn orders() -> Vec<(Value, Vec<&'static str>)> {
+    vec![
+        (json!({"url": url("/a/x")}), vec!["/a/x"]),
+        (json!({"url": url("/a/y?q=1")}), vec!["/a/y?q=1"]),
+        (json!({"url": url("/b")}), vec!["/b"]),
+        (json!({"prefix": url("/a/")}), vec!["/a/x", "/a/y?q=1"]),
+        (json!({"prefix": "/b"}), vec!["/b"]),
+        (json!({"prefix": format!("//{HOST}/c")}), vec!["/c"]),
+        (json!({"tag": "two"}), vec!["/a/x", "/a/y?q=1"]),
+        (json!({"tags": ["one", "none"]}), vec!["/a/x"]),
+        (json!({"all": true}), PATHS.to_vec()),
+        (json!({"url": "http://other.example/a/x"}), vec![]),
+    ]
+}
+
+// "fsynced before they are acknowledged; never undone by a restart": of what was in memory, too.
+#[test]
+fn what_was_purged_stays_purged() {
+    for how in ENDS {
+        for (order, gone) in orders() {
+            let origin = four();
+            let disks = Disks::in_memory(1);
+            let setup = disks.setup(&origin);
+            let edge = start(&setup);
+            keep_four(&edge);
+            purge(&edge, &order);
+            let edge = again(edge, how, &setup);
+            for path in PATHS {
+                let hit = is_hit(&get(&edge, path));
+                assert_eq!(hit, !gone.contains(&path), "{how:?} {order} {path}");
+            }
+        }
+    }
+}
+
+// The same for what is on the volume alone when the purge comes, and for a second restart.
+#[test]
+fn what_is_on_the_volume_alone_is_purged() {
+    for (order, gone) in orders() {
+        let origin = four();
+        let disks = Disks::in_memory(1);
+        let setup = disks.setup(&origin);
+        let mut edge = start(&setup);
+        keep_four(&edge);
+        edge = again(edge, End::Stopped, &setup);
+        purge(&edge, &order);
+        edge = again(edge, End::Killed, &setup);
+        edge = again(edge, End::Stopped, &setup);
+        for path in PATHS {
+            let hit = is_hit(&get(&edge, path));
+            assert_eq!(hit, !gone.contains(&path), "{order} {path}");
+        }
+        // What is stored anew is not touched by the old purge.
+        settled(&edge);
+        edge = again(edge, End::Killed, &setup);
+        without_origin(&origin, "stored anew", || {
+            PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
+        });
+    }
+}
+
+// At once: what is on the volume alone is not served after a purge, without any restart.
+#[test]
+fn a_purge_counts_at_once_for_what_is_on_the_volume() {
+    for (order, gone) in orders() {
+        let origin = four();
+        let disks = Disks::in_memory(1);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        keep_four(&edge);
+        let edge = again(edge, End::Killed, &setup);
+        purge(&edge, &order);
+        for path in PATHS {
+            let hit = is_hit(&get(&edge, path));
+            assert_eq!(hit, !gone.contains(&path), "{order} {path}");
+        }
+    }
+}
+
+// Soft: stale, to be validated, also after a restart; what was validated since is fresh.
+#[test]
+fn soft_purges_last() {
+    for how in ENDS {
+        for order in [
+            json!({"url": url("/a/y?q=1"), "soft": true}),
+            json!({"tag": "two", "soft": true}),
+            json!({"all": true, "soft": true}),
+        ] {
+            let origin = four();
+            let disks = Disks::in_memory(1);
+            let setup = disks.setup(&origin);
+            let mut edge = start(&setup);
+            keep_four(&edge);
+            purge(&edge, &order);
+            edge = again(edge, how, &setup);
+            let reply = get(&edge, "/a/y?q=1");
+            let said = cache_status(&reply);
+            assert!(said.contains("fwd=stale; fwd-status=304"), "{order} {said}");
+            reply.verify_whole(LARGE).expect("the body");
+            assert_hit(&get(&edge, "/a/y?q=1"));
+            settled(&edge);
+            edge = again(edge, End::Stopped, &setup);
+            let reply = without_origin(&origin, "validated", || get(&edge, "/a/y?q=1"));
+            assert_hit(&reply);
+        }
+    }
+}
+
+// All variants of a URL, those on the volume alone included.
+#[test]
+fn all_variants_go_for_good() {
+    let origin = serving("/x", fresh(SMALL).vary("X-A"));
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let values = ["1", "2", "3"];
+    let ask_for = |edge: &Edge, value: &str| ask(edge, "GET", "/x", &[("X-A", value)]);
+    for value in values {
+        ask_for(&edge, value);
+    }
+    written(&edge, 3);
+    edge = again(edge, End::Stopped, &setup);
+    purge_path(&edge, "/x");
+    edge = again(edge, End::Killed, &setup);
+    for value in values {
+        assert!(!is_hit(&ask_for(&edge, value)), "{value}");
+    }
+}
+
+// Numbers go on rising from run to run: what was stored in a later run is newer than an earlier purge.
+#[test]
+fn numbers_rise_from_run_to_run() {
+    let origin = serving("/x", fresh(SMALL));
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let mut before = 0;
+    for round in 0..6 {
+        get(&edge, "/x");
+        written(&edge, 1);
+        assert_hit(&get(&edge, "/x"));
+        let answer = purge(&edge, &json!({"url": url("/x")}));
+        let number = answer["purged"][0]["sequence"].as_u64();
+        let number = number.expect("a number");
+        assert!(number > before, "{round}: {number} after {before}");
+        before = number;
+        edge = again(edge, ENDS[round % 2], &setup);
+        assert!(!is_hit(&get(&edge, "/x")), "{round}");
+        settled(&edge);
+        edge = again(edge, ENDS[round / 2 % 2], &setup);
+        let reply = without_origin(&origin, "stored since", || get(&edge, "/x"));
+        assert_hit(&reply);
+    }
+}
+
+// "a flight that began before a purge can't bring the object back", neither in this run nor in the next.
+#[test]
+fn a_fetch_from_before_a_purge_brings_nothing_back() {
+    for length in [SMALL, LARGE] {
+        for order in [
+            json!({"url": url("/x")}),
+            json!({"tag": "t"}),
+            json!({"all": true}),
+        ] {
+            let gate = Gate::at(1000);
+            let origin = serving("/x", tagged(length, "t").gate(&gate));
+            let disks = Disks::in_memory(1);
+            let setup = disks.setup(&origin);
+            let edge = start(&setup);
+            thread::scope(|scope| {
+                let first = scope.spawn(|| get(&edge, "/x"));
+                assert!(gate.wait_passed(1000, SOON));
+                purge(&edge, &order);
+                gate.release();
+                let reply = first.join().expect("no panic");
+                reply.verify_whole(length).expect("who came before has it");
+            });
+            settled(&edge);
+            origin.serve("/x", tagged(length, "t").version(1));
+            let edge = again(edge, End::Stopped, &setup);
+            let reply = get(&edge, "/x");
+            let right = reply.verify_version(1, 0);
+            right.unwrap_or_else(|wrong| panic!("{length} {order}: {wrong}"));
+        }
+    }
+}
+
+// A purge right behind what is stored, before the writer has come to it.
+#[test]
+fn what_waits_to_be_written_is_purged_too() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let files = [File::row(0, 40, 20_000), File::row(100, 6, 300_000)].concat();
+    for round in 0..4_usize {
+        files.iter().for_each(|file| drop(file.get(&edge)));
+        match round % 2 {
+            0 => drop(purge(&edge, &json!({"all": true}))),
+            _ => drop(purge(&edge, &json!({"prefix": "/shelf/"}))),
+        }
+        edge = again(edge, ENDS[round / 2], &setup);
+        for file in &files {
+            assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
+        }
+    }
+}
+
+// "a volume that was out meanwhile": it comes back without what was purged, in whichever placement.
+#[test]
+fn a_volume_that_was_not_there_brings_nothing_back() {
+    for placement in ["mirror", "hash", "stripe"] {
+        for lost in [1, 2] {
+            let origin = four();
+            let disks = Disks::in_memory(2).each("retry = \"100ms\"");
+            let setup = disks
+                .setup(&origin)
+                .cache(&format!("placement = \"{placement}\""));
+            let edge = start(&setup);
+            PATHS.iter().for_each(|path| drop(get(&edge, path)));
+            settled(&edge);
+            end(edge, End::Stopped);
+            // The file is elsewhere for a run, in which everything is purged.
+            let (path, aside) = (disks.path(lost), disks.path(9));
+            fs::rename(&path, &aside).expect("moved");
+            let edge = start(&setup);
+            purge(&edge, &json!({"all": true}));
+            end(edge, End::Killed);
+            fs::rename(&aside, &path).expect("moved back");
+            let edge = start(&setup);
+            for path in PATHS {
+                let hit = is_hit(&get(&edge, path));
+                assert!(!hit, "{placement} {lost} {path}");
+            }
+            settled(&edge);
+            let edge = again(edge, End::Stopped, &setup);
+            without_origin(&origin, placement, || {
+                PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
+            });
+        }
+    }
+}
+
+// The same where the path can't be opened for a while.
+#[test]
+fn a_volume_that_could_not_be_opened_comes_back_empty() {
+    let origin = four();
+    let disks = Disks::in_memory(2).each("retry = \"100ms\"");
+    let setup = disks.setup(&origin).cache("placement = \"mirror\"");
+    let edge = start(&setup);
+    keep_four_twice(&edge);
+    end(edge, End::Stopped);
+    let aside = disks.path(9);
+    fs::rename(disks.path(2), &aside).expect("moved");
+    fs::create_dir(disks.path(2)).expect("a folder in its place");
+    let said = setup.refused();
+    assert!(said.contains("2.vol"), "{said}");
+    fs::remove_dir(disks.path(2)).expect("gone again");
+    fs::rename(&aside, disks.path(2)).expect("moved back");
+    let missing = setup.text().replace("/2.vol", "/sub/2.vol");
+    let setup = Setup::of_text(missing);
+    let folder = disks.path(2).with_file_name("sub");
+    let edge = setup.start();
+    eventually("it is shown to be out", || {
+        volume(&edge, 2)["state"] == "out"
+    });
+    purge(&edge, &json!({"tag": "two"}));
+    fs::create_dir(&folder).expect("a folder");
+    fs::rename(disks.path(2), folder.join("2.vol")).expect("moved");
+    eventually("it is back", || volume(&edge, 2)["state"] == "up");
+    assert_eq!(
+        number_of(&edge, 2, "records"),
+        0,
+        "it may have missed purges"
+    );
+    assert!(!is_hit(&get(&edge, "/a/x")));
+    without_origin(&origin, "on the other one", || {
+        assert_hit(&get(&edge, "/b"));
+    });
+    let edge = again(edge, End::Killed, &setup);
+    assert_hit(&get(&edge, "/b"));
+}
+
+fn keep_four_twice(edge: &Edge) {
+    PATHS.iter().for_each(|path| drop(get(edge, path)));
+    written(edge, 2 * (2 + 2 * records(LARGE)));
+}
+
+// "if none of a cache's volumes can take it … the answer is 503 saying that it may not outlast a restart"
+#[test]
+fn a_purge_that_can_t_last_says_so() {
+    let origin = four();
+    let disks = Disks::in_memory(1).each("retry = \"1h\"");
+    let missing = disks.setup(&origin).text().replace("/1.vol", "/sub/1.vol");
+    let edge = Setup::of_text(missing).start();
+    eventually("it is shown to be out", || {
+        volume(&edge, 1)["state"] == "out"
+    });
+    PATHS.iter().for_each(|path| drop(get(&edge, path)));
+    PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
+    let reply = ask_purge(&edge, &json!({"tag": "two"}));
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert!(reply.text().contains("restart"), "{}", reply.text());
+    // It is in force all the same.
+    for path in PATHS {
+        assert_eq!(is_hit(&get(&edge, path)), !path.starts_with("/a"), "{path}");
+    }
+}
+
+// With one of two volumes out, the other one takes it: acknowledged, and in force after a restart with both.
+#[test]
+fn one_of_two_volumes_is_enough_to_take_a_purge() {
+    let origin = four();
+    let disks = Disks::in_memory(2).each("retry = \"1h\"");
+    let both = disks.setup(&origin).cache("placement = \"mirror\"");
+    let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
+    let edge = start(&both);
+    keep_four_twice(&edge);
+    end(edge, End::Stopped);
+    let edge = one.start();
+    eventually("one is up, one is out", || {
+        volume(&edge, 1)["state"] == "out" && volume(&edge, 2)["state"] == "up"
+    });
+    purge(&edge, &json!({"tag": "two"}));
+    end(edge, End::Killed);
+    let edge = start(&both);
+    for path in PATHS {
+        let hit = is_hit(&get(&edge, path));
+        if path.starts_with("/a") {
+            assert!(!hit, "{path}");
+        }
+    }
+    without_origin(&origin, "not purged", || assert_hit(&get(&edge, "/b")));
+}
+
+// More purges than a log holds: each that was acknowledged is in force, and none that is refused is called good.
+#[test]
+fn many_purges_last_all_the_same() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let files = File::row(0, 100, 2000);
+    let witness = File::new(5000, 2000);
+    fill(&edge, &[witness]);
+    let mut client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
+    let mut acknowledged = 0;
+    for round in 0..3 {
+        fill(&edge, &files);
+        // Long names fill the log; of the files' own each is told.
+        for n in 0..1500 {
+            let order = json!({"url": url(&format!("/none/{n}/{}", "x".repeat(200)))});
+            let fields = [("x-sluice", "1")];
+            let body = order.to_string();
+            let reply = client.request("POST", "/purge", &fields, body.as_bytes());
+            let reply = reply.expect("an answer");
+            assert!([200, 503].contains(&reply.status), "{}", reply.text());
+            acknowledged += u64::from(reply.status == 200);
+        }
+        let mut purged = Vec::new();
+        for file in files.iter().step_by(3) {
+            let order = json!({"url": url(&file.path())});
+            if ask_purge(&edge, &order).status == 200 {
+                purged.push(*file);
+            }
+        }
+        assert!(purged.len() >= 30, "{round}: {}", purged.len());
+        edge = again(edge, ENDS[round % 2], &setup);
+        client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
+        for file in &purged {
+            assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
+        }
+    }
+    assert!(acknowledged > 1000, "{acknowledged}");
+}
+
+// Nothing is checked against for ever: when all that it was about is gone, a rule goes, too.
+#[test]
+fn rules_go_when_nothing_older_is_left() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    fill(&edge, &File::row(0, 50, 20_000));
+    for n in 0..20 {
+        purge(&edge, &json!({"tag": format!("t{n}")}));
+    }
+    for round in 0..3_u64 {
+        fill(&edge, &File::row(1000 * (round + 1), 100, 150_000));
+        edge = again(edge, ENDS[round as usize % 2], &setup);
+    }
+    eventually("no rule is left", || edge.cache_state("purges") == 0);
+}
+
+// The method and the command are acknowledged on the same terms as the admin address.
+#[test]
+fn the_method_and_the_command_last() {
+    for how in ENDS {
+        let origin = four();
+        let disks = Disks::in_memory(1);
+        let text = disks.setup(&origin).text();
+        let allowed = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let setup = Setup::of_text(text.replace("[admin]\n", allowed));
+        let edge = start(&setup);
+        keep_four(&edge);
+        assert_eq!(ask(&edge, "PURGE", "/b", &[]).status, 200);
+        let output = edge.command(&["purge", "--tag", "one"]);
+        assert!(output.status.success(), "{output:?}");
+        let edge = again(edge, how, &setup);
+        for path in PATHS {
+            let gone = ["/b", "/a/x"].contains(&path);
+            assert_eq!(is_hit(&get(&edge, path)), !gone, "{how:?} {path}");
+        }
+    }
+}
+
+// A purge while the index loads counts for what it has yet to find.
+#[test]
+fn a_purge_while_the_index_loads_counts() {
+    let origin = shelf();
+    let disks = Disks::new(1).sized(64 << 20);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let files = File::row(0, 600, 4000);
+    fill(&edge, &files);
+    end(edge, End::Killed);
+    let edge = setup.start();
+    purge(&edge, &json!({"prefix": "/shelf/"}));
+    for file in files.iter().step_by(7) {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+    loaded(&edge);
+    for file in files.iter().skip(1).step_by(7) {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+    let edge = again(edge, End::Killed, &setup);
+    for file in files.iter().skip(2).step_by(7) {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+}
+
+// A large object that was purged leaves no block behind that its next version, or the same again, would be given.
+#[test]
+fn blocks_of_what_was_purged_are_not_joined_to_a_new_head() {
+    let origin = origin();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin).cache("fill = \"slice\"");
+    let mut edge = start(&setup);
+    keep_x(&edge, &origin, LARGE);
+    edge = again(edge, End::Stopped, &setup);
+    purge_path(&edge, "/x");
+    // The same validator and length as before: only the purge says that its bytes are not good.
+    let other = Resource::noise(77, LARGE).cache_control("max-age=3600");
+    origin.serve("/x", other);
+    for round in 0..3 {
+        let reply = get(&edge, "/x");
+        let right = sluice_lab::noise::verify(77, 0, 0, &reply.body);
+        right.unwrap_or_else(|wrong| panic!("{round}: {wrong}"));
+        assert_eq!(reply.body.len() as u64, LARGE);
+        settled(&edge);
+        edge = again(edge, ENDS[round % 2], &setup);
+    }
+    assert!(edge.cache_state("objects") <= 1);
+}

@@ -1,0 +1,356 @@
+//! Which volume gets what: hash, weights, stripe and mirror; several caches on one volume, several caches by route.
+
+use std::fs;
+
+use serde_json::json;
+use sluice_lab::origin::{Origin, Resource};
+
+use crate::disks::{
+    BLOCK, Disks, ENDS, End, File, MIB, again, end, fill, get, is_hit, number_of, purge, records,
+    settled, shelf, start, sum, without_origin, written,
+};
+use crate::harness::{Edge, Setup, assert_hit, fresh, serving};
+
+/// A cache that places so on all of these volumes.
+fn placing(disks: &Disks, origin: &Origin, placement: &str) -> Setup {
+    disks
+        .setup(origin)
+        .cache(&format!("placement = \"{placement}\""))
+}
+
+/// Records on each volume.
+fn spread(edge: &Edge, count: usize) -> Vec<u64> {
+    (1..=count).map(|n| number_of(edge, n, "records")).collect()
+}
+
+// "hash (weighted percentages)": each object is on one volume, and the shares are as configured.
+#[test]
+fn hash_gives_each_volume_its_share() {
+    for (weights, shares) in [
+        ("", [100, 100]),
+        ("weights = [50, 50]", [100, 100]),
+        ("weights = [75, 25]", [150, 50]),
+        ("weights = [1, 9]", [20, 180]),
+    ] {
+        let origin = shelf();
+        let disks = Disks::in_memory(2);
+        let setup = placing(&disks, &origin, "hash").cache(weights);
+        let mut edge = start(&setup);
+        let files = File::row(0, 200, 10_000);
+        fill(&edge, &files);
+        written(&edge, 200);
+        let counts = spread(&edge, 2);
+        assert_eq!(counts[0] + counts[1], 200, "{weights}");
+        // Four times the deviation that such a choice has.
+        assert!(counts[0].abs_diff(shares[0]) <= 28, "{weights}: {counts:?}");
+        for how in ENDS {
+            edge = again(edge, how, &setup);
+            without_origin(&origin, weights, || {
+                files.iter().for_each(|file| file.assert_kept(&edge));
+            });
+            assert_eq!(spread(&edge, 2), counts);
+        }
+    }
+}
+
+// Several volumes without a word on placement: hash.
+#[test]
+fn several_volumes_are_used_by_hash() {
+    let origin = shelf();
+    let disks = Disks::in_memory(3);
+    let edge = start(&disks.setup(&origin));
+    fill(&edge, &File::row(0, 90, 10_000));
+    written(&edge, 90);
+    let counts = spread(&edge, 3);
+    assert_eq!(counts.iter().sum::<u64>(), 90);
+    assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+}
+
+// A large object stays on one volume by hash, and goes round by stripe.
+#[test]
+fn blocks_go_round_by_stripe() {
+    let length = 12 * BLOCK;
+    for (placement, count, expected) in [
+        ("hash", 2, vec![0, 13]),
+        ("stripe", 2, vec![6, 7]),
+        ("stripe", 3, vec![4, 4, 5]),
+    ] {
+        let origin = shelf();
+        let disks = Disks::in_memory(count);
+        let setup = placing(&disks, &origin, placement);
+        let mut edge = start(&setup);
+        let file = File::new(5, length);
+        fill(&edge, &[file]);
+        written(&edge, records(length));
+        let mut counts = spread(&edge, count);
+        counts.sort_unstable();
+        assert_eq!(counts, expected, "{placement} over {count}");
+        for how in ENDS {
+            edge = again(edge, how, &setup);
+            without_origin(&origin, placement, || {
+                file.get_range(&edge, 5 * BLOCK - 10, 7 * BLOCK + 10);
+                file.assert_kept(&edge);
+            });
+        }
+    }
+}
+
+// Many objects in stripes: each volume gets its part of the bytes, of small ones too.
+#[test]
+fn stripe_spreads_the_bytes() {
+    let origin = shelf();
+    let disks = Disks::in_memory(2).sized(32 * MIB);
+    let edge = start(&placing(&disks, &origin, "stripe"));
+    fill(&edge, &File::row(0, 10, 8 * BLOCK));
+    fill(&edge, &File::row(100, 100, 10_000));
+    let written = [1, 2].map(|n| number_of(&edge, n, "written_bytes"));
+    let (least, most) = (written[0].min(written[1]), written[0].max(written[1]));
+    assert!(least * 10 >= most * 8, "{written:?}");
+}
+
+/// Small and large files, and what they are as records.
+fn mixed() -> (Vec<File>, u64) {
+    let files = [File::row(0, 30, 20_000), File::row(100, 5, 600_000)].concat();
+    let count = files.iter().map(|file| records(file.length)).sum();
+    (files, count)
+}
+
+// "With `mirror` no stored byte is lost when one dies": a file is gone, or full of something else.
+#[test]
+fn a_mirror_outlives_the_loss_of_either_volume() {
+    for lost in [1, 2] {
+        for how in ENDS {
+            let origin = shelf();
+            let disks = Disks::in_memory(2);
+            let setup = placing(&disks, &origin, "mirror");
+            let edge = start(&setup);
+            let (files, count) = mixed();
+            fill(&edge, &files);
+            written(&edge, 2 * count);
+            assert_eq!(spread(&edge, 2), [count, count]);
+            end(edge, how);
+            fs::remove_file(disks.path(lost)).expect("it was there");
+            let edge = start(&setup);
+            assert_eq!(number_of(&edge, lost, "records"), 0);
+            without_origin(&origin, "mirrored", || {
+                files.iter().for_each(|file| file.assert_kept(&edge));
+            });
+        }
+    }
+}
+
+// The same where one can't be opened at all, and where its content is damaged all over.
+#[test]
+fn a_mirror_serves_while_one_volume_is_out_or_damaged() {
+    let origin = shelf();
+    let disks = Disks::in_memory(2).each("retry = \"100ms\"");
+    let setup = placing(&disks, &origin, "mirror");
+    let edge = start(&setup);
+    let (files, count) = mixed();
+    fill(&edge, &files);
+    written(&edge, 2 * count);
+    end(edge, End::Killed);
+    // Every segment of the first one is overwritten; its superblocks and its log are as they were.
+    let mut content = fs::read(disks.path(1)).expect("a volume");
+    let begin = content.len() - 14 * MIB as usize;
+    content[begin..].fill(0x5a);
+    fs::write(disks.path(1), content).expect("a volume");
+    let edge = start(&setup);
+    without_origin(&origin, "one is damaged", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+    end(edge, End::Killed);
+    let elsewhere = setup.text().replace("/1.vol", "/missing/1.vol");
+    let edge = Setup::of_text(elsewhere).start();
+    crate::harness::eventually("the second one has loaded", || {
+        crate::disks::volume(&edge, 2)["state"] == "up"
+    });
+    assert_eq!(crate::disks::volume(&edge, 1)["state"], "out");
+    without_origin(&origin, "one is out", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+}
+
+// Of three volumes, two have each object.
+#[test]
+fn a_mirror_over_three_keeps_two_copies() {
+    let origin = shelf();
+    let disks = Disks::in_memory(3);
+    let setup = placing(&disks, &origin, "mirror");
+    let edge = start(&setup);
+    let (files, count) = mixed();
+    fill(&edge, &files);
+    written(&edge, 2 * count);
+    let counts = spread(&edge, 3);
+    assert_eq!(counts.iter().sum::<u64>(), 2 * count, "{counts:?}");
+    assert!(counts.iter().all(|n| *n > 0 && *n < count), "{counts:?}");
+    end(edge, End::Killed);
+    fs::remove_file(disks.path(2)).expect("it was there");
+    let edge = start(&setup);
+    without_origin(&origin, "mirrored", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+}
+
+// By hash and stripe the loss of one volume costs what was on it, and nothing else goes wrong.
+#[test]
+fn the_loss_of_a_volume_costs_what_was_on_it() {
+    for placement in ["hash", "stripe"] {
+        let origin = shelf();
+        let disks = Disks::in_memory(2);
+        let setup = placing(&disks, &origin, placement);
+        let edge = start(&setup);
+        let (files, count) = mixed();
+        fill(&edge, &files);
+        written(&edge, count);
+        let left = number_of(&edge, 2, "records");
+        end(edge, End::Stopped);
+        fs::remove_file(disks.path(1)).expect("it was there");
+        let edge = start(&setup);
+        assert_eq!(number_of(&edge, 2, "records"), left);
+        let small = &files[..30];
+        let kept = small.iter().filter(|file| is_hit(&file.get(&edge))).count();
+        assert!((3..=27).contains(&kept), "{placement}: {kept} of 30");
+        fill(&edge, &files);
+        without_origin(&origin, "fetched again", || {
+            files.iter().for_each(|file| file.assert_kept(&edge));
+        });
+    }
+}
+
+/// Two caches by route, on volumes of these names.
+fn two_caches(disks: &Disks, origin: &Origin, first: &str, second: &str) -> Setup {
+    let servers = [origin.url("")];
+    Setup::of_text(format!(
+        "[server]\nworkers = 2\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
+         [admin]\naddress = \"127.0.0.1:0\"\n[upstream.origin]\nservers = {servers:?}\n\
+         [cache.main]\nvolumes = {first}\nslice = \"256KiB\"\n\
+         [cache.other]\nvolumes = {second}\nslice = \"256KiB\"\n\
+         [[site]]\n[[site.route]]\npath = \"/other/*\"\nproxy = \"origin\"\ncache = \"other\"\n\
+         [[site.route]]\nproxy = \"origin\"\ncache = \"main\"\n{}",
+        disks.tables()
+    ))
+}
+
+// "several caches chosen by route, … sharing them": each has its own, also when all of one is purged.
+#[test]
+fn caches_share_a_volume() {
+    let origin = shelf();
+    let disks = Disks::new(1);
+    let setup = two_caches(&disks, &origin, "[\"disk1\"]", "[\"disk1\"]");
+    let mut edge = start(&setup);
+    let paths = ["/other/x", "/x", "/other/y", "/y"];
+    for (path, length) in paths.iter().zip([5000, 5000, 700_000, 700_000]) {
+        origin.serve(path, fresh(length));
+        get(&edge, path);
+    }
+    written(&edge, 2 + 2 * records(700_000));
+    let hits = |edge: &Edge| paths.map(|path| is_hit(&get(edge, path)));
+    edge = again(edge, End::Killed, &setup);
+    without_origin(&origin, "stored", || {
+        assert_eq!(hits(&edge), [true; 4]);
+    });
+    purge(&edge, &json!({"all": true, "cache": "other"}));
+    edge = again(edge, End::Killed, &setup);
+    assert_eq!(hits(&edge), [false, true, false, true]);
+    settled(&edge);
+    purge(&edge, &json!({"all": true, "cache": "main"}));
+    edge = again(edge, End::Stopped, &setup);
+    assert_eq!(hits(&edge), [true, false, true, false]);
+}
+
+// What one cache has stored is not another's, although a URL has come to be the other's.
+#[test]
+fn a_route_s_new_cache_begins_with_nothing() {
+    let origin = serving("/other/x", fresh(5000));
+    let disks = Disks::new(1);
+    let both = "[\"disk1\"]";
+    let setup = two_caches(&disks, &origin, both, both);
+    let edge = start(&setup);
+    get(&edge, "/other/x");
+    written(&edge, 1);
+    let moved = setup
+        .text()
+        .replace("path = \"/other/*\"", "path = \"/none/*\"");
+    let edge = again(edge, End::Stopped, &Setup::of_text(moved));
+    assert!(!is_hit(&get(&edge, "/other/x")));
+    written(&edge, 2);
+    let edge = again(edge, End::Stopped, &setup);
+    assert_hit(&get(&edge, "/other/x"));
+}
+
+// "each with own volumes": by route each cache's bytes go to its own.
+#[test]
+fn caches_have_volumes_of_their_own() {
+    let origin = shelf();
+    let disks = Disks::new(2);
+    let setup = two_caches(&disks, &origin, "[\"disk1\"]", "[\"disk2\"]");
+    let mut edge = start(&setup);
+    for n in 0..10 {
+        for (path, times) in [(format!("/{n}"), 1), (format!("/other/{n}"), 2)] {
+            origin.serve(&path, fresh(1000 * times));
+            get(&edge, &path);
+        }
+    }
+    written(&edge, 20);
+    assert_eq!(spread(&edge, 2), [10, 10]);
+    edge = again(edge, End::Killed, &setup);
+    without_origin(&origin, "stored", || {
+        for n in 0..10 {
+            assert_hit(&get(&edge, &format!("/{n}")));
+            assert_hit(&get(&edge, &format!("/other/{n}")));
+        }
+    });
+    // One volume's end does not touch the other cache.
+    end(edge, End::Killed);
+    fs::remove_file(disks.path(1)).expect("it was there");
+    let edge = start(&setup);
+    for n in 0..10 {
+        assert!(!is_hit(&get(&edge, &format!("/{n}"))));
+        assert_hit(&get(&edge, &format!("/other/{n}")));
+    }
+}
+
+// Another placement over the same volumes: nothing wrong is served, whatever is found again.
+#[test]
+fn another_placement_serves_nothing_wrong() {
+    let origin = shelf();
+    let disks = Disks::in_memory(2);
+    let (files, _) = mixed();
+    let mut edge = start(&placing(&disks, &origin, "hash"));
+    fill(&edge, &files);
+    for placement in ["mirror", "stripe", "hash", "mirror", "hash"] {
+        let setup = placing(&disks, &origin, placement);
+        edge = again(edge, End::Stopped, &setup);
+        files.iter().for_each(|file| drop(file.get(&edge)));
+        fill(&edge, &files);
+        without_origin(&origin, placement, || {
+            files.iter().for_each(|file| file.assert_kept(&edge));
+        });
+        assert_eq!(sum(&edge, "damaged"), 0);
+    }
+}
+
+// A version that one placement left behind does not come back when that is configured again.
+#[test]
+fn another_placement_brings_no_old_version_back() {
+    for length in [5000, 700_000] {
+        let origin = serving("/x", fresh(length));
+        let disks = Disks::in_memory(2);
+        let mut edge = start(&placing(&disks, &origin, "mirror"));
+        get(&edge, "/x");
+        written(&edge, 2 * records(length));
+        for (version, placement) in [(1, "hash"), (2, "stripe"), (3, "mirror"), (4, "hash")] {
+            edge = again(edge, End::Killed, &placing(&disks, &origin, placement));
+            let resource: Resource = fresh(length).version(version);
+            origin.serve("/x", resource);
+            crate::disks::purge_path(&edge, "/x");
+            let reply = get(&edge, "/x");
+            reply.verify_version(version, 0).expect("the new one");
+            settled(&edge);
+            edge = again(edge, End::Killed, &placing(&disks, &origin, placement));
+            let reply = get(&edge, "/x");
+            reply.verify_version(version, 0).expect("the new one");
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! What a restart keeps, in order or by `kill -9`: what was stored, validated, replaced and invalidated.
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Origin, Resource};
+
+use crate::aging::{LENGTH, aged, assert_failed, assert_stale, assert_validated, kill, stale};
+use crate::disks::{
+    Disks, ENDS, End, File, MIB, again, ask, end, fill, get, is_hit, keep_x, loaded, number_of,
+    records, settled, shelf, start, sum, without_origin, written,
+};
+use crate::harness::{
+    Edge, Setup, assert_hit, assert_says, cache_status, eventually, fresh, origin, serving, ttl,
+    wait_asked,
+};
+
+/// A small body that is stored with its head, and one in blocks.
+const LENGTHS: [u64; 2] = [5000, 700_000];
+
+/// Every way to end, with a body of either kind.
+fn each(mut check: impl FnMut(End, u64)) {
+    for how in ENDS {
+        for length in LENGTHS {
+            check(how, length);
+        }
+    }
+}
+
+/// Without freshness left, but for these directives; to be validated.
+fn old(length: u64, more: &str) -> Resource {
+    let control = format!("max-age=60{more}");
+    Resource::offset(length)
+        .cache_control(&control)
+        .header("Age", "100")
+}
+
+// "warm restarts": run after run adds something, and all of it stays.
+#[test]
+fn what_was_stored_is_served_after_every_restart() {
+    let origin = shelf();
+    let disks = Disks::new(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let mut kept: Vec<File> = Vec::new();
+    for round in 0..6 {
+        let new = [
+            File::row(100 * round, 10, 3000),
+            File::row(100 * round + 50, 2, 300_000),
+        ]
+        .concat();
+        fill(&edge, &new);
+        kept.extend(new);
+        let expected = kept.iter().map(|file| records(file.length)).sum();
+        written(&edge, expected);
+        edge = again(edge, ENDS[round as usize % 2], &setup);
+        assert_eq!(number_of(&edge, 1, "records"), expected);
+        without_origin(&origin, "stored", || {
+            kept.iter().for_each(|file| file.assert_kept(&edge));
+        });
+        assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
+    }
+}
+
+// What is stale is validated, and served when the origin says that it is good.
+#[test]
+fn what_is_stale_is_validated_after_a_restart() {
+    each(|how, length| {
+        let origin = serving("/x", old(length, ""));
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        get(&edge, "/x").verify_whole(length).expect("the body");
+        written(&edge, records(length));
+        let edge = again(edge, how, &setup);
+        let body = |origin: &Origin| origin.read_record(|record| record.sent_for("/x"));
+        for _ in 0..2 {
+            let reply = get(&edge, "/x");
+            reply.verify_whole(length).expect("the body");
+            assert_validated(&reply);
+        }
+        assert_eq!(body(&origin), length, "{how:?}: the body came once");
+    });
+}
+
+// A 304's new freshness survives, whether the validation came before or after a restart.
+#[test]
+fn what_a_validation_brought_survives_a_restart() {
+    each(|how, length| {
+        let origin = serving("/x", old(length, ""));
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin);
+        let mut edge = start(&setup);
+        get(&edge, "/x").verify_whole(length).expect("the body");
+        written(&edge, records(length));
+        for restarted in [false, true] {
+            origin.serve("/x", old(length, ""));
+            if restarted {
+                edge = again(edge, how, &setup);
+            }
+            let renewed = Resource::offset(length)
+                .cache_control("max-age=7200")
+                .header("X-Renewed", "yes");
+            origin.serve("/x", renewed);
+            let before = number_of(&edge, 1, "written_bytes");
+            if !restarted {
+                assert_validated(&get(&edge, "/x"));
+                eventually("the head is written again", || {
+                    number_of(&edge, 1, "written_bytes") > before
+                });
+                settled(&edge);
+            }
+            edge = again(edge, how, &setup);
+            let reply = without_origin(&origin, "renewed", || get(&edge, "/x"));
+            reply.verify_whole(length).expect("the body");
+            assert_hit(&reply);
+            assert!(ttl(&reply) > 7000, "{}", cache_status(&reply));
+            assert_eq!(reply.header("x-renewed"), Some("yes"));
+        }
+    });
+}
+
+/// What changes what is stored at `/x`, and what is served there afterwards.
+struct Change<'a> {
+    what: &'a str,
+    make: &'a dyn Fn(&Edge, &Origin, u64),
+}
+
+/// Asserts that a change counts after a restart, too: nothing of version 0 is served.
+fn outlasts(change: &Change<'_>) {
+    each(|how, length| {
+        let origin = origin();
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        keep_x(&edge, &origin, length);
+        (change.make)(&edge, &origin, length);
+        settled(&edge);
+        let mut edge = again(edge, how, &setup);
+        for round in 0..2 {
+            let reply = get(&edge, "/x");
+            let right = reply.verify_version(1, 0);
+            right.unwrap_or_else(|wrong| panic!("{} {how:?} {round}: {wrong}", change.what));
+            assert_eq!(reply.body.len() as u64, length);
+            settled(&edge);
+            edge = again(edge, how, &setup);
+        }
+    });
+}
+
+// RFC 9111 4.4: an unsafe request has invalidated it, and the edge ends before anybody asks again.
+#[test]
+fn what_was_invalidated_stays_so() {
+    for method in ["POST", "DELETE", "PUT"] {
+        let make = |edge: &Edge, origin: &Origin, length: u64| {
+            origin.serve("/x", fresh(length).version(1));
+            assert_eq!(ask(edge, method, "/x", &[]).status, 200);
+        };
+        let what = method;
+        outlasts(&Change { what, make: &make });
+    }
+}
+
+// A new version supersedes the old one, whoever had it fetched.
+#[test]
+fn a_new_version_supersedes_the_old_one() {
+    let no_cache = |edge: &Edge, origin: &Origin, length: u64| {
+        origin.serve("/x", fresh(length).version(1));
+        let before = number_of(edge, 1, "written_bytes");
+        let reply = ask(edge, "GET", "/x", &[("Cache-Control", "no-cache")]);
+        if reply.verify_version(1, 0).is_err() {
+            // Requests may not ask for that here: then an unsafe one does it.
+            ask(edge, "POST", "/x", &[]);
+            let reply = get(edge, "/x");
+            reply.verify_version(1, 0).expect("the new one");
+        }
+        eventually("the new one is written", || {
+            number_of(edge, 1, "written_bytes") > before
+        });
+        settled(edge);
+    };
+    outlasts(&Change {
+        what: "no-cache",
+        make: &no_cache,
+    });
+    let after_post = |edge: &Edge, origin: &Origin, length: u64| {
+        origin.serve("/x", fresh(length).version(1));
+        ask(edge, "POST", "/x", &[]);
+        let before = number_of(edge, 1, "written_bytes");
+        let reply = get(edge, "/x");
+        reply.verify_version(1, 0).expect("the new one");
+        eventually("the new one is written", || {
+            number_of(edge, 1, "written_bytes") >= before + length
+        });
+        settled(edge);
+    };
+    outlasts(&Change {
+        what: "POST and GET",
+        make: &after_post,
+    });
+}
+
+// Stale, found to be changed by validation, and changed again from small to large and back.
+#[test]
+fn versions_of_other_sizes_supersede_one_another() {
+    for how in ENDS {
+        let origin = origin();
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin);
+        let mut edge = start(&setup);
+        for (version, length) in [(0, 700_000), (1, 900), (2, 700_000), (3, 300_000), (4, 0)] {
+            origin.serve("/x", old(length, "").version(version));
+            let before = number_of(&edge, 1, "written_bytes");
+            let reply = get(&edge, "/x");
+            assert_eq!((reply.status, reply.body.len() as u64), (200, length));
+            reply.verify_version(version, 0).expect("this version");
+            eventually("it is written", || {
+                number_of(&edge, 1, "written_bytes") >= before + length.max(1)
+            });
+            settled(&edge);
+            edge = again(edge, how, &setup);
+            let reply = get(&edge, "/x");
+            assert_eq!((reply.status, reply.body.len() as u64), (200, length));
+            reply.verify_version(version, 0).expect("this version");
+            assert_validated(&reply);
+        }
+    }
+}
+
+// The origin said of what is stored that it is not to be stored any more: it may not stand in for it later.
+#[test]
+fn what_may_not_be_stored_any_more_does_not_come_back() {
+    each(|how, length| {
+        let origin = serving("/x", old(length, ", stale-if-error=600"));
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        get(&edge, "/x").verify_whole(length).expect("the body");
+        written(&edge, records(length));
+        let secret = Resource::offset(length).version(1);
+        origin.serve("/x", secret.cache_control("no-store"));
+        let reply = get(&edge, "/x");
+        reply.verify_version(1, 0).expect("the new one");
+        settled(&edge);
+        let edge = again(edge, how, &setup);
+        kill(&origin);
+        assert_failed(&get(&edge, "/x"));
+    });
+}
+
+// Where nothing forbids it, what is stored stands in for a dead origin after a restart as before it.
+#[test]
+fn grace_survives_a_restart() {
+    each(|how, length| {
+        let origin = serving("/x", old(length, ", stale-if-error=600"));
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        get(&edge, "/x").verify_whole(length).expect("the body");
+        written(&edge, records(length));
+        kill(&origin);
+        let edge = again(edge, how, &setup);
+        let reply = get(&edge, "/x");
+        reply.verify_whole(length).expect("the old one");
+        assert_stale(&reply, "stale-if-error");
+    });
+}
+
+// The same while it is validated behind.
+#[test]
+fn what_is_stale_is_given_while_it_is_validated_behind() {
+    let origin = serving("/x", stale(", stale-while-revalidate=600"));
+    let disks = Disks::new(1);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    get(&edge, "/x").verify_whole(LENGTH).expect("the body");
+    written(&edge, 1);
+    let edge = again(edge, End::Killed, &setup);
+    origin.serve("/x", fresh(LENGTH).version(1));
+    let reply = get(&edge, "/x");
+    reply.verify_whole(LENGTH).expect("the old one");
+    assert_stale(&reply, "stale-while-revalidate");
+    wait_asked(&origin, "/x", 2);
+    eventually("the new one is there", || {
+        get(&edge, "/x").verify_version(1, 0).is_ok()
+    });
+}
+
+// Without a validator nothing can be validated, and nothing is put together with what is fetched anew.
+#[test]
+fn what_has_no_validator_is_fetched_anew_when_it_is_stale() {
+    each(|how, length| {
+        let bare = |version| crate::aging::bare(old(length, "").version(version));
+        let origin = serving("/x", bare(0));
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin).cache("stale_if_error = \"1h\"");
+        let edge = start(&setup);
+        get(&edge, "/x").verify_version(0, 0).expect("the first");
+        settled(&edge);
+        origin.serve("/x", bare(1));
+        let edge = again(edge, how, &setup);
+        let reply = get(&edge, "/x");
+        assert_eq!(reply.body.len() as u64, length);
+        reply.verify_version(1, 0).expect("the second");
+    });
+}
+
+// What only ever was on its way is not there, and what came of it does no harm.
+#[test]
+fn what_was_on_its_way_is_fetched_again() {
+    for length in [60_000, 2_000_000] {
+        let gate = sluice_lab::origin::Gate::at(length - 10);
+        let origin = serving("/x", fresh(length).gate(&gate));
+        let disks = Disks::new(1);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        let mut client = edge.client();
+        let fields = [("Host", crate::disks::HOST)];
+        client.send("GET", "/x", &fields, b"").expect("sent");
+        assert!(gate.wait_passed(length - 10, crate::harness::SOON));
+        end(edge, End::Killed);
+        origin.serve("/x", fresh(length).version(1));
+        let edge = start(&setup);
+        let reply = get(&edge, "/x");
+        let version = u32::from(reply.verify_version(1, 0).is_ok());
+        reply
+            .verify_version(version, 0)
+            .expect("one version, not two");
+        assert_eq!(reply.body.len() as u64, length);
+    }
+}
+
+/// Hits among these files.
+fn hits(edge: &Edge, files: &[File]) -> usize {
+    files.iter().filter(|file| is_hit(&file.get(edge))).count()
+}
+
+// "what was read since is re-appended": what is asked for outlives laps that drop all else.
+#[test]
+fn what_is_read_outlives_a_lap() {
+    for restarted in [false, true] {
+        let origin = shelf();
+        let disks = Disks::new(1);
+        // So little memory that all of it turns over between two reads.
+        let setup = disks.setup(&origin).cache("memory = \"8MiB\"");
+        let mut edge = start(&setup);
+        let all = File::row(0, 200, 50_000);
+        fill(&edge, &all);
+        // An eighth of each segment.
+        let hot: Vec<File> = all.iter().copied().step_by(8).collect();
+        let cold: Vec<File> = all.iter().copied().skip(1).step_by(8).collect();
+        if restarted {
+            assert_eq!(hits(&edge, &hot), hot.len(), "all fit");
+            edge = again(edge, End::Stopped, &setup);
+        }
+        // A lap and a quarter.
+        for (n, file) in File::row(1000, 370, 50_000).iter().enumerate() {
+            if n % 90 == 0 && !restarted {
+                assert_eq!(hits(&edge, &hot), hot.len(), "{n}");
+            }
+            file.get(&edge);
+            if n % 20 == 0 {
+                settled(&edge);
+            }
+        }
+        settled(&edge);
+        assert!(number_of(&edge, 1, "laps") >= 1, "{restarted}");
+        assert!(number_of(&edge, 1, "rewritten_bytes") > 0);
+        let kept = hits(&edge, &hot);
+        assert!(kept * 10 >= hot.len() * 9, "{restarted}: {kept} were kept");
+        let gone = cold.len() - hits(&edge, &cold);
+        assert!(gone * 10 >= cold.len() * 9, "{restarted}: {gone} are gone");
+    }
+}
+
+// Laps and restarts in turn: what the status calls stored is served, and no wrong byte.
+#[test]
+fn laps_and_restarts_in_turn() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    for round in 0..8_u64 {
+        let new = File::row(round * 100, 40, 150_000 + round * 11_111);
+        fill(&edge, &new);
+        let records_before = number_of(&edge, 1, "records");
+        edge = again(edge, ENDS[round as usize % 2], &setup);
+        let found = number_of(&edge, 1, "records");
+        assert_eq!(found, records_before, "{round}");
+        // The newest are there, whatever else went.
+        without_origin(&origin, "the newest", || {
+            new.iter()
+                .rev()
+                .take(20)
+                .for_each(|file| file.assert_kept(&edge));
+        });
+        assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
+    }
+    assert!(sum(&edge, "laps") >= 2);
+}
+
+// It serves at once, while its index loads.
+#[test]
+fn it_serves_while_the_index_loads() {
+    let origin = shelf();
+    let disks = Disks::new(1).sized(64 * MIB);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let files = File::row(0, 800, 4000);
+    fill(&edge, &files);
+    end(edge, End::Killed);
+    let edge = setup.start();
+    let reply = files[799].get(&edge);
+    let state = crate::disks::volume(&edge, 1)["state"].clone();
+    assert!(state == "loading" || state == "up", "{state}");
+    assert!(is_hit(&reply) || cache_status(&reply).contains("fwd="));
+    loaded(&edge);
+    files.iter().for_each(|file| drop(file.get(&edge)));
+    let asked = origin.read_record(|record| record.requests_total);
+    assert!(asked <= 802, "{asked}");
+}
+
+// A program that is asked to end writes what waits: nothing that was stored is lost.
+#[test]
+fn an_end_in_order_writes_what_waits() {
+    let origin = shelf();
+    let disks = Disks::new(1);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let files = File::row(0, 30, 40_000);
+    files.iter().for_each(|file| drop(file.get(&edge)));
+    eventually("nothing is fetched", || edge.counter("flights_now") == 0);
+    let edge = again(edge, End::Stopped, &setup);
+    without_origin(&origin, "stored", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+}
+
+fn reload(edge: &Edge, setup: &Setup) {
+    edge.rewrite(&setup.text());
+    let output = edge.command(&["reload"]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+// A reload keeps a volume that stays, takes up a new one, and lets go of one that nobody names.
+#[test]
+fn a_reload_keeps_adds_and_lets_go() {
+    let origin = shelf();
+    let (first, second) = (Disks::new(1), Disks::new(2));
+    let other = second.tables().replace("[volume.disk1]", "[volume.spare]");
+    let setup = first.setup(&origin);
+    let edge = start(&setup);
+    let files = File::row(0, 10, 30_000);
+    fill(&edge, &files);
+    written(&edge, 10);
+    let changed = setup.clone().limits("keepalive_header = true");
+    reload(&edge, &changed);
+    assert_eq!(number_of(&edge, 1, "records"), 10);
+    // One volume more, which the cache does not use yet.
+    let more = setup
+        .clone()
+        .tables(&other.replace("[volume.disk2]", "[volume.spare2]"));
+    reload(&edge, &more);
+    loaded(&edge);
+    assert_eq!(crate::disks::volumes(&edge).len(), 3);
+    without_origin(&origin, "stored", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+    reload(&edge, &setup);
+    eventually("the others are gone", || {
+        crate::disks::volumes(&edge).len() == 1
+    });
+    without_origin(&origin, "stored", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+    // What was let go of is free for another program.
+    let elsewhere = start(&second.setup(&origin));
+    assert_eq!(sum(&elsewhere, "records"), 0);
+    end(elsewhere, End::Stopped);
+    let edge = again(edge, End::Killed, &setup);
+    without_origin(&origin, "stored", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+}
+
+// A cache that gets volumes by a reload, and loses them by another.
+#[test]
+fn a_reload_gives_volumes_to_a_cache_and_takes_them_away() {
+    let origin = shelf();
+    let disks = Disks::new(1);
+    let (with, without) = (
+        disks.setup(&origin),
+        Setup::cached(&origin).cache("slice = \"256KiB\""),
+    );
+    let edge = without.start();
+    let file = File::new(1, 30_000);
+    file.get(&edge);
+    reload(&edge, &with);
+    loaded(&edge);
+    let other = File::new(2, 30_000);
+    other.get(&edge);
+    written(&edge, 1);
+    other.assert_kept(&edge);
+    reload(&edge, &without);
+    let reply = other.get(&edge);
+    assert!(is_hit(&reply) || cache_status(&reply).contains("fwd="));
+    reload(&edge, &with);
+    loaded(&edge);
+    other.get(&edge);
+    file.get(&edge);
+}
+
+// What is old by its Age is as old after a restart.
+#[test]
+fn freshness_runs_out_all_the_same() {
+    let origin = serving("/x", aged("max-age=200", 100));
+    let disks = Disks::new(1);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    get(&edge, "/x");
+    written(&edge, 1);
+    let edge = again(edge, End::Killed, &setup);
+    let reply: Reply = get(&edge, "/x");
+    assert_hit(&reply);
+    assert!((1..=100).contains(&ttl(&reply)), "{}", ttl(&reply));
+    assert_says(&reply, &format!("ttl={}", ttl(&reply)));
+}

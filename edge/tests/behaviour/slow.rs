@@ -1,0 +1,443 @@
+//! Slow and failing disks, as clients see them: not at all. What fails is taken out, shown and tried again; what is too
+//! slow is passed by; what can't be written in time is given up.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use sluice_lab::disk::{Condition, Pace, SlowDisk};
+use sluice_lab::origin::Origin;
+
+use crate::disks::{
+    BLOCK, Disks, End, File, MIB, SMALL, again, ask_purge, end, fill, is_hit, loaded, number_of,
+    purge, records, settled, shelf, start, sum, volume, without_origin, written,
+};
+use crate::harness::{Edge, Setup, eventually};
+
+/// Room for a volume, and to spare.
+const ROOM: u64 = 4 * SMALL;
+
+/// A disk as fast as memory; where nothing can be mounted there is nothing to test, and the test says so.
+fn disk() -> Option<SlowDisk> {
+    paced(ROOM, Pace::default())
+}
+
+fn paced(room: u64, pace: Pace) -> Option<SlowDisk> {
+    match SlowDisk::new(room, pace) {
+        Ok(disk) => Some(disk),
+        Err(error) => {
+            assert!(std::env::var("CI").is_err(), "{error:#}");
+            eprintln!("SKIPPED: {error:#}");
+            None
+        }
+    }
+}
+
+/// A volume on this disk that is tried again soon and does not wait long.
+fn on(disk: &SlowDisk) -> Disks {
+    let folder = tempfile::tempdir_in(disk.path()).expect("a folder on the disk");
+    let disks = Disks::within(folder, 1);
+    disks
+        .each("retry = \"100ms\"")
+        .each("read_timeout = \"300ms\"")
+}
+
+/// A cache with little memory on the volumes of several disks.
+fn over(disks: &[&Disks], origin: &Origin, placement: &str) -> Setup {
+    let names: Vec<_> = (1..=disks.len()).map(|n| format!("disk{n}")).collect();
+    let setup = Setup::cached(origin)
+        .cache(&format!("volumes = {names:?}"))
+        .cache(&format!("placement = \"{placement}\""))
+        .cache("slice = \"256KiB\"");
+    names.iter().zip(disks).fold(setup, |setup, (name, disk)| {
+        setup.tables(&disk.tables().replace("disk1", name))
+    })
+}
+
+fn is(edge: &Edge, number: usize, state: &str) -> bool {
+    volume(edge, number)["state"] == state
+}
+
+/// Small and large files.
+fn mixed(first: u64) -> Vec<File> {
+    [
+        File::row(first, 30, 20_000),
+        File::row(first + 100, 6, 600_000),
+    ]
+    .concat()
+}
+
+fn count(files: &[File]) -> u64 {
+    files.iter().map(|file| records(file.length)).sum()
+}
+
+/// Gets all of them; every byte is right.
+fn get_all(edge: &Edge, files: &[File]) {
+    files.iter().for_each(|file| drop(file.get(edge)));
+}
+
+// "A volume that fails to … write (EIO, ENOSPC …) is taken out and shown, traffic goes on …; it is retried and comes back clean."
+#[test]
+fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_clean() {
+    for condition in [Condition::FailWrites, Condition::Fail, Condition::Full] {
+        let Some(disk) = disk() else { return };
+        let origin = shelf();
+        let disks = on(&disk);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        let files = mixed(0);
+        fill(&edge, &files);
+        disk.set_condition(condition);
+        let others = mixed(1000);
+        get_all(&edge, &others);
+        eventually("it is out", || is(&edge, 1, "out"));
+        let shown = volume(&edge, 1);
+        assert!(
+            shown["why"].as_str().is_some_and(|why| !why.is_empty()),
+            "{shown}"
+        );
+        assert!(number_of(&edge, 1, "errors") > 0);
+        assert_eq!(number_of(&edge, 1, "queue_bytes"), 0, "{condition:?}");
+        get_all(&edge, &files);
+        get_all(&edge, &others);
+        disk.set_condition(Condition::Fine);
+        eventually("it is back", || is(&edge, 1, "up"));
+        assert_eq!(number_of(&edge, 1, "records"), 0, "{condition:?}: clean");
+        let new = mixed(2000);
+        fill(&edge, &new);
+        written(&edge, count(&new));
+        assert_eq!(edge.counter("responses_5xx"), 0);
+        let edge = again(edge, End::Killed, &setup);
+        without_origin(&origin, "stored since", || {
+            new.iter().for_each(|file| file.assert_kept(&edge));
+        });
+    }
+}
+
+// A read that fails is answered by the origin.
+#[test]
+fn a_disk_that_fails_to_read_costs_no_answer() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let files = mixed(0);
+    fill(&edge, &files);
+    written(&edge, count(&files));
+    let edge = again(edge, End::Stopped, &setup);
+    disk.set_condition(Condition::FailReads);
+    get_all(&edge, &files);
+    eventually("it is out", || is(&edge, 1, "out"));
+    assert!(number_of(&edge, 1, "errors") > 0);
+    assert_eq!(edge.counter("responses_5xx"), 0);
+    disk.set_condition(Condition::Fine);
+    eventually("it is back", || is(&edge, 1, "up"));
+    let edge = again(edge, End::Killed, &setup);
+    fill(&edge, &files);
+    without_origin(&origin, "stored again", || {
+        files.iter().for_each(|file| file.assert_kept(&edge));
+    });
+}
+
+// A disk that fails at the start is waited for, and the edge serves.
+#[test]
+fn a_disk_that_fails_at_the_start_is_tried_again() {
+    for condition in [Condition::Fail, Condition::FailReads, Condition::Full] {
+        let Some(disk) = disk() else { return };
+        let origin = shelf();
+        let disks = on(&disk);
+        let setup = disks.setup(&origin);
+        disk.set_condition(condition);
+        let edge = setup.start();
+        let file = File::new(1, 20_000);
+        file.get(&edge);
+        disk.set_condition(Condition::Fine);
+        loaded(&edge);
+        let other = File::new(2, 20_000);
+        other.get(&edge);
+        eventually("it is written", || number_of(&edge, 1, "records") > 0);
+        settled(&edge);
+        let edge = again(edge, End::Killed, &setup);
+        without_origin(&origin, "stored", || other.assert_kept(&edge));
+    }
+}
+
+// No room for all of it: out from the beginning, and nothing half made is left in use.
+#[test]
+fn a_disk_without_room_is_out_from_the_beginning() {
+    let Some(disk) = paced(SMALL / 2, Pace::default()) else {
+        return;
+    };
+    let origin = shelf();
+    let disks = on(&disk);
+    let edge = disks.setup(&origin).start();
+    let files = mixed(0);
+    get_all(&edge, &files);
+    assert!(is(&edge, 1, "out"), "{}", volume(&edge, 1));
+    without_origin(&origin, "in memory", || get_all(&edge, &files));
+    assert_eq!(edge.counter("responses_5xx"), 0);
+}
+
+// "a stuck read falls back to the origin after a limit", and what is in memory is not held up by it.
+#[test]
+fn a_stuck_read_falls_back_to_the_origin() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let files = mixed(0);
+    fill(&edge, &files);
+    written(&edge, count(&files));
+    let edge = again(edge, End::Stopped, &setup);
+    let remembered = File::new(0, 20_000);
+    remembered.assert_kept(&edge);
+    disk.set_condition(Condition::Hang);
+    thread::scope(|scope| {
+        let (small, large) = (files[5], files[33]);
+        let stuck = [small, large].map(|file| {
+            let edge = &edge;
+            scope.spawn(move || file.get(edge))
+        });
+        eventually("reads are stuck", || disk.in_flight() > 0);
+        without_origin_for(&origin, remembered, &edge);
+        for stuck in stuck {
+            stuck.join().expect("the origin has answered");
+        }
+    });
+    assert!(disk.in_flight() > 0, "it still hangs");
+    let asked = origin.read_record(|record| {
+        let paths = [files[5].path(), files[33].path()];
+        paths.map(|path| record.count(&path))
+    });
+    assert!(asked.iter().all(|times| *times >= 2), "{asked:?}");
+    // More than there are readers.
+    thread::scope(|scope| {
+        for file in &files[6..20] {
+            let edge = &edge;
+            scope.spawn(move || file.get(edge));
+        }
+    });
+    remembered.assert_kept(&edge);
+    disk.set_condition(Condition::Fine);
+    get_all(&edge, &files);
+    assert_eq!(edge.counter("responses_5xx"), 0);
+    eventually("it serves again", || {
+        get_all(&edge, &files);
+        is(&edge, 1, "up")
+    });
+}
+
+/// Asserts that a file which is in memory comes without the origin.
+fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
+    let before = origin.read_record(|record| record.count(&file.path()));
+    for _ in 0..20 {
+        file.assert_kept(edge);
+    }
+    let after = origin.read_record(|record| record.count(&file.path()));
+    assert_eq!(before, after);
+}
+
+// "bounded write queue, blocks are shed and counted when it is full"; clients get every byte.
+#[test]
+fn what_a_slow_disk_can_t_take_is_given_up() {
+    let slow = Pace {
+        rate: Some(3_000_000),
+        latency: Duration::from_millis(1),
+    };
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk).each("queue = \"2MiB\"");
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    disk.set_pace(slow);
+    let files = [File::row(0, 60, 300_000), File::row(100, 100, 20_000)].concat();
+    thread::scope(|scope| {
+        for part in files.chunks(40) {
+            let edge = &edge;
+            scope.spawn(move || {
+                for file in part {
+                    file.get(edge);
+                    let waiting = number_of(edge, 1, "queue_bytes");
+                    assert!(waiting <= 2 * MIB, "{waiting} bytes wait");
+                }
+            });
+        }
+    });
+    let shed = number_of(&edge, 1, "shed");
+    assert!(shed > 0 && number_of(&edge, 1, "shed_bytes") > 0);
+    assert!(is(&edge, 1, "up"));
+    disk.set_pace(Pace::default());
+    settled(&edge);
+    let kept = number_of(&edge, 1, "records");
+    assert!(kept > 0 && kept < count(&files), "{kept}");
+    // What was given up is written when it is fetched again, or stays in memory: it is never wrong.
+    let edge = again(edge, End::Killed, &setup);
+    fill(&edge, &files[..100]);
+    assert_eq!(edge.counter("responses_5xx"), 0);
+}
+
+// A write that hangs holds up nobody, and not for ever: when the disk goes on, all goes on.
+#[test]
+fn a_stuck_write_holds_up_nobody() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk).each("queue = \"2MiB\"");
+    let setup = disks.setup(&origin).cache("memory = \"16MiB\"");
+    let edge = start(&setup);
+    disk.set_condition(Condition::Hang);
+    let files = [File::row(0, 60, 300_000), File::row(100, 100, 20_000)].concat();
+    get_all(&edge, &files);
+    assert!(disk.in_flight() > 0, "it hangs");
+    assert!(number_of(&edge, 1, "queue_bytes") <= 2 * MIB);
+    assert!(number_of(&edge, 1, "shed") > 0);
+    assert!(edge.cache_state("bytes") <= edge.cache_state("limit"));
+    disk.set_condition(Condition::Fine);
+    settled(&edge);
+    get_all(&edge, &files);
+    settled(&edge);
+    assert!(number_of(&edge, 1, "records") > 0);
+    assert_eq!(edge.counter("responses_5xx"), 0);
+}
+
+// "With `mirror` no stored byte is lost when one dies": while it runs.
+#[test]
+fn a_mirror_serves_on_when_one_disk_dies() {
+    for condition in [Condition::Fail, Condition::FailReads] {
+        let (Some(first), Some(second)) = (disk(), disk()) else {
+            return;
+        };
+        let origin = shelf();
+        let disks = [on(&first), on(&second)];
+        let setup = over(&[&disks[0], &disks[1]], &origin, "mirror");
+        let edge = start(&setup);
+        let files = mixed(0);
+        fill(&edge, &files);
+        written(&edge, 2 * count(&files));
+        let edge = again(edge, End::Killed, &setup);
+        first.set_condition(condition);
+        without_origin(&origin, "one is left", || {
+            files.iter().for_each(|file| file.assert_kept(&edge));
+        });
+        eventually("it is out", || is(&edge, 1, "out"));
+        assert!(is(&edge, 2, "up"));
+        let new = mixed(1000);
+        fill(&edge, &new);
+        first.set_condition(Condition::Fine);
+        eventually("it is back", || is(&edge, 1, "up"));
+        assert_eq!(number_of(&edge, 2, "records"), count(&files) + count(&new));
+        without_origin(&origin, "all is there", || {
+            files.iter().for_each(|file| file.assert_kept(&edge));
+            new.iter().for_each(|file| file.assert_kept(&edge));
+        });
+    }
+}
+
+// By hash: the other volume's objects are served on, and nothing of the dead one's is wrong.
+#[test]
+fn the_others_serve_on_when_a_disk_dies() {
+    for placement in ["hash", "stripe"] {
+        let (Some(first), Some(second)) = (disk(), disk()) else {
+            return;
+        };
+        let origin = shelf();
+        let disks = [on(&first), on(&second)];
+        let setup = over(&[&disks[0], &disks[1]], &origin, placement);
+        let edge = start(&setup);
+        let files = mixed(0);
+        fill(&edge, &files);
+        written(&edge, count(&files));
+        let edge = again(edge, End::Killed, &setup);
+        first.set_condition(Condition::Fail);
+        let hits = files.iter().filter(|file| is_hit(&file.get(&edge))).count();
+        assert!(hits > 0, "{placement}");
+        eventually("it is out", || is(&edge, 1, "out"));
+        fill(&edge, &files);
+        // Where one is out, the other one stands in.
+        let edge = again_with(edge, &first, &setup);
+        fill(&edge, &files);
+        without_origin(&origin, placement, || {
+            files.iter().for_each(|file| file.assert_kept(&edge));
+        });
+        assert_eq!(edge.counter("responses_5xx"), 0);
+    }
+}
+
+/// Starts again, with the disk in order.
+fn again_with(edge: Edge, disk: &SlowDisk, setup: &Setup) -> Edge {
+    end(edge, End::Killed);
+    disk.set_condition(Condition::Fine);
+    start(setup)
+}
+
+// "a volume that was out meanwhile": it comes back empty, so what was purged does not come back with it.
+#[test]
+fn a_disk_that_was_out_brings_nothing_back() {
+    let (Some(first), Some(second)) = (disk(), disk()) else {
+        return;
+    };
+    let origin = shelf();
+    let disks = [on(&first), on(&second)];
+    let setup = over(&[&disks[0], &disks[1]], &origin, "mirror");
+    let edge = start(&setup);
+    let files = mixed(0);
+    fill(&edge, &files);
+    written(&edge, 2 * count(&files));
+    first.set_condition(Condition::Fail);
+    // It takes part in the purge, fails, and is out: the other one has it.
+    purge(&edge, &json!({"prefix": "/shelf/"}));
+    eventually("it is out", || is(&edge, 1, "out"));
+    end(edge, End::Killed);
+    first.set_condition(Condition::Fine);
+    let edge = start(&setup);
+    for file in &files {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+}
+
+// A purge that no volume could take is in force, and is not called lasting.
+#[test]
+fn a_purge_that_fails_on_the_disk_says_so() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let files = mixed(0);
+    fill(&edge, &files);
+    disk.set_condition(Condition::FailWrites);
+    let reply = ask_purge(&edge, &json!({"all": true}));
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    for file in &files {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+    disk.set_condition(Condition::Fine);
+    eventually("it is back", || is(&edge, 1, "up"));
+    let reply = ask_purge(&edge, &json!({"all": true}));
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+// One slow disk of two: what is on the other comes as ever, and both have their share in the end.
+#[test]
+fn one_slow_disk_of_two_holds_up_nobody() {
+    let (Some(first), Some(second)) = (disk(), disk()) else {
+        return;
+    };
+    let origin = shelf();
+    let disks = [on(&first), on(&second)];
+    let setup = over(&[&disks[0], &disks[1]], &origin, "stripe");
+    let edge = start(&setup);
+    first.set_condition(Condition::Hang);
+    let files = [File::row(0, 8, 4 * BLOCK), File::row(100, 30, 20_000)].concat();
+    get_all(&edge, &files);
+    eventually("the other one has written its part", || {
+        number_of(&edge, 2, "records") > 8
+    });
+    first.set_condition(Condition::Fine);
+    settled(&edge);
+    get_all(&edge, &files);
+    settled(&edge);
+    assert!(sum(&edge, "records") > 30);
+    assert_eq!(edge.counter("responses_5xx"), 0);
+}

@@ -1,0 +1,369 @@
+//! `kill -9` of the real program under load, a hundred times: after each restart no damaged body, no mixed versions,
+//! and nothing that an acknowledged purge took away.
+//!
+//! Each path's bytes name the path and the version. Whoever changes things raises the version at the origin, purges,
+//! and when that is acknowledged raises the path's floor: no request that begins later may be answered with less.
+
+#[allow(
+    dead_code,
+    reason = "shared with the tests of behaviour, which use the rest"
+)]
+#[path = "behaviour/disks.rs"]
+mod disks;
+#[allow(
+    dead_code,
+    reason = "shared with the tests of behaviour, which use the rest"
+)]
+#[path = "behaviour/harness.rs"]
+mod harness;
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use sluice_lab::client::{self, Client, ReadError, Reply};
+use sluice_lab::noise::{self, Dice};
+use sluice_lab::origin::{Origin, OriginOptions, Resource, Seen};
+
+use disks::{Disks, HOST, is_hit, number_of, volumes};
+use harness::{Edge, Setup, cache_status, eventually};
+
+/// Paths in all; by their number in so many folders, and with one of so many tags.
+const PATHS: usize = 40;
+const FOLDERS: usize = 5;
+const TAGS: usize = 7;
+
+/// Clients at once.
+const CLIENTS: u64 = 4;
+
+fn path(number: usize) -> String {
+    format!("/{}/{number}", number % FOLDERS)
+}
+
+/// From nothing to a few blocks.
+fn length(number: usize) -> u64 {
+    match number % 4 {
+        0 => 700 * number as u64,
+        1 => 20_000 + 1000 * number as u64,
+        2 => 65_536 + number as u64,
+        _ => 250_000 + 11_111 * number as u64,
+    }
+}
+
+/// What is true of the paths: shared by all clients and the origin.
+struct World {
+    origin: Origin,
+    /// The version that the origin serves now.
+    now: Arc<Vec<AtomicU32>>,
+    /// The least that may be served, whatever happens.
+    floor: Vec<AtomicU32>,
+    /// The least that may be served until the program ends: what was invalidated without a purge.
+    floor_of_run: Vec<AtomicU32>,
+    tally: Tally,
+}
+
+/// That something was tested at all.
+#[derive(Debug, Default)]
+struct Tally {
+    requests: AtomicU64,
+    purges: AtomicU64,
+    hits_after_restart: AtomicU64,
+    missing_after_restart: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, SeqCst);
+}
+
+fn numbers() -> Vec<AtomicU32> {
+    (0..PATHS).map(|_| AtomicU32::new(0)).collect()
+}
+
+impl World {
+    fn new() -> World {
+        let options = OriginOptions {
+            forget: true,
+            ..OriginOptions::default()
+        };
+        let origin = Origin::start(options).expect("a free port on loopback");
+        let now = Arc::new(numbers());
+        let versions = now.clone();
+        origin.serve_rest(Resource::dynamic(move |seen| resource(seen, &versions)));
+        World {
+            origin,
+            now,
+            floor: numbers(),
+            floor_of_run: numbers(),
+            tally: Tally::default(),
+        }
+    }
+
+    fn least(&self, number: usize) -> u32 {
+        let [floor, of_run] = [&self.floor, &self.floor_of_run].map(|of| of[number].load(SeqCst));
+        floor.max(of_run)
+    }
+
+    /// Checks an answer to a request that began when `least` was the least that may be served.
+    fn check(&self, number: usize, first: u64, least: u32, reply: &Reply) {
+        let told = || format!("{} {} {}", path(number), reply.status, cache_status(reply));
+        let version = reply.header("etag").and_then(version_of);
+        let version = version.unwrap_or_else(|| panic!("no version: {}", told()));
+        assert!(
+            version >= least,
+            "version {version}, not {least}: {}",
+            told()
+        );
+        let newest = self.now[number].load(SeqCst);
+        assert!(
+            version <= newest,
+            "version {version} of {newest}: {}",
+            told()
+        );
+        let right = noise::verify(number as u64, version, first, &reply.body);
+        right.unwrap_or_else(|wrong| panic!("version {version}: {wrong}: {}", told()));
+    }
+
+    /// Raises what the origin serves; what is the least from now on, once that is known to all.
+    fn raise(&self, numbers: &[usize]) -> Vec<u32> {
+        let raise = |number: &usize| self.now[*number].fetch_add(1, SeqCst) + 1;
+        numbers.iter().map(raise).collect()
+    }
+}
+
+fn resource(seen: &Seen, versions: &[AtomicU32]) -> Resource {
+    let number: Option<usize> = seen.path().rsplit('/').next().and_then(|n| n.parse().ok());
+    let Some(number) = number.filter(|number| *number < PATHS) else {
+        return Resource::status(404);
+    };
+    let version = versions[number].load(SeqCst);
+    Resource::noise(number as u64, length(number))
+        .version(version)
+        .cache_control("max-age=3600")
+        .header("Surrogate-Key", &format!("t{}", number % TAGS))
+}
+
+/// The version in an entity tag of the origin's.
+fn version_of(tag: &str) -> Option<u32> {
+    let (version, _) = tag.strip_prefix("\"v")?.split_once('-')?;
+    version.parse().ok()
+}
+
+/// What all clients of one run share.
+struct Run<'a> {
+    world: &'a World,
+    http: SocketAddr,
+    admin: SocketAddr,
+    done: AtomicU64,
+    /// The program is being killed: errors are no surprise any more.
+    ending: AtomicBool,
+}
+
+impl Run<'_> {
+    /// Works until the program is gone: reads for the most part, a purge now and then.
+    fn work(&self, dice: &mut Dice) {
+        let mut client = None;
+        loop {
+            let turn = match &mut client {
+                None => match Client::connect(self.http) {
+                    Ok(new) => {
+                        client = Some(new);
+                        continue;
+                    }
+                    Err(error) => Err(ReadError::from(error)),
+                },
+                Some(open) => match dice.below(20) {
+                    0..2 => self.purge(dice),
+                    2 => self.post(open, dice),
+                    _ => self.read(open, dice),
+                },
+            };
+            let Err(error) = turn else { continue };
+            if self.ending.load(SeqCst) {
+                return;
+            }
+            // Who is cut, as the version that he reads has gone, comes again.
+            let cut = matches!(error, ReadError::Closed(_) | ReadError::Reset);
+            assert!(cut, "{error}");
+            client = None;
+        }
+    }
+
+    fn read(&self, client: &mut Client, dice: &mut Dice) -> Result<(), ReadError> {
+        let number = dice.below(PATHS as u64) as usize;
+        let (length, path) = (length(number), path(number));
+        let least = self.world.least(number);
+        let first = match dice.below(3) {
+            0 if length > 0 => dice.below(length),
+            _ => 0,
+        };
+        let range = format!("bytes={first}-{}", first + 30_000);
+        let mut fields = vec![("Host", HOST)];
+        if first > 0 {
+            fields.push(("Range", &range));
+        }
+        let method = if dice.below(20) == 0 { "HEAD" } else { "GET" };
+        let reply = client.request(method, &path, &fields, b"")?;
+        let begin = if reply.status == 206 { first } else { 0 };
+        assert!(
+            [200, 206].contains(&reply.status) || self.ending.load(SeqCst),
+            "{}",
+            reply.status
+        );
+        self.world.check(number, begin, least, &reply);
+        count(&self.done);
+        count(&self.world.tally.requests);
+        match reply.truncated() {
+            true => Err(ReadError::Reset),
+            false => Ok(()),
+        }
+    }
+
+    /// Raises some versions, then purges them.
+    fn purge(&self, dice: &mut Dice) -> Result<(), ReadError> {
+        let one = dice.below(PATHS as u64) as usize;
+        let covered = |holds: &dyn Fn(usize) -> bool| (0..PATHS).filter(|n| holds(*n)).collect();
+        let (numbers, mut order): (Vec<usize>, Value) = match dice.below(40) {
+            0 => (covered(&|_| true), json!({"all": true})),
+            1..5 => {
+                let prefix = format!("http://{HOST}/{}/", one % FOLDERS);
+                (
+                    covered(&|n| n % FOLDERS == one % FOLDERS),
+                    json!({"prefix": prefix}),
+                )
+            }
+            5..10 => {
+                let tag = format!("t{}", one % TAGS);
+                (covered(&|n| n % TAGS == one % TAGS), json!({"tag": tag}))
+            }
+            _ => (vec![one], json!({"url": disks::url(&path(one))})),
+        };
+        if dice.below(4) == 0 {
+            order["soft"] = json!(true);
+        }
+        let versions = self.world.raise(&numbers);
+        let body = order.to_string();
+        let fields = [("x-sluice", "1")];
+        let reply = client::once(self.admin, "POST", "/purge", &fields, body.as_bytes())?;
+        if reply.truncated() {
+            return Err(ReadError::Reset);
+        }
+        assert_eq!(reply.status, 200, "{order}: {}", reply.text());
+        for (number, version) in numbers.iter().zip(versions) {
+            self.world.floor[*number].fetch_max(version, SeqCst);
+        }
+        count(&self.done);
+        count(&self.world.tally.purges);
+        Ok(())
+    }
+
+    /// Raises a version, then posts to it.
+    fn post(&self, client: &mut Client, dice: &mut Dice) -> Result<(), ReadError> {
+        let number = dice.below(PATHS as u64) as usize;
+        let versions = self.world.raise(&[number]);
+        let reply = client.request("POST", &path(number), &[("Host", HOST)], b"x")?;
+        if reply.truncated() {
+            return Err(ReadError::Reset);
+        }
+        assert_eq!(reply.status, 200);
+        self.world.floor_of_run[number].fetch_max(versions[0], SeqCst);
+        count(&self.done);
+        Ok(())
+    }
+}
+
+/// Each path once, as soon as the program serves, whether or not its index has loaded.
+fn check_all(world: &World, edge: &Edge) {
+    let mut client = edge.client();
+    for number in 0..PATHS {
+        let least = world.least(number);
+        let reply = client.request("GET", &path(number), &[("Host", HOST)], b"");
+        let reply = reply.expect("a reply");
+        assert_eq!((reply.status, reply.truncated()), (200, false));
+        assert_eq!(reply.body.len() as u64, length(number));
+        world.check(number, 0, least, &reply);
+        let after = &world.tally;
+        count(match is_hit(&reply) {
+            true => &after.hits_after_restart,
+            false => &after.missing_after_restart,
+        });
+    }
+}
+
+/// One life of the program: it starts, is checked, works, and is killed in the middle of that.
+fn round(world: &World, setup: &Setup, number: u64) {
+    let mut edge = setup.start();
+    for number in 0..PATHS {
+        world.floor_of_run[number].store(0, SeqCst);
+    }
+    check_all(world, &edge);
+    let run = Run {
+        world,
+        http: edge.http,
+        admin: edge.admin,
+        done: AtomicU64::new(0),
+        ending: AtomicBool::new(false),
+    };
+    let enough = Dice::new(number, 77).between(10, 250);
+    thread::scope(|scope| {
+        let run = &run;
+        for client in 0..CLIENTS {
+            scope.spawn(move || run.work(&mut Dice::new(number, client)));
+        }
+        eventually("it has worked for a while", || {
+            run.done.load(SeqCst) >= enough
+        });
+        run.ending.store(true, SeqCst);
+        edge.signal(Signal::KILL);
+        edge.wait_exit();
+    });
+}
+
+/// So many lives on these volumes.
+fn lives(disks: &Disks, placement: &str, rounds: Range<u64>) {
+    let world = World::new();
+    let setup = disks
+        .setup(&world.origin)
+        .cache("memory = \"8MiB\"")
+        .cache(&format!("placement = \"{placement}\""));
+    for number in rounds.clone() {
+        round(&world, &setup, number);
+    }
+    let edge = setup.start();
+    check_all(&world, &edge);
+    eventually("all is loaded", || {
+        volumes(&edge).iter().all(|volume| volume["state"] == "up")
+    });
+    assert!(number_of(&edge, 1, "records") > 0);
+    let Tally {
+        requests,
+        purges,
+        hits_after_restart,
+        missing_after_restart,
+    } = &world.tally;
+    let [requests, purges, hits, missing] =
+        [requests, purges, hits_after_restart, missing_after_restart].map(|n| n.load(SeqCst));
+    let told = format!("{requests} requests, {purges} purges, {hits} hits, {missing} not");
+    let rounds = rounds.end - rounds.start;
+    assert!(requests > 20 * rounds && purges > 2 * rounds, "{told}");
+    // Many were purged in the life before; of the others most have come to the volume.
+    assert!(hits > 4 * rounds, "{told}");
+}
+
+#[test]
+fn killed_fifty_times_on_one_volume() {
+    lives(&Disks::in_memory(1), "single", 0..50);
+}
+
+#[test]
+fn killed_thirty_times_on_a_mirror() {
+    lives(&Disks::in_memory(2), "mirror", 1000..1030);
+}
+
+#[test]
+fn killed_twenty_times_on_stripes() {
+    lives(&Disks::new(2), "stripe", 2000..2020);
+}

@@ -1,0 +1,503 @@
+//! Files and folders in memory: what lies on a slow disk. Nothing of a file is held before it is written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::time::SystemTime;
+
+use fuser::{Errno, FileAttr, FileType, INodeNo};
+
+/// Bytes that are held together.
+const CHUNK: u64 = 64 << 10;
+
+/// Bytes of a block, by which room is counted.
+pub(super) const BLOCK: u64 = 4 << 10;
+
+/// Blocks of a chunk; a chunk's mask has as many bits.
+const BLOCKS: u64 = CHUNK / BLOCK;
+
+/// The longest file.
+const LENGTH_MAX: u64 = 1 << 42;
+
+/// All files and folders of a disk.
+pub(super) struct Files {
+    nodes: HashMap<u64, Node>,
+    next: u64,
+    /// Blocks that files take, and how many there are.
+    used: u64,
+    blocks: u64,
+}
+
+struct Node {
+    what: What,
+    mode: u16,
+    links: u32,
+    /// How often the kernel was told of it and has not forgotten it.
+    known: u64,
+    changed: SystemTime,
+}
+
+enum What {
+    Folder(BTreeMap<OsString, u64>),
+    File(Content),
+}
+
+#[derive(Default)]
+struct Content {
+    length: u64,
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Default)]
+struct Chunk {
+    /// None: zeros.
+    bytes: Option<Box<[u8]>>,
+    /// Blocks that are taken, written or only reserved.
+    taken: u16,
+}
+
+/// Bits of the blocks of chunk number `chunk` that lie within these bytes.
+fn mask(chunk: u64, from: u64, to: u64) -> u16 {
+    let begin = (from.max(chunk * CHUNK) - chunk * CHUNK) / BLOCK;
+    let end = (to.min((chunk + 1) * CHUNK) - chunk * CHUNK).div_ceil(BLOCK);
+    let below = |blocks: u64| ((1u32 << blocks.min(BLOCKS)) - 1) as u16;
+    below(end) & !below(begin)
+}
+
+impl Content {
+    fn blocks(&self) -> u64 {
+        let taken = self.chunks.iter().map(|chunk| chunk.taken.count_ones());
+        u64::from(taken.sum::<u32>())
+    }
+
+    /// The numbers of the chunks that these bytes touch.
+    fn touched(from: u64, to: u64) -> std::ops::Range<u64> {
+        from / CHUNK..to.div_ceil(CHUNK)
+    }
+
+    /// Blocks that would have to be taken for these bytes.
+    fn wanting(&self, from: u64, to: u64) -> u64 {
+        let wanting = Content::touched(from, to).map(|number| {
+            let taken = self.chunks.get(number as usize);
+            mask(number, from, to) & !taken.map_or(0, |chunk| chunk.taken)
+        });
+        wanting.map(|wanting| u64::from(wanting.count_ones())).sum()
+    }
+
+    fn take(&mut self, from: u64, to: u64) {
+        let touched = Content::touched(from, to);
+        if self.chunks.len() < touched.end as usize {
+            self.chunks
+                .resize_with(touched.end as usize, Chunk::default);
+        }
+        for number in touched {
+            self.chunks[number as usize].taken |= mask(number, from, to);
+        }
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let mut at = at;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = (at % CHUNK) as usize;
+            let (piece, after) = rest.split_at(rest.len().min(CHUNK as usize - within));
+            let chunk = &mut self.chunks[(at / CHUNK) as usize];
+            let held = chunk
+                .bytes
+                .get_or_insert_with(|| vec![0; CHUNK as usize].into());
+            held[within..within + piece.len()].copy_from_slice(piece);
+            at += piece.len() as u64;
+            rest = after;
+        }
+        self.length = self.length.max(at);
+    }
+
+    fn read(&self, at: u64, length: u64) -> Vec<u8> {
+        let end = at.saturating_add(length).min(self.length);
+        let mut bytes = vec![0; end.saturating_sub(at) as usize];
+        let mut done = 0;
+        while done < bytes.len() {
+            let place = at + done as u64;
+            let within = (place % CHUNK) as usize;
+            let count = (bytes.len() - done).min(CHUNK as usize - within);
+            let chunk = self.chunks.get((place / CHUNK) as usize);
+            if let Some(held) = chunk.and_then(|chunk| chunk.bytes.as_ref()) {
+                bytes[done..done + count].copy_from_slice(&held[within..within + count]);
+            }
+            done += count;
+        }
+        bytes
+    }
+
+    /// Cuts what lies beyond, or lets the file grow by zeros that take no room.
+    fn resize(&mut self, length: u64) {
+        self.chunks.truncate(length.div_ceil(CHUNK) as usize);
+        if let Some(last) = self.chunks.get_mut((length / CHUNK) as usize) {
+            let number = length / CHUNK;
+            last.taken &= mask(number, number * CHUNK, length);
+            if let Some(held) = &mut last.bytes {
+                held[(length % CHUNK) as usize..].fill(0);
+            }
+        }
+        self.length = length;
+    }
+}
+
+const ROOT: u64 = 1;
+
+impl Files {
+    /// An empty disk with room for so many bytes.
+    pub(super) fn new(capacity: u64) -> Files {
+        let mut files = Files {
+            nodes: HashMap::new(),
+            next: ROOT,
+            used: 0,
+            blocks: capacity / BLOCK,
+        };
+        files.insert(What::Folder(BTreeMap::new()), 0o755);
+        files
+    }
+
+    fn insert(&mut self, what: What, mode: u16) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let node = Node {
+            what,
+            mode,
+            links: 1,
+            known: 0,
+            changed: SystemTime::now(),
+        };
+        self.nodes.insert(number, node);
+        number
+    }
+
+    fn node(&mut self, number: INodeNo) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&number.0).ok_or(Errno::ENOENT)
+    }
+
+    fn folder(&mut self, number: INodeNo) -> Result<&mut BTreeMap<OsString, u64>, Errno> {
+        match &mut self.node(number)?.what {
+            What::Folder(entries) => Ok(entries),
+            What::File(_) => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn file(&mut self, number: INodeNo) -> Result<&mut Content, Errno> {
+        match &mut self.node(number)?.what {
+            What::File(content) => Ok(content),
+            What::Folder(_) => Err(Errno::EISDIR),
+        }
+    }
+
+    fn entry(&mut self, folder: INodeNo, name: &OsStr) -> Result<u64, Errno> {
+        self.folder(folder)?.get(name).copied().ok_or(Errno::ENOENT)
+    }
+
+    /// Blocks that are taken, and all there are.
+    pub(super) fn room(&self) -> (u64, u64) {
+        (self.used, self.blocks)
+    }
+
+    /// How many files and folders there are.
+    pub(super) fn count(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    /// What the kernel is told of it, which it will have to forget later.
+    pub(super) fn lookup(&mut self, folder: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
+        let number = self.entry(folder, name)?;
+        self.tell_of(number)
+    }
+
+    fn tell_of(&mut self, number: u64) -> Result<FileAttr, Errno> {
+        self.node(INodeNo(number))?.known += 1;
+        self.attributes(INodeNo(number))
+    }
+
+    /// The kernel has forgotten it so often.
+    pub(super) fn forget(&mut self, number: INodeNo, times: u64) {
+        if let Ok(node) = self.node(number) {
+            node.known = node.known.saturating_sub(times);
+            self.remove_unused(number.0);
+        }
+    }
+
+    fn remove_unused(&mut self, number: u64) {
+        let unused = |node: &Node| node.links == 0 && node.known == 0;
+        if number == ROOT || !self.nodes.get(&number).is_some_and(unused) {
+            return;
+        }
+        if let Some(Node {
+            what: What::File(content),
+            ..
+        }) = self.nodes.remove(&number)
+        {
+            self.used -= content.blocks();
+        }
+    }
+
+    pub(super) fn attributes(&mut self, number: INodeNo) -> Result<FileAttr, Errno> {
+        let node = self.node(number)?;
+        let (kind, size, blocks) = match &node.what {
+            What::Folder(_) => (FileType::Directory, 0, 0),
+            What::File(content) => (FileType::RegularFile, content.length, content.blocks()),
+        };
+        Ok(FileAttr {
+            ino: number,
+            size,
+            blocks: blocks * (BLOCK / 512),
+            atime: node.changed,
+            mtime: node.changed,
+            ctime: node.changed,
+            crtime: node.changed,
+            kind,
+            perm: node.mode,
+            nlink: node.links,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            rdev: 0,
+            blksize: BLOCK as u32,
+            flags: 0,
+        })
+    }
+
+    pub(super) fn set_mode(&mut self, number: INodeNo, mode: u32) -> Result<(), Errno> {
+        self.node(number)?.mode = (mode & 0o7777) as u16;
+        Ok(())
+    }
+
+    pub(super) fn resize(&mut self, number: INodeNo, length: u64) -> Result<(), Errno> {
+        if length > LENGTH_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let content = self.file(number)?;
+        let before = content.blocks();
+        content.resize(length);
+        let after = content.blocks();
+        self.used -= before - after;
+        Ok(())
+    }
+
+    pub(super) fn create(
+        &mut self,
+        folder: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        is_folder: bool,
+    ) -> Result<FileAttr, Errno> {
+        if self.folder(folder)?.contains_key(name) {
+            return Err(Errno::EEXIST);
+        }
+        let what = match is_folder {
+            true => What::Folder(BTreeMap::new()),
+            false => What::File(Content::default()),
+        };
+        let number = self.insert(what, (mode & 0o7777) as u16);
+        self.folder(folder)?.insert(name.to_owned(), number);
+        self.tell_of(number)
+    }
+
+    pub(super) fn remove(
+        &mut self,
+        folder: INodeNo,
+        name: &OsStr,
+        is_folder: bool,
+    ) -> Result<(), Errno> {
+        let number = self.entry(folder, name)?;
+        match &self.node(INodeNo(number))?.what {
+            What::Folder(_) if !is_folder => return Err(Errno::EISDIR),
+            What::Folder(entries) if !entries.is_empty() => return Err(Errno::ENOTEMPTY),
+            What::File(_) if is_folder => return Err(Errno::ENOTDIR),
+            _ => {}
+        }
+        self.folder(folder)?.remove(name);
+        self.node(INodeNo(number))?.links = 0;
+        self.remove_unused(number);
+        Ok(())
+    }
+
+    pub(super) fn rename(
+        &mut self,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+    ) -> Result<(), Errno> {
+        let number = self.entry(from.0, from.1)?;
+        if let Ok(there) = self.entry(to.0, to.1) {
+            if there == number {
+                return Ok(());
+            }
+            let is_folder = matches!(self.node(INodeNo(number))?.what, What::Folder(_));
+            self.remove(to.0, to.1, is_folder)?;
+        }
+        self.folder(to.0)?.insert(to.1.to_owned(), number);
+        self.folder(from.0)?.remove(from.1);
+        Ok(())
+    }
+
+    /// Names in a folder, from this place on.
+    pub(super) fn list(
+        &mut self,
+        folder: INodeNo,
+        from: u64,
+    ) -> Result<Vec<(u64, FileType, OsString)>, Errno> {
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let entries = self.folder(folder)?.iter().skip(from);
+        let entries: Vec<_> = entries
+            .map(|(name, number)| (*number, name.clone()))
+            .collect();
+        let kind = |number: &u64| match self.nodes.get(number).map(|node| &node.what) {
+            Some(What::Folder(_)) => FileType::Directory,
+            _ => FileType::RegularFile,
+        };
+        Ok(entries
+            .into_iter()
+            .map(|(number, name)| (number, kind(&number), name))
+            .collect())
+    }
+
+    pub(super) fn read(&mut self, number: INodeNo, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
+        Ok(self.file(number)?.read(at, length))
+    }
+
+    pub(super) fn write(&mut self, number: INodeNo, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.take(number, at, bytes.len() as u64)?;
+        let node = self.node(number)?;
+        node.changed = SystemTime::now();
+        self.file(number)?.write(at, bytes);
+        Ok(())
+    }
+
+    /// Reserves room for these bytes of a file, which becomes so long unless `keep_length`.
+    pub(super) fn reserve(
+        &mut self,
+        number: INodeNo,
+        at: u64,
+        length: u64,
+        keep_length: bool,
+    ) -> Result<(), Errno> {
+        self.take(number, at, length)?;
+        let content = self.file(number)?;
+        if !keep_length {
+            content.length = content.length.max(at + length);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, number: INodeNo, at: u64, length: u64) -> Result<(), Errno> {
+        let end = at.checked_add(length).filter(|end| *end <= LENGTH_MAX);
+        let end = end.ok_or(Errno::EFBIG)?;
+        let (used, blocks) = (self.used, self.blocks);
+        let content = self.file(number)?;
+        let wanting = content.wanting(at, end);
+        if used + wanting > blocks {
+            return Err(Errno::ENOSPC);
+        }
+        content.take(at, end);
+        self.used += wanting;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TOP: INodeNo = INodeNo(ROOT);
+
+    fn name(text: &str) -> &OsStr {
+        OsStr::new(text)
+    }
+
+    #[test]
+    fn a_file_lives_until_it_has_neither_name_nor_user() {
+        let mut files = Files::new(1 << 20);
+        let file = files.create(TOP, name("a"), 0o600, false).expect("made");
+        files.write(file.ino, 0, &[1; 5000]).expect("room");
+        assert_eq!(files.room(), (2, 256));
+        files
+            .rename((TOP, name("a")), (TOP, name("b")))
+            .expect("renamed");
+        assert!(files.lookup(TOP, name("a")).is_err());
+        files.remove(TOP, name("b"), false).expect("removed");
+        assert_eq!(files.read(file.ino, 4999, 10).expect("held"), [1]);
+        files.forget(file.ino, 1);
+        assert!(files.read(file.ino, 0, 1).is_err());
+        assert_eq!((files.room().0, files.count()), (0, 1));
+    }
+
+    #[test]
+    fn reserved_room_counts_and_is_not_taken_twice() {
+        let mut files = Files::new(256 << 10);
+        let file = files.create(TOP, name("a"), 0o600, false).expect("made");
+        files.reserve(file.ino, 0, 200 << 10, false).expect("room");
+        assert_eq!(files.attributes(file.ino).expect("there").size, 200 << 10);
+        assert_eq!(files.room().0, 50);
+        files.write(file.ino, 100, &[7; 8000]).expect("its room");
+        assert_eq!(files.room().0, 50);
+        let full = files.reserve(file.ino, 200 << 10, 57 << 10, false);
+        assert_eq!(full.map_err(|errno| errno.code()), Err(28));
+        files.resize(file.ino, 4097).expect("shorter");
+        assert_eq!(files.room().0, 2);
+        files.resize(file.ino, 9000).expect("longer");
+        assert_eq!(files.read(file.ino, 4096, 3).expect("bytes"), [7, 0, 0]);
+        assert_eq!(files.room().0, 2);
+    }
+
+    #[test]
+    fn folders_hold_what_is_made_in_them() {
+        let mut files = Files::new(1 << 20);
+        let folder = files.create(TOP, name("d"), 0o700, true).expect("made");
+        let inner = folder.ino;
+        files
+            .create(inner, name("f"), 0o600, false)
+            .expect("made there");
+        assert!(files.create(inner, name("f"), 0o600, false).is_err());
+        assert!(files.remove(TOP, name("d"), true).is_err());
+        assert!(files.remove(TOP, name("d"), false).is_err());
+        files
+            .rename((inner, name("f")), (TOP, name("g")))
+            .expect("moved");
+        let names = |list: Vec<(u64, FileType, OsString)>| {
+            let names = list.into_iter().map(|(_, kind, name)| (kind, name));
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(files.list(TOP, 0).expect("a folder")),
+            [
+                (FileType::Directory, "d".into()),
+                (FileType::RegularFile, "g".into())
+            ]
+        );
+        assert_eq!(files.list(TOP, 1).expect("a folder").len(), 1);
+        files.remove(TOP, name("d"), true).expect("empty");
+    }
+
+    proptest! {
+        /// Reads give what was written last, and room is counted by the blocks that were touched.
+        #[test]
+        fn a_file_is_what_was_written(
+            writes in prop::collection::vec((0u64..200_000, 1usize..70_000, any::<u8>()), 1..12),
+            cut in 0u64..250_000,
+        ) {
+            let mut files = Files::new(1 << 20);
+            let file = files.create(TOP, name("a"), 0o600, false).expect("made").ino;
+            let mut model: Vec<u8> = Vec::new();
+            let mut blocks = std::collections::BTreeSet::new();
+            for (at, length, byte) in writes {
+                files.write(file, at, &vec![byte; length]).expect("room");
+                let end = at as usize + length;
+                model.resize(model.len().max(end), 0);
+                model[at as usize..end].fill(byte);
+                blocks.extend(at / BLOCK..(end as u64).div_ceil(BLOCK));
+            }
+            prop_assert_eq!(files.room().0, blocks.len() as u64);
+            files.resize(file, cut).expect("a file");
+            model.resize(cut as usize, 0);
+            blocks.retain(|block| *block < cut.div_ceil(BLOCK));
+            prop_assert_eq!(files.read(file, 0, 1 << 20).expect("a file"), model);
+            prop_assert_eq!(files.room().0, blocks.len() as u64);
+        }
+    }
+}

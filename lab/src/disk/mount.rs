@@ -1,0 +1,364 @@
+//! The kernel's side of a slow disk: its requests, and the mount.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, BsdFileFlags, Config, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
+};
+use parking_lot::Mutex;
+use rustix::mount::{UnmountFlags, unmount};
+use tempfile::TempDir;
+
+use super::files::{BLOCK, Files};
+use super::pacer::{Reply, Shared};
+use super::queue::Kind;
+
+/// Bytes of the largest request.
+const REQUEST_MAX: u32 = 1 << 20;
+
+/// Requests that the kernel may have on their way at once, beside those that somebody waits for.
+const BACKGROUND: u16 = 64;
+
+/// For how long the kernel may answer for us what a name means and how long a file is. Room that is taken changes under
+/// its hands (what it holds back is written later), so it must ask.
+const TTL: Duration = Duration::ZERO;
+
+/// A mounted file system. Dropping it unmounts it.
+pub(super) struct Mounted {
+    folder: TempDir,
+    session: Option<BackgroundSession>,
+}
+
+impl Mounted {
+    /// Mounts an empty file system with room for `capacity` bytes on a new folder.
+    pub(super) fn new(capacity: u64, pacer: Arc<Shared>) -> anyhow::Result<Mounted> {
+        let folder = tempfile::Builder::new().prefix("lab-disk-").tempdir()?;
+        let served = Served {
+            files: Mutex::new(Files::new(capacity)),
+            pacer,
+        };
+        let session = Session::new(served, folder.path(), &config())
+            .map_err(|error| anyhow::anyhow!("can't mount a file system of ours: {error}"))?;
+        // From here on a failure unmounts it, too.
+        let mut mounted = Mounted {
+            folder,
+            session: None,
+        };
+        mounted.session = Some(session.spawn()?);
+        Ok(mounted)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // At once from the folder, which is removed next; from who still has a file of it open when that is closed. Where
+        // that takes fusermount3, the session starts it.
+        let detached = match rustix::process::geteuid().is_root() {
+            true => unmount(self.folder.path(), UnmountFlags::DETACH),
+            false => Ok(()),
+        };
+        drop(self.session.take());
+        if let Err(error) = detached {
+            let folder = self.folder.path().display();
+            eprintln!("can't unmount {folder}: {error}; try: umount -l {folder}");
+        }
+    }
+}
+
+/// Root's mount is undone by a process of fusermount3's when this one is killed. Others need leave for that, in
+/// /etc/fuse.conf, and have to do without.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("sluice-lab".to_owned()),
+        MountOption::NoDev,
+        MountOption::NoSuid,
+    ];
+    let root = rustix::process::geteuid().is_root();
+    let found = |folder: &&str| Path::new(folder).join("fusermount3").is_file();
+    if root && ["/usr/bin", "/bin"].iter().any(found) {
+        config.mount_options.push(MountOption::AutoUnmount);
+        config.acl = SessionACL::All;
+    }
+    config
+}
+
+struct Served {
+    files: Mutex<Files>,
+    pacer: Arc<Shared>,
+}
+
+impl Served {
+    fn reserve_or_error(
+        &self,
+        ino: INodeNo,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Result<(), Errno> {
+        const KEEP_SIZE: i32 = 1;
+        if mode & !KEEP_SIZE != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if let Some(trouble) = self.pacer.trouble(Kind::Write) {
+            return Err(trouble.errno());
+        }
+        let keep = mode & KEEP_SIZE != 0;
+        self.files.lock().reserve(ino, offset, length, keep)
+    }
+
+    fn write_or_error(&self, ino: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        // What fails leaves the file as it is.
+        match self.pacer.trouble(Kind::Write) {
+            Some(trouble) => Err(trouble.errno()),
+            None => self.files.lock().write(ino, offset, data),
+        }
+    }
+}
+
+fn empty(outcome: Result<(), Errno>, reply: ReplyEmpty) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+impl Filesystem for Served {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Each is refused with the nearest value that will do; then the kernel's own stands.
+        let _ = config.set_max_write(REQUEST_MAX);
+        let _ = config.set_max_readahead(REQUEST_MAX);
+        let _ = config.set_max_background(BACKGROUND);
+        // As a disk's file system would: buffered writes gather in the page cache, direct ones of many requests go out
+        // together.
+        for wanted in [
+            InitFlags::FUSE_WRITEBACK_CACHE,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+        ] {
+            let _ = config.add_capabilities(wanted);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.files.lock().lookup(parent, name);
+        match found {
+            Ok(attr) => reply.entry(&TTL, &attr, Generation(0)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        self.files.lock().forget(ino, nlookup);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let attributes = self.files.lock().attributes(ino);
+        match attributes {
+            Ok(attr) => reply.attr(&TTL, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mut files = self.files.lock();
+        let moded = mode.map_or(Ok(()), |mode| files.set_mode(ino, mode));
+        let sized = moded.and_then(|()| size.map_or(Ok(()), |size| files.resize(ino, size)));
+        match sized.and_then(|()| files.attributes(ino)) {
+            Ok(attr) => reply.attr(&TTL, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mkdir(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = self.files.lock().create(parent, name, mode & !umask, true);
+        match made {
+            Ok(attr) => reply.entry(&TTL, &attr, Generation(0)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let made = self.files.lock().create(parent, name, mode & !umask, false);
+        match made {
+            Ok(attr) => reply.created(
+                &TTL,
+                &attr,
+                Generation(0),
+                FileHandle(0),
+                FopenFlags::FOPEN_KEEP_CACHE,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Without this each open would throw away what the page cache holds of the file.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.files.lock().remove(parent, name, false), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.files.lock().remove(parent, name, true), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if !flags.is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let renamed = self
+            .files
+            .lock()
+            .rename((parent, name), (newparent, newname));
+        empty(renamed, reply);
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.files.lock().list(ino, offset);
+        let entries = match listed {
+            Ok(entries) => entries,
+            Err(errno) => return reply.error(errno),
+        };
+        for (next, (number, kind, name)) in (offset + 1..).zip(entries) {
+            if reply.add(INodeNo(number), next, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let read = self.files.lock().read(ino, offset, u64::from(size));
+        match read {
+            Ok(bytes) => self.pacer.answer_later(Reply::Read(reply, bytes)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // The kernel never sends more than REQUEST_MAX.
+        let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        match self.write_or_error(ino, offset, data) {
+            Ok(()) => self.pacer.answer_later(Reply::Write(reply, count)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.pacer.answer_later(Reply::Sync(reply));
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.reserve_or_error(ino, offset, length, mode), reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let files = self.files.lock();
+        let ((used, blocks), count) = (files.room(), files.count());
+        let free = blocks - used;
+        reply.statfs(
+            blocks,
+            free,
+            free,
+            count + free,
+            free,
+            BLOCK as u32,
+            255,
+            BLOCK as u32,
+        );
+    }
+}

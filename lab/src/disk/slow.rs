@@ -1,0 +1,301 @@
+//! A slow disk and the hand on its switches.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::mount::Mounted;
+use super::pacer::Pacer;
+
+pub use super::activity::Activity;
+
+/// How fast a disk is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Bytes a second, reads and writes together; without, as fast as memory.
+    pub rate: Option<u64>,
+    /// What each request takes beside the moving of its bytes. Requests wait for this side by side.
+    pub latency: Duration,
+}
+
+/// How well a disk is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// It does what it is asked.
+    #[default]
+    Fine,
+    /// Reads fail with EIO.
+    FailReads,
+    /// Writes and syncs fail with EIO.
+    FailWrites,
+    /// All of them fail with EIO.
+    Fail,
+    /// Writes fail with ENOSPC.
+    Full,
+    /// Requests are not answered, until it is in another condition.
+    Hang,
+}
+
+/// A mounted file system in memory that is as slow as it is told to be. Names and attributes cost nothing; reads, writes
+/// and syncs do. Dropping it unmounts it; whoever still waits for it gets an error.
+pub struct SlowDisk {
+    // Unmounted first: what is asked after that never arrives.
+    mounted: Mounted,
+    pacer: Pacer,
+}
+
+/// How often it is looked at whether a disk rests.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl SlowDisk {
+    /// An empty one with room for `capacity` bytes, mounted on a new folder.
+    ///
+    /// Errors: no /dev/fuse, or no right to mount.
+    pub fn new(capacity: u64, pace: Pace) -> anyhow::Result<SlowDisk> {
+        let pacer = Pacer::start(pace)?;
+        let mounted = Mounted::new(capacity, pacer.shared().clone())?;
+        Ok(SlowDisk { mounted, pacer })
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.mounted.path()
+    }
+
+    /// From now on it is in this condition, also for requests that wait.
+    pub fn set_condition(&self, condition: Condition) {
+        self.pacer.shared().change(condition);
+    }
+
+    /// From now on it is so fast; requests that wait keep their time.
+    pub fn set_pace(&self, pace: Pace) {
+        self.pacer.shared().set_pace(pace);
+    }
+
+    /// What it has done so far.
+    pub fn activity(&self) -> Activity {
+        self.pacer.shared().activity()
+    }
+
+    /// Requests that it has not answered.
+    pub fn in_flight(&self) -> u64 {
+        self.pacer.shared().in_flight()
+    }
+
+    /// Waits until it has had nothing to do for so long, at most until `deadline`; whether it came to that.
+    pub fn wait_idle(&self, rest: Duration, deadline: Instant) -> bool {
+        let mut last = self.activity();
+        let mut since = Instant::now();
+        loop {
+            std::thread::sleep(LOOK);
+            let (now, activity) = (Instant::now(), self.activity());
+            if self.in_flight() > 0 || activity != last {
+                (last, since) = (activity, now);
+            }
+            if now - since >= rest {
+                return true;
+            }
+            if now >= deadline {
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, OpenOptions};
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use rustix::fs::{FallocateFlags, OFlags, fallocate};
+
+    use super::*;
+
+    /// Where nothing can be mounted there is nothing to test, and the test says so.
+    fn disk(pace: Pace) -> Option<SlowDisk> {
+        match SlowDisk::new(64 << 20, pace) {
+            Ok(disk) => Some(disk),
+            Err(error) => {
+                eprintln!("skipped: {error:#}");
+                None
+            }
+        }
+    }
+
+    fn aligned(length: usize, byte: u8) -> Vec<u8> {
+        // Longer by a block, so that an aligned piece lies within.
+        vec![byte; length + 4096]
+    }
+
+    fn piece(buffer: &[u8], length: usize) -> &[u8] {
+        let skip = buffer.as_ptr().align_offset(4096);
+        &buffer[skip..skip + length]
+    }
+
+    fn direct(path: &Path) -> File {
+        let flags = i32::try_from(OFlags::DIRECT.bits()).expect("a flag");
+        let options = OpenOptions::new()
+            .write(true)
+            .custom_flags(flags)
+            .open(path);
+        options.expect("direct writes")
+    }
+
+    #[test]
+    fn direct_writes_are_seen_through_the_page_cache() {
+        let Some(disk) = disk(Pace::default()) else {
+            return;
+        };
+        let path = disk.path().join("volume");
+        let file = File::create_new(&path).expect("a file");
+        fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).expect("room");
+        let facts = fs::metadata(&path).expect("facts");
+        assert_eq!((facts.len(), facts.blocks() * 512), (8 << 20, 8 << 20));
+        let reader = File::open(&path).expect("a reader");
+        let mut buffer = [9; 10];
+        reader.read_exact_at(&mut buffer, 1 << 20).expect("zeros");
+        assert_eq!(buffer, [0; 10]);
+        let writer = direct(&path);
+        writer
+            .write_all_at(piece(&aligned(2 << 20, 7), 2 << 20), 1 << 20)
+            .expect("written");
+        reader
+            .read_exact_at(&mut buffer, (3 << 20) - 10)
+            .expect("bytes");
+        assert_eq!(buffer, [7; 10]);
+        let activity = disk.activity();
+        assert_eq!((activity.writes, activity.written_bytes), (2, 2 << 20));
+        assert_eq!(fs::metadata(&path).expect("facts").len(), 8 << 20);
+    }
+
+    #[test]
+    fn files_are_made_moved_and_removed() {
+        let Some(disk) = disk(Pace::default()) else {
+            return;
+        };
+        let folder = disk.path().join("a/b");
+        fs::create_dir_all(&folder).expect("folders");
+        let (first, second) = (folder.join("first"), disk.path().join("second"));
+        fs::write(&first, vec![3; 100_000]).expect("written");
+        fs::rename(&first, &second).expect("moved");
+        assert_eq!(fs::read(&second).expect("read"), vec![3; 100_000]);
+        let names = fs::read_dir(disk.path()).expect("a folder");
+        let mut names: Vec<_> = names.map(|entry| entry.expect("one").file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a", "second"]);
+        let mut open = File::open(&second).expect("open");
+        fs::remove_file(&second).expect("removed");
+        fs::remove_dir_all(disk.path().join("a")).expect("removed");
+        let mut rest = Vec::new();
+        open.read_to_end(&mut rest).expect("still there");
+        assert_eq!(rest.len(), 100_000);
+    }
+
+    #[test]
+    fn it_takes_its_time() {
+        let pace = Pace {
+            rate: Some(20_000_000),
+            latency: Duration::from_millis(10),
+        };
+        let Some(disk) = disk(pace) else {
+            return;
+        };
+        let path = disk.path().join("file");
+        File::create(&path).expect("a file");
+        let writer = direct(&path);
+        let began = Instant::now();
+        writer
+            .write_all_at(piece(&aligned(2 << 20, 1), 2 << 20), 0)
+            .expect("written");
+        // 2 MiB at 20 MB/s, and the latency. There is no upper bound on a busy machine.
+        assert!(
+            began.elapsed() >= Duration::from_millis(114),
+            "{:?}",
+            began.elapsed()
+        );
+        let activity = disk.activity();
+        assert!(activity.busy >= Duration::from_millis(104), "{activity:?}");
+        assert!(activity.waited >= activity.busy, "{activity:?}");
+    }
+
+    #[test]
+    fn errors_reach_who_asks() {
+        let Some(disk) = disk(Pace::default()) else {
+            return;
+        };
+        let path = disk.path().join("file");
+        fs::write(&path, [1; 4096]).expect("written");
+        File::open(&path)
+            .and_then(|file| file.sync_all())
+            .expect("synced");
+        let writer = direct(&path);
+        let bytes = aligned(4096, 2);
+        let write = || writer.write_all_at(piece(&bytes, 4096), 0);
+        disk.set_condition(Condition::FailWrites);
+        assert_eq!(
+            write().map_err(|error| error.raw_os_error()),
+            Err(Some(5)),
+            "EIO"
+        );
+        disk.set_condition(Condition::Full);
+        assert_eq!(
+            write().map_err(|error| error.kind()),
+            Err(ErrorKind::StorageFull)
+        );
+        assert_eq!(fs::read(&path).expect("read"), [1; 4096]);
+        disk.set_condition(Condition::Fine);
+        write().expect("written");
+        disk.set_condition(Condition::FailReads);
+        assert!(fs::read(&path).is_err());
+        disk.set_condition(Condition::Fine);
+        assert_eq!(fs::read(&path).expect("read"), [2; 4096]);
+    }
+
+    #[test]
+    fn a_hanging_disk_goes_on_when_released_and_fails_when_gone() {
+        let Some(disk) = disk(Pace::default()) else {
+            return;
+        };
+        let path = disk.path().join("file");
+        File::create(&path).expect("a file");
+        for released in [true, false] {
+            disk.set_condition(Condition::Hang);
+            let writer = direct(&path);
+            let (send, done) = mpsc::channel();
+            let writing = thread::spawn(move || {
+                let bytes = aligned(4096, 2);
+                send.send(writer.write_all_at(piece(&bytes, 4096), 0))
+            });
+            while disk.in_flight() == 0 {
+                thread::yield_now();
+            }
+            assert!(done.try_recv().is_err(), "it hangs");
+            if released {
+                disk.set_condition(Condition::Fine);
+                done.recv().expect("an answer").expect("written");
+                writing.join().expect("no panic").expect("a receiver");
+            } else {
+                drop(disk);
+                assert!(done.recv().expect("an answer").is_err());
+                writing.join().expect("no panic").expect("a receiver");
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_when_it_goes() {
+        let Some(disk) = disk(Pace::default()) else {
+            return;
+        };
+        let path = disk.path().to_owned();
+        let mut open = File::create(path.join("file")).expect("a file");
+        open.write_all(b"hello").expect("written");
+        drop(disk);
+        assert!(!path.exists());
+        let mounts = fs::read_to_string("/proc/mounts").expect("the mounts");
+        assert!(!mounts.contains(&*path.to_string_lossy()), "{mounts}");
+    }
+}
