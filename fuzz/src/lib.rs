@@ -14,6 +14,7 @@ use sluice::http::range::{self, ContentRange, Resolved};
 use sluice::http::target::{self, Form};
 use sluice::http::vary::{self, Codings, NAMES_MAX, Normal, Vary};
 use sluice::http::{Method, Scheme, date, surrogate, targeted};
+use sluice::volume::exercise;
 
 /// A target: its name, its function, and inputs to begin from.
 pub struct Target {
@@ -134,7 +135,21 @@ pub const TARGETS: &[Target] = &[
             b"1\r\na\n0\r\nX: y\n\r\n",
         ],
     },
+    Target {
+        name: "volume",
+        run: volume,
+        seeds: &[
+            b"\x89SLUICE\n\x01\0\0\0",
+            b"\x44\0\x05\x48\0\xff\x4b\0\x01\x3c\0\x02\x28\0\x10\x38\0\x08",
+            b"key of 16 bytes.space...version.born_seqpart\x40\0\0\x01\x01\0\0\0",
+        ],
+    },
 ];
+
+/// What is on a volume's device.
+pub fn volume(data: &[u8]) {
+    exercise::exercise(data);
+}
 
 /// Chunked bodies with their trailers: however the input is cut, the same comes out.
 pub fn chunked_body(data: &[u8]) {

@@ -13,6 +13,7 @@ use sluice_lab::caches::Rival;
 use sluice_lab::placement;
 use sluice_lab::{budget, byte_range, caching, purge, storm};
 
+use super::hit_ratio::{self, HitRatioArgs};
 use super::{count, say};
 
 #[derive(Debug, Args)]
@@ -36,6 +37,8 @@ enum Experiment {
     /// Bodies that are never asked for twice, through caches on slow disks, tmpfs and this machine's disk
     #[cfg(feature = "lab")]
     Placement(PlacementArgs),
+    /// How often each way to evict has what is asked for, on made-up requests
+    HitRatio(HitRatioArgs),
 }
 
 /// What all experiments take.
@@ -298,6 +301,7 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::Purge(args) => purge(args),
         #[cfg(feature = "lab")]
         Experiment::Placement(args) => placement(args),
+        Experiment::HitRatio(args) => hit_ratio::run(args),
     }
 }
 

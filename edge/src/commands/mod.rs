@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod demo;
+pub mod hit_ratio;
 pub mod inspect;
 pub mod lab;
 pub mod purge;

@@ -1,9 +1,8 @@
 //! The laws that every eviction policy keeps, and what each promises beyond them.
 
-use std::collections::HashMap;
-
 use proptest::prelude::*;
 
+use super::replay::Places;
 use super::{Kind, Policy};
 
 const KINDS: [Kind; 2] = [Kind::S3Fifo, Kind::Lru];
@@ -150,48 +149,10 @@ fn weights_near_the_largest_do_not_overflow() {
     }
 }
 
-/// A cache of so many entries of weight one, keyed by number.
-struct Cache {
-    policy: Box<dyn Policy + Send>,
-    ids: HashMap<u64, u32>,
-    keys: Vec<u64>,
-    free: Vec<u32>,
-}
-
-impl Cache {
-    fn new(kind: Kind, entries: u32) -> Cache {
-        Cache {
-            policy: kind.build(),
-            ids: HashMap::new(),
-            keys: vec![0; entries as usize],
-            free: (0..entries).collect(),
-        }
-    }
-
-    /// Asks for a key; says whether it was there. Now it is.
-    fn ask(&mut self, key: u64) -> bool {
-        if let Some(&id) = self.ids.get(&key) {
-            self.policy.touch(id);
-            return true;
-        }
-        let id = self.free.pop().unwrap_or_else(|| {
-            let victim = self.policy.evict().expect("a full cache has a victim");
-            self.ids.remove(&self.keys[victim as usize]);
-            victim
-        });
-        self.ids.insert(key, id);
-        self.keys[id as usize] = key;
-        // Spread the key over the hash, as a real one is.
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.policy.track(id, hash, 1);
-        false
-    }
-}
-
 #[test]
 fn a_scan_of_one_hit_wonders_does_not_push_out_what_is_hot() {
     let kept = |kind| {
-        let mut cache = Cache::new(kind, 1000);
+        let mut cache = Places::new(kind, 1000);
         for _ in 0..4 {
             (0..500).for_each(|key| {
                 cache.ask(key);
@@ -200,7 +161,7 @@ fn a_scan_of_one_hit_wonders_does_not_push_out_what_is_hot() {
         for key in 1_000_000..1_020_000 {
             cache.ask(key);
         }
-        (0..500).filter(|key| cache.ids.contains_key(key)).count()
+        (0..500).filter(|key| cache.has(*key)).count()
     };
     // A few may go while all of them are still on their way from the small queue to main.
     assert!(kept(Kind::S3Fifo) >= 490);
@@ -209,7 +170,7 @@ fn a_scan_of_one_hit_wonders_does_not_push_out_what_is_hot() {
 
 #[test]
 fn what_comes_back_soon_is_kept_in_main() {
-    let mut cache = Cache::new(Kind::S3Fifo, 100);
+    let mut cache = Places::new(Kind::S3Fifo, 100);
     (0..200).for_each(|key| {
         cache.ask(key);
     });
@@ -242,20 +203,20 @@ impl Zipf {
         }
     }
 
-    fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u32 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
         let unit = (self.state >> 11) as f64 / (1u64 << 53) as f64;
         let at = unit * self.sums.last().copied().unwrap_or_default();
-        self.sums.partition_point(|sum| *sum < at) as u64
+        self.sums.partition_point(|sum| *sum < at) as u32
     }
 }
 
 #[test]
 fn s3_fifo_hits_more_often_than_lru_on_zipf() {
     let hits = |kind| {
-        let (mut cache, mut zipf) = (Cache::new(kind, 1000), Zipf::new(20_000, 0.9));
+        let (mut cache, mut zipf) = (Places::new(kind, 1000), Zipf::new(20_000, 0.9));
         (0..200_000).filter(|_| cache.ask(zipf.next())).count()
     };
     let (s3_fifo, lru) = (hits(Kind::S3Fifo), hits(Kind::Lru));

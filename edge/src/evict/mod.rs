@@ -6,6 +6,7 @@ use serde::Deserialize;
 mod laws;
 mod list;
 mod lru;
+pub mod replay;
 mod s3_fifo;
 
 /// `evict = "…"`.

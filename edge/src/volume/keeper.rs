@@ -9,7 +9,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use super::LogError;
-use super::index::Cursor;
+use super::device_io::read_exactly;
+use super::format::record::{HEADER_MAX, Header};
+use super::format::{BLOCK, up};
+use super::index::{Cursor, Place};
 use super::mount::{Mode, mount};
 use super::mounted::{Context, Mounted};
 use super::recover::{load_tables, open_segment};
@@ -322,14 +325,35 @@ fn tidy(mounted: &Arc<Mounted>, cursor: &mut Cursor) {
     }
 }
 
-/// Drops records that nobody read for as long as their cache says.
+/// Drops records that nobody read for as long as their cache says, but for those that are in memory.
 fn sweep(mounted: &Mounted, cursor: &mut Cursor) {
+    let now = mounted.now();
     for _ in 0..SWEEP_STEPS {
-        let Some(found) = mounted.index.inactive(cursor, mounted.now()) else {
+        let Some(found) = mounted.index.inactive(cursor, now) else {
             return;
         };
         for (key, place) in found {
-            mounted.index.remove_if(key, place);
+            match is_in_use(mounted, place) {
+                true => mounted.index.touch(key, place, now),
+                false => drop(mounted.index.remove_if(key, place)),
+            }
         }
     }
+}
+
+/// Whether what the record there belongs to is in memory. Its id is on the device alone.
+fn is_in_use(mounted: &Mounted, at: Place) -> bool {
+    if mounted.context.witnesses.read().is_empty() {
+        return false;
+    }
+    let lap = mounted.index.lap(at.segment);
+    let begin = u64::from(at.offset()) / BLOCK * BLOCK;
+    let end = up(u64::from(at.offset()) + HEADER_MAX, BLOCK).min(mounted.geometry.segment);
+    let place = mounted.geometry.segment_place(u32::from(at.segment)) + begin;
+    let Ok(bytes) = read_exactly(&*mounted.device, place, (end - begin) as usize) else {
+        return false;
+    };
+    let bytes = &bytes.filled()[(u64::from(at.offset()) - begin) as usize..];
+    Header::decode(bytes, mounted.salt, lap, mounted.geometry.segment)
+        .is_ok_and(|header| mounted.is_witnessed(&header.id))
 }

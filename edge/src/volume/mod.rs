@@ -2,11 +2,13 @@
 //!
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
+pub mod again;
 mod batch;
 mod checksum;
 mod compose;
 mod counters;
 mod device_io;
+pub mod exercise;
 mod format;
 mod index;
 mod keeper;
@@ -227,6 +229,10 @@ pub struct Status {
     pub segment_bytes: u64,
     /// Records in the index.
     pub records: u64,
+    /// Bytes that they take on the device.
+    pub live_bytes: u64,
+    /// Bytes of memory that the index takes.
+    pub index_bytes: u64,
     /// Bytes that wait to be written.
     pub queue_bytes: u64,
     /// Bytes written, tables and rewritten records included.

@@ -279,7 +279,14 @@ fn entry_length(text: usize) -> usize {
     up((ENTRY_HEADER + text) as u64, ALIGN) as usize
 }
 
-fn encode(kind: u32, space: u64, number: u64, text: &[u8], salt: Salt, into: &mut Vec<u8>) {
+pub(super) fn encode(
+    kind: u32,
+    space: u64,
+    number: u64,
+    text: &[u8],
+    salt: Salt,
+    into: &mut Vec<u8>,
+) {
     let begin = into.len();
     into.resize(begin + entry_length(text.len()), 0);
     let entry = &mut into[begin..];
@@ -294,7 +301,7 @@ fn encode(kind: u32, space: u64, number: u64, text: &[u8], salt: Salt, into: &mu
 }
 
 /// Kind, cache, number and text of the entry that these bytes begin with.
-fn decode(bytes: &[u8], salt: Salt) -> Option<(u32, u64, u64, &[u8])> {
+pub(super) fn decode(bytes: &[u8], salt: Salt) -> Option<(u32, u64, u64, &[u8])> {
     if bytes.len() < ENTRY_HEADER || u32_at(bytes, 0) != ENTRY_MAGIC {
         return None;
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::again::Allowance;
 use super::checksum::Salt;
 use super::compose::{Origin, Pages, Record};
 use super::device_io::{read_block, read_exactly, shared};
@@ -30,7 +31,7 @@ pub struct Reclaim {
     /// Which of them are to be written again.
     wanted: VecDeque<Entry>,
     /// How many more bytes may be.
-    budget: u64,
+    allowance: Allowance,
     window: Option<(u64, Bytes)>,
 }
 
@@ -74,7 +75,7 @@ impl Reclaim {
             // Nothing was ever written there.
             entries: (lap == 0).then(Vec::new),
             wanted: VecDeque::new(),
-            budget: mounted.geometry.segment / 4,
+            allowance: Allowance::of(mounted.geometry.segment),
             window: None,
         };
         if let Some((_, entries)) = table {
@@ -100,14 +101,13 @@ impl Reclaim {
             let key = mounted.index.key(&entry.id);
             // A newer one that is on its way would be hidden by this one at the next start.
             let is_there = mounted.index.usage(key, from).is_some();
-            if length > self.budget || !is_there || mounted.queue.is_pending(&entry.id) {
+            if !is_there || mounted.queue.is_pending(&entry.id) || !self.allowance.take(length) {
                 continue;
             }
             let lap = mounted.index.lap(self.next.segment as u16);
             let bytes = self.read(mounted, &entry)?;
             match open_record(&bytes, mounted.salt, lap, mounted.geometry.segment, &entry) {
                 Some((meta, data)) => {
-                    self.budget -= length;
                     mounted.context.counters.rewritten.add(length);
                     return Ok(Some(Record {
                         mark: entry.mark,

@@ -45,6 +45,8 @@ fn with_device(mounted: &Mounted, status: Status) -> Status {
         segments: u64::from(geometry.segments),
         segment_bytes: geometry.segment,
         records: mounted.index.records(),
+        live_bytes: mounted.index.live_bytes(),
+        index_bytes: mounted.index.memory() as u64,
         queue_bytes: mounted.queue.bytes(),
         laps: status.written_bytes / (geometry.segment * u64::from(geometry.segments)),
         ..status

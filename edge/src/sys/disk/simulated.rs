@@ -72,14 +72,19 @@ struct State {
 impl Simulated {
     /// Of this many bytes, all zero.
     pub fn new(size: u64) -> Arc<Simulated> {
-        Simulated::of(vec![0; size as usize])
+        // Both by themselves: pages of zeros that nobody writes to cost nothing.
+        Simulated::with(vec![0; size as usize], vec![0; size as usize])
     }
 
     /// With this content.
     pub fn of(content: Vec<u8>) -> Arc<Simulated> {
+        Simulated::with(content.clone(), content)
+    }
+
+    fn with(durable: Vec<u8>, content: Vec<u8>) -> Arc<Simulated> {
         Arc::new(Simulated {
             state: Mutex::new(State {
-                durable: content.clone(),
+                durable,
                 content,
                 unsynced: BTreeMap::new(),
                 stale: BTreeMap::new(),

@@ -10,6 +10,9 @@ const MAGIC: u32 = 0x6365_7253; // "Srec"
 /// Bytes of a header.
 pub const HEADER: usize = 88;
 
+/// Bytes of a header and of as many checksums as a segment can have pages.
+pub const HEADER_MAX: u64 = HEADER as u64 + 4 * (super::SEGMENT_MAX / PAGE);
+
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {

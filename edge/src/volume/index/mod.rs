@@ -12,10 +12,10 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-pub use entry::{Key, Place, UNIT, Use};
+pub use entry::{Key, Place, Use};
 
 use super::{Found, Id, Kind};
-use entry::{Entry, Packed};
+use entry::{Entry, Packed, UNIT};
 use table::Table;
 
 /// How many segments an index can tell apart.
@@ -315,17 +315,6 @@ impl Index {
         self.is_loading.store(false, Ordering::SeqCst);
         for shard in &self.shards {
             shard.0.lock().gone = None;
-        }
-    }
-
-    /// Takes everything out, for a volume that is empty: nothing is to be loaded.
-    pub fn clear(&self) {
-        self.is_loading.store(false, Ordering::SeqCst);
-        for shard in &self.shards {
-            let table = std::mem::take(&mut *shard.0.lock());
-            for entry in &table.entries {
-                self.count(Some(entry.packed.place()), None);
-            }
         }
     }
 

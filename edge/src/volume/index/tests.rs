@@ -30,7 +30,6 @@ enum Step {
     Touch(Id, Place),
     DropSegment(u16),
     Loaded,
-    Clear,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -47,7 +46,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => both.prop_map(|(id, place)| Step::Touch(id, place)),
         1 => (0..3u16).prop_map(Step::DropSegment),
         1 => Just(Step::Loaded),
-        1 => Just(Step::Clear),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -98,10 +96,6 @@ impl Model {
                 self.entries.retain(|_, entry| entry.0.segment != *segment);
             }
             Step::Loaded => self.is_loaded = true,
-            Step::Clear => {
-                self.entries.clear();
-                self.is_loaded = true;
-            }
         }
         if self.is_loaded {
             self.gone.clear();
@@ -119,7 +113,6 @@ fn apply(index: &Index, step: &Step) {
         Step::Touch(id, place) => index.touch(index.key(id), *place, 2),
         Step::DropSegment(segment) => index.drop_all_of(*segment),
         Step::Loaded => index.set_loaded(),
-        Step::Clear => index.clear(),
     }
 }
 

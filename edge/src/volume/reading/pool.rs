@@ -119,7 +119,7 @@ mod tests {
         begun.recv().expect("it runs");
         let (done, results) = mpsc::channel();
         let mut taken = 0;
-        let mut submit = |n: usize| {
+        let submit = |n: usize| {
             let done = done.clone();
             pool.submit(Box::new(move || done.send(n).expect("the test waits")))
         };

@@ -1,33 +1,42 @@
 //! A volume on a simulated device: what is put is found, also after it was opened again.
 
+mod crash;
 mod rig;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::*;
-use rig::{Rig, block, content, head};
+use crate::sys::disk::device::Device;
+use crate::sys::disk::simulated::Simulated;
+use rig::{Rig, block, head, wait_until};
+
+const SIZE: u64 = 16 << 20;
+const LONG: Duration = Duration::from_secs(60);
+const EIO: i32 = 5;
 
 #[test]
 fn what_is_put_is_found_and_read() {
-    let rig = Rig::new(16 << 20);
+    let rig = Rig::new(SIZE);
     let volume = rig.open();
     rig.put(&volume, head(1, 1), 500);
     rig.put(&volume, block(1, 0), 300_000);
     volume.flush();
-    assert_eq!(rig.read(&volume, head(1, 1)), Ok(content(head(1, 1), 500)));
-    assert_eq!(
-        rig.read(&volume, block(1, 0)),
-        Ok(content(block(1, 0), 300_000))
-    );
+    rig.has(&volume, head(1, 1), 500);
+    rig.has(&volume, block(1, 0), 300_000);
     assert_eq!(volume.find(&head(1, 2)), None);
     assert_eq!(volume.heads(7, 1).len(), 1);
-    assert_eq!(volume.status().records, 2);
+    let status = volume.status();
+    assert_eq!((status.records, status.queue_bytes), (2, 0));
+    assert_eq!(status.size, rig.device.size(), "exactly of its size");
+    assert!(status.size <= SIZE);
+    assert_eq!(rig.done.written.load(Ordering::SeqCst), 2);
 }
 
 #[test]
 fn what_was_put_is_found_when_it_is_opened_again() {
     for ending in ["close", "kill"] {
-        let mut rig = Rig::new(16 << 20);
+        let mut rig = Rig::new(SIZE);
         let volume = rig.open();
         // More than a segment.
         let ids: Vec<Id> = (0..40).map(|n| block(n, 0)).collect();
@@ -37,23 +46,348 @@ fn what_was_put_is_found_when_it_is_opened_again() {
         }
         let sequence = volume.sequence();
         match ending {
-            "close" => volume.close(Duration::from_secs(60)),
+            "close" => volume.close(LONG),
             _ => rig.device = rig.device.kill(),
         }
         drop(volume);
         let volume = rig.open();
         rig.wait_loaded(&volume);
         for id in &ids {
-            assert_eq!(
-                rig.read(&volume, *id),
-                Ok(content(*id, 100_000)),
-                "{ending}"
-            );
+            rig.has(&volume, *id, 100_000);
         }
         assert!(volume.sequence() > sequence);
         // It goes on.
         rig.put(&volume, block(100, 0), 100_000);
         volume.flush();
-        assert!(volume.find(&block(100, 0)).is_some());
+        rig.has(&volume, block(100, 0), 100_000);
     }
+}
+
+#[test]
+fn the_newest_version_is_found_and_what_is_forgotten_is_not() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    rig.put(&volume, head(1, 1), 500);
+    rig.put(&volume, head(2, 1), 500);
+    rig.put(&volume, head(3, 1), 500);
+    volume.flush();
+    rig.put(&volume, head(1, 1), 600);
+    // Forgotten while it is there, while it is on its way, and put again behind that.
+    assert!(volume.forget(&head(2, 1)));
+    assert_eq!(volume.find(&head(2, 1)), None);
+    rig.put(&volume, head(4, 1), 500);
+    assert!(volume.forget(&head(4, 1)));
+    assert!(volume.forget(&head(3, 1)));
+    rig.put(&volume, head(3, 1), 700);
+    assert!(!volume.forget(&head(5, 1)));
+    volume.flush();
+    let check = |volume: &Volume| {
+        rig.has(volume, head(1, 1), 600);
+        rig.has(volume, head(3, 1), 700);
+        assert_eq!(volume.find(&head(2, 1)), None);
+        assert_eq!(volume.find(&head(4, 1)), None);
+    };
+    check(&volume);
+    let again = Rig::on(rig.device.kill(), SIZE);
+    let volume = again.open();
+    again.wait_loaded(&volume);
+    check(&volume);
+}
+
+#[test]
+fn the_log_goes_round_and_keeps_what_was_read() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    let read = block(1_000, 0);
+    let unread = block(1_001, 0);
+    rig.put(&volume, read, 100_000);
+    rig.put(&volume, unread, 100_000);
+    volume.flush();
+    for n in 0..500 {
+        rig.put(&volume, block(n, 0), 100_000);
+        volume.flush();
+        // It is read once a lap.
+        if n % 100 == 50 {
+            rig.has(&volume, read, 100_000);
+        }
+    }
+    rig.has(&volume, read, 100_000);
+    assert_eq!(volume.find(&unread), None);
+    rig.has(&volume, block(499, 0), 100_000);
+    let status = volume.status();
+    assert!(status.laps >= 2, "{status:?}");
+    assert!((100_000..1_000_000).contains(&status.rewritten_bytes));
+    assert!(
+        status.live_bytes * 10 > status.size * 8,
+        "the volume is in use"
+    );
+    for n in 0..500 {
+        if volume.find(&block(n, 0)).is_some() {
+            rig.has(&volume, block(n, 0), 100_000);
+        }
+    }
+}
+
+struct All;
+
+impl Witness for All {
+    fn is_in_use(&self, id: &Id) -> bool {
+        id.key % 10 == 0
+    }
+}
+
+#[test]
+fn what_is_in_use_elsewhere_counts_as_read_within_a_bounded_share() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    let witness: Arc<dyn Witness> = Arc::new(All);
+    volume.set_witness(7, Arc::downgrade(&witness));
+    for n in 0..300 {
+        rig.put(&volume, block(n, 0), 100_000);
+        volume.flush();
+    }
+    let found = |n: &u128| volume.find(&block(*n, 0)).is_some();
+    assert_eq!((0..100).filter(found).count(), 10);
+    let status = volume.status();
+    assert!(status.rewritten_bytes * 4 < status.written_bytes);
+}
+
+#[test]
+fn a_purge_is_there_after_a_loss_of_power() {
+    let mut rig = Rig::new(SIZE);
+    let volume = rig.open();
+    volume.log_purge(7, 10, b"one").expect("logged");
+    volume.log_purge(8, 11, b"other").expect("logged");
+    volume.log_purge(7, 12, &[9; 5000]).expect("logged");
+    volume.mark_purged(7, 20).expect("logged");
+    volume.drop_purges(7, 10);
+    let check = |volume: &Volume, dropped: bool| {
+        let numbers: Vec<u64> = volume.purges(7).iter().map(|rule| rule.number).collect();
+        let expected: &[u64] = if dropped { &[12] } else { &[10, 12] };
+        assert_eq!(numbers, expected);
+        assert_eq!(&*volume.purges(7).last().expect("there").text, &[9; 5000]);
+        assert_eq!(&*volume.purges(8)[0].text, b"other");
+        assert_eq!((volume.purged_upto(7), volume.purged_upto(8)), (20, 11));
+        assert_eq!(volume.purged_upto(9), 0);
+    };
+    check(&volume, true);
+    rig.device = rig.device.crash(1);
+    drop(volume);
+    let volume = rig.open();
+    check(&volume, false);
+    volume.wipe("a test");
+    assert!(volume.is_up());
+    assert!(volume.purges(7).is_empty());
+    assert_eq!(volume.purged_upto(7), 0);
+}
+
+#[test]
+fn the_log_of_purges_is_compacted_when_it_is_full_and_says_when_it_can_not_be() {
+    let mut rig = Rig::new(SIZE);
+    let volume = rig.open();
+    let text = [7; 1000];
+    // 128 KiB a half: it is full several times.
+    for number in 1..1_000 {
+        volume.log_purge(7, number, &text).expect("logged");
+        volume.drop_purges(7, number.saturating_sub(50));
+    }
+    let mut full = None;
+    for number in 1_000..1_200 {
+        if let Err(error) = volume.log_purge(7, number, &text) {
+            full = Some((number, error));
+            break;
+        }
+    }
+    let (first_refused, error) = full.expect("it is full at some time");
+    assert!(matches!(error, LogError::Full));
+    assert!(volume.is_up(), "that is no failure");
+    rig.device = rig.device.crash(3);
+    drop(volume);
+    let volume = rig.open();
+    assert_eq!(volume.purged_upto(7), first_refused - 1);
+    let numbers = volume.purges(7);
+    assert!(
+        numbers
+            .windows(2)
+            .all(|two| two[0].number + 1 == two[1].number)
+    );
+    assert!(numbers.len() > 50);
+}
+
+#[test]
+fn a_device_that_fails_is_out_and_comes_back_empty() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.log_purge(7, 1, b"rule").expect("logged");
+    volume.flush();
+    rig.device.fail_writes(Some(EIO));
+    rig.put(&volume, block(2, 0), 1_000);
+    volume.flush();
+    wait_until(|| !volume.is_up());
+    assert!(matches!(volume.status().state, State::Out(why) if why.contains("write")));
+    rig.put(&volume, block(3, 0), 1_000);
+    assert_eq!(volume.find(&block(1, 0)), None);
+    assert!(matches!(volume.log_purge(7, 2, b""), Err(LogError::Out)));
+    assert_eq!(rig.done.not_written.load(Ordering::SeqCst), 2);
+    assert_eq!(volume.status().shed, 1);
+    rig.device.fail_writes(None);
+    wait_until(|| volume.is_up());
+    assert_eq!(volume.find(&block(1, 0)), None);
+    assert!(volume.purges(7).is_empty());
+    rig.put(&volume, block(4, 0), 1_000);
+    volume.flush();
+    rig.has(&volume, block(4, 0), 1_000);
+}
+
+#[test]
+fn a_device_that_fails_at_the_start_is_tried_again() {
+    let rig = Rig::new(SIZE);
+    rig.device.fail_writes(Some(EIO));
+    let volume = rig.open();
+    assert!(!volume.is_up());
+    rig.device.fail_writes(None);
+    wait_until(|| volume.is_up());
+    rig.put(&volume, block(4, 0), 1_000);
+    volume.flush();
+    rig.has(&volume, block(4, 0), 1_000);
+}
+
+#[test]
+fn what_is_no_volume_is_left_alone_unless_it_is_to_be_overwritten() {
+    let mut foreign = vec![0; 3 << 20];
+    foreign[70_000] = 1;
+    let mut rig = Rig::on(Simulated::of(foreign.clone()), SIZE);
+    let Err(refused) = rig.try_open() else {
+        panic!("it is refused");
+    };
+    assert!(refused.0.contains("overwrite"), "{refused}");
+    assert_eq!(rig.device.content(), foreign);
+    rig.options.overwrite = true;
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    drop(volume);
+    // It is taken over once only.
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    rig.has(&volume, block(1, 0), 1_000);
+    drop(volume);
+    // Another version, in both superblocks.
+    let mut other = rig.device.content();
+    (other[8], other[4096 + 8]) = (9, 9);
+    rig.device = Simulated::of(other);
+    rig.options.overwrite = false;
+    let Err(refused) = rig.try_open() else {
+        panic!("it is refused");
+    };
+    assert!(refused.0.contains("version 9"), "{refused}");
+}
+
+#[test]
+fn another_size_begins_empty() {
+    let mut rig = Rig::new(SIZE);
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    drop(volume);
+    rig.options.size = 2 * SIZE;
+    let volume = rig.open();
+    assert_eq!(volume.find(&block(1, 0)), None);
+    assert_eq!(volume.status().size, rig.device.size());
+    assert!(volume.status().size > SIZE);
+}
+
+#[test]
+fn how_lately_what_was_read_survives_a_clean_stop_only() {
+    for clean in [true, false] {
+        let mut rig = Rig::new(SIZE);
+        let volume = rig.open();
+        for n in 0..10 {
+            rig.put(&volume, block(n, 0), 100_000);
+        }
+        volume.flush();
+        rig.has(&volume, block(3, 0), 100_000);
+        match clean {
+            true => volume.close(LONG),
+            false => rig.device = rig.device.kill(),
+        }
+        drop(volume);
+        let volume = rig.open();
+        rig.wait_loaded(&volume);
+        // Until all of the first lap is overwritten.
+        for n in 10..170 {
+            rig.put(&volume, block(n, 0), 100_000);
+            volume.flush();
+        }
+        let kept: Vec<u128> = (0..10)
+            .filter(|n| volume.find(&block(*n, 0)).is_some())
+            .collect();
+        assert_eq!(kept, if clean { vec![3] } else { vec![] });
+    }
+}
+
+#[test]
+fn more_than_the_queue_holds_is_shed_and_so_is_what_is_asked_for() {
+    let mut rig = Rig::new(SIZE);
+    rig.options.queue = 1_000_000;
+    let volume = rig.open();
+    // Reads of the open segment hold back the writer; a new volume has none, so many are needed.
+    for n in 0..2_000 {
+        rig.put(&volume, block(n, 0), 100_000);
+    }
+    volume.flush();
+    let status = volume.status();
+    let written = rig.done.written.load(Ordering::SeqCst) as u64;
+    assert!(status.shed > 0 && written > 0);
+    assert_eq!(written + status.shed, 2_000);
+    assert_eq!(status.shed_bytes, status.shed * 100_000);
+    assert_eq!(volume.shed(1), 0, "nothing waits");
+}
+
+#[test]
+fn the_oldest_that_is_there_is_known() {
+    let mut rig = Rig::new(SIZE);
+    let volume = rig.open();
+    assert_eq!(volume.oldest_born(), u64::MAX);
+    let base = volume.sequence();
+    rig.put_born(&volume, block(1, 0), 100_000, base + 5);
+    assert_eq!(volume.oldest_born(), base + 5);
+    rig.put_born(&volume, block(2, 0), 100_000, base + 3);
+    volume.flush();
+    assert_eq!(volume.oldest_born(), base + 3);
+    // One of another volume, which counts much further on.
+    let far = base + (1 << 50);
+    rig.put_born(&volume, block(3, 0), 100_000, far);
+    volume.flush();
+    rig.device = rig.device.crash(0);
+    drop(volume);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    assert_eq!(volume.oldest_born(), base + 3);
+    assert!(volume.sequence() > far, "no number comes twice");
+    for n in 10..300 {
+        rig.put_born(&volume, block(n, 0), 100_000, far + 7);
+        volume.flush();
+    }
+    assert_eq!(volume.oldest_born(), far + 7);
+}
+
+#[test]
+fn what_nobody_reads_for_long_is_dropped_unless_it_is_in_use() {
+    let mut rig = Rig::new(SIZE);
+    rig.clock = Clock::manual(1_000_000);
+    let volume = rig.open();
+    let witness: Arc<dyn Witness> = Arc::new(All);
+    volume.set_witness(7, Arc::downgrade(&witness));
+    volume.set_inactive(7, Duration::from_secs(100));
+    for n in 1..11 {
+        rig.put(&volume, block(n, 0), 1_000);
+    }
+    volume.flush();
+    rig.clock.advance_us(99_000_000);
+    rig.has(&volume, block(1, 0), 1_000);
+    rig.clock.advance_us(2_000_000);
+    wait_until(|| volume.status().records == 2);
+    assert!(volume.find(&block(1, 0)).is_some() && volume.find(&block(10, 0)).is_some());
 }

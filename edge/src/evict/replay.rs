@@ -1,0 +1,58 @@
+//! A policy with a number of places, to be asked for keys: what the bench of hit ratios runs.
+
+use super::{Kind, Policy};
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// So many places for entries of weight one. Keys are small numbers: memory grows with the largest.
+pub struct Places {
+    policy: Box<dyn Policy + Send>,
+    /// The id of each key that is there.
+    ids: Vec<u32>,
+    /// The key of each id.
+    keys: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl Places {
+    /// All of them free; at least one.
+    pub fn new(kind: Kind, places: u32) -> Places {
+        let places = places.max(1);
+        Places {
+            policy: kind.build(),
+            ids: Vec::new(),
+            keys: vec![NONE; places as usize],
+            free: (0..places).collect(),
+        }
+    }
+
+    /// Whether a key is there.
+    pub fn has(&self, key: u32) -> bool {
+        self.ids.get(key as usize).is_some_and(|id| *id != NONE)
+    }
+
+    /// Whether a key is there. From now on it is.
+    pub fn ask(&mut self, key: u32) -> bool {
+        let at = key as usize;
+        if at >= self.ids.len() {
+            self.ids.resize(at + 1, NONE);
+        }
+        if self.ids[at] != NONE {
+            self.policy.touch(self.ids[at]);
+            return true;
+        }
+        let Some(id) = self.free.pop().or_else(|| self.policy.evict()) else {
+            return false;
+        };
+        let before = std::mem::replace(&mut self.keys[id as usize], key);
+        if let Some(victim) = self.ids.get_mut(before as usize) {
+            *victim = NONE;
+        }
+        self.ids[at] = id;
+        // Spread over all bits, as the hash of a real key is.
+        let hash = u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.policy.track(id, hash, 1);
+        false
+    }
+}
