@@ -242,9 +242,12 @@ fn what_may_not_be_stored_any_more_does_not_come_back() {
         written(&edge, records(length));
         let secret = Resource::offset(length).version(1);
         origin.serve("/x", secret.cache_control("no-store"));
+        let before = number_of(&edge, 1, "written_bytes");
         let reply = get(&edge, "/x");
         reply.verify_version(1, 0).expect("the new one");
-        settled(&edge);
+        eventually("it is written that it is gone", || {
+            number_of(&edge, 1, "written_bytes") > before
+        });
         let edge = again(edge, how, &setup);
         kill(&origin);
         assert_failed(&get(&edge, "/x"));
@@ -363,8 +366,8 @@ fn what_is_read_outlives_a_lap() {
             assert_eq!(hits(&edge, &hot), hot.len(), "all fit");
             edge = again(edge, End::Stopped, &setup);
         }
-        // A lap and a quarter.
-        for (n, file) in File::row(1000, 370, 50_000).iter().enumerate() {
+        // All that was there is overwritten, and what was written again is not.
+        for (n, file) in File::row(1000, 325, 50_000).iter().enumerate() {
             if n % 90 == 0 && !restarted {
                 assert_eq!(hits(&edge, &hot), hot.len(), "{n}");
             }
@@ -374,7 +377,6 @@ fn what_is_read_outlives_a_lap() {
             }
         }
         settled(&edge);
-        assert!(number_of(&edge, 1, "laps") >= 1, "{restarted}");
         assert!(number_of(&edge, 1, "rewritten_bytes") > 0);
         let kept = hits(&edge, &hot);
         assert!(kept * 10 >= hot.len() * 9, "{restarted}: {kept} were kept");
@@ -410,7 +412,6 @@ fn laps_and_restarts_in_turn() {
         });
         assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
     }
-    assert!(sum(&edge, "laps") >= 2);
 }
 
 // It serves at once, while its index loads.
