@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::sys::disk::device::Device;
 use crate::sys::disk::simulated::Simulated;
-use rig::{Rig, block, content, head, wait_until};
+use rig::{Rig, block, head, wait_until};
 
 const SIZE: u64 = 16 << 20;
 const LONG: Duration = Duration::from_secs(60);
