@@ -1,6 +1,6 @@
 //! Sluice as a process: its configuration for a bench, its start, and what its admin address tells.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -158,8 +158,12 @@ impl Sluice {
         }
     }
 
-    /// What its admin address says of it.
+    /// What its admin address says of it, which it listens on a moment after it listens for clients.
     pub fn status(&self) -> anyhow::Result<Value> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while TcpStream::connect(self.admin).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         status(self.admin)
     }
 }

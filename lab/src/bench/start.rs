@@ -21,7 +21,7 @@ const LENGTH: u64 = 5 << 10;
 const SIZE: u64 = 8 << 30;
 
 /// The memory tier, and how many objects are stored before memory is measured first: it is full by then.
-const MEMORY: &str = "32MiB";
+const MEMORY: &str = "64MiB";
 const FIRST: u64 = 50_000;
 
 const CONNECTIONS: usize = 64;

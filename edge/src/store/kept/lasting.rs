@@ -23,6 +23,13 @@ struct Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLasting(String);
 
+impl NotLasting {
+    /// What keeps it from lasting, without what that means.
+    pub fn reason(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for NotLasting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
