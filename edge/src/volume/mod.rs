@@ -317,6 +317,12 @@ impl Volume {
         self.inner.mounted().is_some()
     }
 
+    /// Whether it may have records that it does not know yet.
+    pub fn is_loading(&self) -> bool {
+        let mounted = self.inner.mounted();
+        mounted.is_some_and(|mounted| mounted.loaded() < LOADED)
+    }
+
     /// Numbers for the status page.
     pub fn status(&self) -> Status {
         status::of(&self.inner)
