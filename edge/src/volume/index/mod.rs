@@ -51,7 +51,8 @@ fn shard_of(hash: u64) -> usize {
     // Neither the bits that choose the bucket nor those that the table compares first.
     let even = hash >> 40 & 0xffff;
     // About 2^16 times the logarithm of 1 + even / 2^16 to the base of 2.
-    let bent = even + ((even * (0x1_0000 - even) >> 16) * 22_500 >> 16);
+    let bend = (even * (0x1_0000 - even)) >> 16;
+    let bent = even + ((bend * 22_500) >> 16);
     (bent as usize * SHARDS) >> 16
 }
 
