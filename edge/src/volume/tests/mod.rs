@@ -1,6 +1,7 @@
 //! A volume on a simulated device: what is put is found, also after it was opened again.
 
 mod crash;
+mod decay;
 mod rig;
 
 use std::sync::atomic::Ordering;
