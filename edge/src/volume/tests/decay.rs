@@ -15,7 +15,10 @@ fn id(number: u128) -> Id {
 }
 
 fn length(number: u128) -> usize {
-    if number % 2 == 0 { 100_000 } else { 3_000 }
+    match number % 2 {
+        0 => 100_000,
+        _ => 3_000,
+    }
 }
 
 /// A volume of several segments, closed or killed.

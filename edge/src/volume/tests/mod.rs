@@ -133,7 +133,7 @@ struct All;
 
 impl Witness for All {
     fn is_in_use(&self, id: &Id) -> bool {
-        id.key % 10 == 0
+        id.key.is_multiple_of(10)
     }
 }
 
