@@ -160,6 +160,8 @@ fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts
         log_generation: purges.generation(),
         ..found
     };
+    // Both: should one be damaged, the other one counts from here on, too.
+    write_superblock(&**device, &mut superblock)?;
     write_superblock(&**device, &mut superblock)?;
     Ok(Some(Parts {
         device: Arc::clone(device),

@@ -1,6 +1,7 @@
 //! A volume on a simulated device: what is put is found, also after it was opened again.
 
 mod crash;
+mod decay;
 mod rig;
 
 use std::sync::atomic::Ordering;
@@ -132,7 +133,7 @@ struct All;
 
 impl Witness for All {
     fn is_in_use(&self, id: &Id) -> bool {
-        id.key % 10 == 0
+        id.key.is_multiple_of(10)
     }
 }
 
