@@ -451,6 +451,12 @@ fn an_end_in_order_writes_what_waits() {
     });
 }
 
+/// Whether nobody has locked this file.
+fn is_free(path: &std::path::Path) -> bool {
+    let file = std::fs::File::open(path).expect("a volume");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
 fn reload(edge: &Edge, setup: &Setup) {
     edge.rewrite(&setup.text());
     let output = edge.command(&["reload"]);
@@ -489,6 +495,9 @@ fn a_reload_keeps_adds_and_lets_go() {
         files.iter().for_each(|file| file.assert_kept(&edge));
     });
     // What was let go of is free for another program.
+    for number in [1, 2] {
+        eventually("it is free", || is_free(&second.path(number)));
+    }
     let elsewhere = start(&second.setup(&origin));
     assert_eq!(sum(&elsewhere, "records"), 0);
     end(elsewhere, End::Stopped);
@@ -519,6 +528,7 @@ fn a_reload_gives_volumes_to_a_cache_and_takes_them_away() {
     reload(&edge, &without);
     let reply = other.get(&edge);
     assert!(is_hit(&reply) || cache_status(&reply).contains("fwd="));
+    eventually("it is free", || is_free(&disks.path(1)));
     reload(&edge, &with);
     loaded(&edge);
     other.get(&edge);
