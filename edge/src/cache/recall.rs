@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Cache;
 use super::decide::asks::Asks;
-use super::look::Looked;
+use super::look::{How, Looked};
 use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::store::{Object, Phase};
@@ -33,6 +33,11 @@ impl Cache {
             };
             over(&object).await;
             looked = self.look(request, asks, key, self.0.clock.unix_ms(), None);
+            if let Looked::Stored(found) = &looked
+                && let How::Stale { behind: true, .. } = found.how
+            {
+                self.revalidate_behind(request, found);
+            }
             if matches!(object.phase(), Phase::Failed(_)) {
                 break;
             }

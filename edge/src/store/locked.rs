@@ -64,6 +64,9 @@ impl Locked<'_> {
             return None;
         }
         self.shard.policy.touch(id);
+        if !object.used.load(Ordering::Relaxed) {
+            object.used.store(true, Ordering::Relaxed);
+        }
         if object.once.load(Ordering::Relaxed) {
             self.again(variant, &object);
         }

@@ -351,7 +351,10 @@ impl Store {
             // Dropped after the shard's lock: that frees pages.
             let victim = self.shards[at].lock().evict();
             match victim {
-                Some(Evicted::Object(_) | Evicted::Block(_)) => {
+                Some(evicted @ (Evicted::Object(_) | Evicted::Block(_))) => {
+                    if let Evicted::Object(object) = &evicted {
+                        object.note_use();
+                    }
                     self.evictions.fetch_add(1, Ordering::Relaxed);
                     self.all_in_use.store(false, Ordering::Relaxed);
                     empty = 0;

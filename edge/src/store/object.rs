@@ -55,6 +55,8 @@ pub struct Object {
     pub(super) checked: AtomicU64,
     /// It is not written to volumes before it is asked for again.
     pub(super) once: AtomicBool,
+    /// It was asked for since it is in memory.
+    pub(super) used: AtomicBool,
     /// It stands for one that is being read from a volume.
     recall: AtomicBool,
     pub(super) state: Mutex<State>,
@@ -157,6 +159,7 @@ impl Object {
             born_seq,
             checked: AtomicU64::new(born_seq),
             once: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             recall: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Awaiting,

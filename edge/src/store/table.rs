@@ -91,8 +91,8 @@ pub(super) struct Variant {
 
 /// What became of a policy's victim.
 pub(super) enum Evicted {
-    /// It was an object, which is out of the table.
-    Object(#[expect(dead_code, reason = "to be dropped after the lock")] Arc<Object>),
+    /// It was an object, which is out of the table: to be dropped after the lock.
+    Object(Arc<Object>),
     /// It was a block, whose pages these are.
     Block(#[expect(dead_code, reason = "to be dropped after the lock")] Dropped),
     /// It is read or filled right now, so that dropping it would free nothing, or blocks of it are

@@ -290,6 +290,13 @@ impl Volume {
         mounted.map_or_else(SmallVec::new, |mounted| mounted.index.heads(space, key))
     }
 
+    /// A record is in use, though it is not read here.
+    pub fn touch(&self, id: &Id) {
+        if let Some(mounted) = self.inner.mounted() {
+            mounted.index.touch_id(id, mounted.now());
+        }
+    }
+
     /// Forgets a record, for good; whether there was one.
     pub fn forget(&self, id: &Id) -> bool {
         let Some(mounted) = self.inner.mounted() else {

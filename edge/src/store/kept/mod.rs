@@ -77,6 +77,9 @@ const LOOKED_UP: u64 = 1024;
 /// Blocks of one object that inspecting it looks up at most.
 const SURVEYED: usize = 16_384;
 
+/// Blocks of one object that are told to be in use when it leaves memory, at most.
+const TOUCHED: usize = 256;
+
 /// Ranges that are remembered of one object.
 const FRAGMENTS_MAX: usize = 4096;
 
@@ -138,6 +141,13 @@ impl Volumes {
             heads.map(move |found| (number, found))
         })
         .collect()
+    }
+
+    /// A record is in use.
+    fn touch(&self, id: &Id) {
+        for volume in &self.volumes {
+            volume.touch(id);
+        }
     }
 
     /// Forgets a record.
@@ -236,6 +246,28 @@ impl Store {
     pub fn forget_kept(&self, primary: u128) {
         if let Some(volumes) = self.volumes() {
             volumes.forget_heads(primary, |_| true);
+        }
+    }
+}
+
+impl Object {
+    /// It leaves memory: if it was asked for there, volumes are told that what they have of it is in
+    /// use, which they can't have seen.
+    pub(super) fn note_use(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            return;
+        }
+        let keep = self.lock().keep.as_ref().map(|keep| keep.seen());
+        let Some(keep) = keep else {
+            return;
+        };
+        keep.volumes.touch(&keep.volumes.head_id(keep.place));
+        let blocks = keep.there.iter().flat_map(|range| keep.blocks(&range));
+        for id in blocks
+            .take(TOUCHED)
+            .filter_map(|number| keep.block_id(number))
+        {
+            keep.volumes.touch(&id);
         }
     }
 }
@@ -357,7 +389,7 @@ impl Keep {
     /// What is known to be on volumes, by their names.
     pub(super) fn survey(&self, length: Option<u64>) -> Vec<(String, Ranges)> {
         let mut all: Vec<(String, Ranges)> = Vec::new();
-        let blocks = |range: Range<u64>| range.start / self.block..range.end.div_ceil(self.block);
+        let blocks = |range: Range<u64>| self.blocks(&range);
         for number in self.there.iter().flat_map(blocks).take(SURVEYED) {
             let Some(id) = self.block_id(number) else {
                 break;
@@ -382,6 +414,11 @@ impl Keep {
             part: u32::try_from(number).ok()?,
             kind: Kind::Block,
         })
+    }
+
+    /// The numbers of the blocks that have bytes of a range.
+    fn blocks(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.block..range.end.div_ceil(self.block)
     }
 
     /// The bytes of a block, as far as content of this length goes.

@@ -102,9 +102,9 @@ impl Keeping {
         if let Some(keep) = &mut self.object.lock().keep {
             keep.settle(&self.what, written);
         }
-        // Something else took its place while it was being written; or the head that it was to replace
-        // says what does not hold any more.
-        if self.what == What::Head && !(written && self.store.holds(self.place, &self.object)) {
+        // The head that it was to replace says what does not hold any more. (Of what was superseded
+        // meanwhile the head is forgotten already, and another may be on its way.)
+        if !written && self.what == What::Head && self.store.holds(self.place, &self.object) {
             self.volume.forget(&self.id);
         }
     }

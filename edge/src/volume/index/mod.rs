@@ -253,6 +253,15 @@ impl Index {
         });
     }
 
+    /// Notes that a record is in use, wherever it is.
+    pub fn touch_id(&self, id: &Id, now: u32) {
+        let key = self.key(id);
+        if let Some(entry) = self.shard(key.hash).lock().find_mut(key) {
+            entry.packed.set_used(true);
+            entry.atime = now;
+        }
+    }
+
     /// Sets what is known about the use of a record, if it is still at this place.
     pub fn set_use(&self, key: Key, place: Place, usage: Use) {
         self.change_if(key, place, |entry| {
