@@ -37,7 +37,7 @@ pub type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
 /// How long the last log lines may take to be written at the end.
 const LOG_WAIT: Duration = Duration::from_secs(5);
-/// What volumes may take to be closed at least, however long requests took to end.
+/// What volumes may take at least to write what waits, however long requests took to end.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// Connections that the kernel may keep waiting per listening socket.
 const BACKLOG: i32 = 4096;

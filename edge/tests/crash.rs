@@ -33,7 +33,7 @@ use disks::{Disks, HOST, is_hit, number_of, volumes};
 use harness::{Edge, Setup, cache_status, eventually};
 
 /// Paths in all; by their number in so many folders, and with one of so many tags.
-const PATHS: usize = 40;
+const PATHS: usize = 32;
 const FOLDERS: usize = 5;
 const TAGS: usize = 7;
 
@@ -50,7 +50,7 @@ fn length(number: usize) -> u64 {
         0 => 700 * number as u64,
         1 => 20_000 + 1000 * number as u64,
         2 => 65_536 + number as u64,
-        _ => 250_000 + 11_111 * number as u64,
+        _ => 200_000 + 6_001 * number as u64,
     }
 }
 
@@ -325,7 +325,7 @@ fn round(world: &World, setup: &Setup, number: u64) {
         done: AtomicU64::new(0),
         ending: AtomicBool::new(false),
     };
-    let enough = Dice::new(number, 77).between(10, 150);
+    let enough = Dice::new(number, 77).between(10, 120);
     thread::scope(|scope| {
         let run = &run;
         for client in 0..CLIENTS {

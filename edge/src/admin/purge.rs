@@ -53,16 +53,12 @@ impl Purging {
             Ok(Ok(Ok(()))) => return Ok(self.answer),
             Ok(Ok(Err(why))) => why,
             Ok(Err(_)) => "writing it down broke off".to_owned(),
-            Err(_) => format!(
-                "the disk has not confirmed it within {} s",
-                within.as_secs()
-            ),
+            Err(_) => format!("it is not on the disk after {} s", within.as_secs()),
         };
+        let what = "the purge is in force, but may be undone by a restart";
         Err(Refusal {
             status: 503,
-            why: format!(
-                "it is in force, but may not outlast a new start: {why}\n(ask again to have it written down again)"
-            ),
+            why: format!("{what}: {why}\n(ask again to have it written down again)"),
         })
     }
 }
@@ -177,7 +173,7 @@ mod tests {
         assert!(outlasted(Some(lasting)).await.is_err());
         let (silent, lasting) = oneshot::channel();
         let (_, why) = outlasted(Some(lasting)).await.expect_err("too slow");
-        assert!(why.contains("has not confirmed"), "{why}");
+        assert!(why.contains("not on the disk"), "{why}");
         drop(silent);
     }
 

@@ -37,7 +37,7 @@ pub(super) fn read(cache: &Cache, ride: &mut Ride) {
     };
     let place = filler.place;
     let mut taken = readers.0.borrow_mut();
-    if object.is_complete() || taken.len() >= READERS_MAX || !taken.insert(id) {
+    if object.has(0..crate::fill::OPEN) || taken.len() >= READERS_MAX || !taken.insert(id) {
         return;
     }
     drop(taken);

@@ -81,8 +81,11 @@ impl Cache {
     ) -> Result<Response, Fault> {
         let (mut request, mut looked) = (request, first);
         let mut left: Option<Handover> = None;
+        let mut recalls = true;
         for _ in 0..LOOKS_MAX {
-            looked = self.recalled(&request, &asks, key, looked).await;
+            if recalls {
+                looked = self.recalled(&request, &asks, key, looked).await;
+            }
             if asks.only_if_cached() && !self.is_stored(&request, &looked) {
                 return Ok(not_cached());
             }
@@ -101,6 +104,8 @@ impl Cache {
                 Looked::Flying(object, place, fwd) => (object, place, Why::Flying(fwd)),
                 Looked::New(object, place, fwd) => (object, place, Why::New(fwd)),
             };
+            // What is stored and can't be had is not sought on volumes again.
+            recalls &= !matches!(why, Why::Stored(_));
             request = match self.ride(request, &asks, key, &object, place, why).await {
                 Rode::Answered(result) => {
                     return match left {

@@ -238,8 +238,10 @@ impl Flight {
     fn finish(self, content: Range<u64>) -> Option<Flight> {
         let flight = self.accept(content)?;
         let (place, object) = (flight.landing.place(), flight.landing.object());
-        flight.cache.0.store.withdraw(place, object);
-        flight.cache.0.store.forget_head(place);
+        let store = &flight.cache.0.store;
+        store.forget_head(place);
+        store.withdraw(place, object);
+        store.forget_head(place);
         Some(flight)
     }
 
@@ -435,7 +437,9 @@ pub(super) fn file(
     let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let names = head.vary.as_ref().map(|vary| &vary.names);
     let large = head.length > Some(cache.0.store.object_max());
+    let mut others = false;
     let filed = cache.0.store.enter(place.primary, |locked| {
+        others = locked.vary().is_some_and(|known| Some(known) != names);
         let mut lore = locked.lore();
         if large || lore != Lore::default() {
             lore.length = head.length;
@@ -443,6 +447,10 @@ pub(super) fn file(
         }
         locked.refile(place.variant, to, names, object)
     });
+    if others {
+        // What volumes have under other Vary names can't be found any more either.
+        cache.0.store.forget_kept(place.primary);
+    }
     filed.then_some(Place {
         variant: to,
         ..place

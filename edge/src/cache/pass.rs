@@ -142,11 +142,14 @@ impl Cache {
 
     fn clear(&self, request: &Request) {
         let (key, store) = (self.key(request), &self.0.store);
+        // Before, so that nobody restores it; and behind, for what was just being written.
+        store.forget_kept(key.0);
         store.enter(key.0, |locked| locked.clear());
         store.forget_kept(key.0);
         let keys = &self.0.rules.key;
         // Half of the rules there may be stay for those whom the purges are for.
-        if keys.needs_fields() && self.0.store.rules() < RULES_MAX / 2 {
+        let hidden = keys.needs_fields() || store.is_loading();
+        if hidden && self.0.store.rules() < RULES_MAX / 2 {
             let (scheme, head) = (request.peer.scheme, &request.head);
             let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
             // Where there are too many purges already, only what the request itself would have been

@@ -98,7 +98,16 @@ const HOSTLESS: char = 'a';
 
 impl store::Names for Keys {
     fn is_sound(&self, head: &store::Head) -> bool {
-        (100..=999).contains(&head.status) && is_sound_text(&head.fields)
+        // As heads are stored: final, not the answer to a condition, and without framing.
+        let status = (200..=999).contains(&head.status) && head.status != 304;
+        let etag = head.etag.as_deref().is_none_or(is_field_value);
+        let framing = ["content-length", "transfer-encoding", "connection"];
+        let framed = lines_of(&head.fields).any(|(name, _)| {
+            framing
+                .iter()
+                .any(|f| name.eq_ignore_ascii_case(f.as_bytes()))
+        });
+        status && etag && !framed && is_sound_text(&head.fields)
     }
 
     fn resource(&self, primary: u128, text: &[u8]) -> u128 {

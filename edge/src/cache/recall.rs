@@ -8,7 +8,7 @@ use super::decide::asks::Asks;
 use super::look::Looked;
 use crate::handler::Request;
 use crate::http::key::KeyHash;
-use crate::store::Object;
+use crate::store::{Object, Phase};
 
 /// How often a request may wait for a read. Each teaches Vary names or brings a variant.
 const RECALLS_MAX: usize = 4;
@@ -33,6 +33,9 @@ impl Cache {
             };
             over(&object).await;
             looked = self.look(request, asks, key, self.0.clock.unix_ms(), None);
+            if matches!(object.phase(), Phase::Failed(_)) {
+                break;
+            }
         }
         looked
     }

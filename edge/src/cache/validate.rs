@@ -96,8 +96,10 @@ impl Flight {
                     // From now on it is not to be shared; but with credentials that may go for them.
                     if !self.has_credentials() {
                         let place = self.landing.place();
-                        self.cache.0.store.withdraw(place, &standing.object);
-                        self.cache.0.store.forget_head(place);
+                        let store = &self.cache.0.store;
+                        store.forget_head(place);
+                        store.withdraw(place, &standing.object);
+                        store.forget_head(place);
                     }
                     self.refuse(response, word);
                 }

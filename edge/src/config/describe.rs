@@ -121,7 +121,7 @@ fn volume(options: &volume::Options) -> String {
         show_time(options.retry)
     );
     if options.overwrite {
-        text += ", whatever is there is overwritten";
+        text += ", what is there and no volume is overwritten";
     }
     text
 }

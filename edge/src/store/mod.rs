@@ -256,6 +256,9 @@ impl Store {
         old: &Arc<Object>,
         new: Option<Arc<Object>>,
     ) -> bool {
+        // Before, so that nobody restores what volumes have of it; and behind, for what was just being
+        // written.
+        self.forget_head(place);
         let was = self.enter(place.primary, |locked| {
             let was = locked.holds(place.variant, old);
             if let Some(new) = new.filter(|_| was) {

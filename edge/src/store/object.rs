@@ -220,6 +220,8 @@ impl Object {
     ) -> Wakes {
         let keep = keep.map(|keep| Box::new(keep.charged(self.charge_keep())));
         let mut state = self.lock();
+        let once = keep.as_ref().is_some_and(|keep| !keep.is_admitted());
+        self.once.store(once, Ordering::Relaxed);
         state.keep = keep;
         state.length = head.length;
         state.head_charge = Some(charge);

@@ -76,6 +76,8 @@ impl Object {
 
     /// What it is made of at `now_us`, by the clock that `Store::arrange` was given.
     pub fn xray(&self, now_us: u64) -> Xray {
+        let keep = self.lock().keep.as_ref().map(|keep| keep.seen());
+        let kept = keep.map_or(Vec::new(), |keep| keep.survey(self.length()));
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
         let have = state.have();
@@ -83,10 +85,7 @@ impl Object {
         let missing = gaps.flat_map(|gap| flying.gaps(gap).collect::<SmallVec<[_; 2]>>());
         Xray {
             stored: state.present.clone(),
-            kept: state
-                .keep
-                .as_ref()
-                .map_or(Vec::new(), |keep| keep.survey(state.length)),
+            kept,
             missing: missing.collect(),
             length: state.length,
             now_us,

@@ -139,14 +139,14 @@ impl Open {
         mounted: &Mounted,
         packer: &mut Packer,
         record: Record,
-    ) -> Result<Told, Record> {
+    ) -> Result<Told, Box<Record>> {
         let data: u64 = record.data.iter().map(|page| page.len() as u64).sum();
         let layout = Layout::of(self.at, record.meta.len() as u32, data as u32);
         let count = (self.table.len() / ENTRY) as u64 + 1;
         let table = Footer::table_place(count, mounted.geometry.segment);
         let at = place(self.position.segment, layout.at, layout.length());
         let (Some(at), true) = (at, table.is_some_and(|table| layout.end <= table)) else {
-            return Err(record);
+            return Err(Box::new(record));
         };
         self.last_seq += 1;
         self.write(mounted, packer, &record, data as u32);

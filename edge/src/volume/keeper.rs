@@ -230,7 +230,8 @@ impl Inner {
         let opened = Opened {
             device: Arc::clone(&mounted.device),
             fresh: false,
-            is_block: mounted.device.size() != mounted.geometry.size(),
+            is_block: self.context.options.size == 0
+                || mounted.device.size() != mounted.geometry.size(),
         };
         drop(mounted);
         self.put_out(&mut changing);

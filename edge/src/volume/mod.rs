@@ -46,6 +46,8 @@ use keeper::{Inner, Opener, wait_for};
 use mounted::{Bell, Context, LOADED};
 use queue::Overrun;
 
+pub use status::{State, Status};
+
 /// Bytes of a record's data that have a checksum of their own, and that are read together.
 pub const PAGE: u64 = 64 << 10;
 
@@ -204,63 +206,6 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// How a volume is.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum State {
-    /// It serves, and has read so many thousandths of its index.
-    Loading(u32),
-    /// It serves.
-    #[default]
-    Up,
-    /// It is not used, for this reason.
-    Out(String),
-}
-
-/// Numbers for the status page.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// How it is.
-    pub state: State,
-    /// Bytes it takes on the device.
-    pub size: u64,
-    /// How many segments it has.
-    pub segments: u64,
-    /// Bytes of each.
-    pub segment_bytes: u64,
-    /// Records in the index.
-    pub records: u64,
-    /// Bytes that they take on the device.
-    pub live_bytes: u64,
-    /// Bytes of memory that the index takes.
-    pub index_bytes: u64,
-    /// Bytes that wait to be written.
-    pub queue_bytes: u64,
-    /// Bytes written, tables and rewritten records included.
-    pub written_bytes: u64,
-    /// Bytes of records written again at reclaiming.
-    pub rewritten_bytes: u64,
-    /// Reads from the page cache alone, and all of them.
-    pub reads_at_hand: u64,
-    /// All reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Records not written, as the queue was full.
-    pub shed: u64,
-    /// Their bytes.
-    pub shed_bytes: u64,
-    /// Records that were damaged.
-    pub damaged: u64,
-    /// Failures of the device.
-    pub errors: u64,
-    /// How often the whole of it was written.
-    pub laps: u64,
-    /// Microseconds spent in writes.
-    pub write_us: u64,
-    /// Microseconds spent in reads.
-    pub read_us: u64,
-}
-
 /// One volume, shared by all workers and by the caches that use it.
 pub struct Volume {
     inner: Arc<Inner>,
@@ -315,6 +260,12 @@ impl Volume {
     /// Whether it is used.
     pub fn is_up(&self) -> bool {
         self.inner.mounted().is_some()
+    }
+
+    /// Whether it may have records that it does not know yet.
+    pub fn is_loading(&self) -> bool {
+        let mounted = self.inner.mounted();
+        mounted.is_some_and(|mounted| mounted.loaded() < LOADED)
     }
 
     /// Numbers for the status page.

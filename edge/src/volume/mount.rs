@@ -160,6 +160,8 @@ fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts
         log_generation: purges.generation(),
         ..found
     };
+    // Both: should one be damaged, the other one counts from here on, too.
+    write_superblock(&**device, &mut superblock)?;
     write_superblock(&**device, &mut superblock)?;
     Ok(Some(Parts {
         device: Arc::clone(device),
@@ -202,11 +204,12 @@ fn make(
         log_generation: 1,
         made_s: context.clock.unix_ms() / 1000,
     };
+    // First of all, so that it is known to be ours if the rest is lost; last, so that nothing leads
+    // back to what was there.
+    write_superblock(&*device, &mut superblock)?;
     let salt = Salt::of(superblock.uuid);
     let purges = PurgeLog::make(&*device, geometry, salt, 1, random.next_u64())?;
     device.sync()?;
-    // Both of them: nothing leads back to what was there.
-    write_superblock(&*device, &mut superblock)?;
     write_superblock(&*device, &mut superblock)?;
     Ok(Parts {
         device,

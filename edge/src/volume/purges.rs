@@ -313,3 +313,35 @@ pub(super) fn decode(bytes: &[u8], salt: Salt) -> Option<(u32, u64, u64, &[u8])>
     let text = &bytes[ENTRY_HEADER..ENTRY_HEADER + text];
     Some((kind, u64_at(bytes, 8), u64_at(bytes, 16), text))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_entry_is_read_as_it_was_written(space: u64, number: u64, text in prop::collection::vec(any::<u8>(), 0..100),
+                                              kind in 1u32..=2, bit: prop::sample::Index) {
+            let salt = entry_salt(Salt::of(u128::from(space)), number, 3);
+            let mut bytes = Vec::new();
+            encode(kind, space, number, &text, salt, &mut bytes);
+            prop_assert_eq!(bytes.len(), entry_length(text.len()));
+            prop_assert_eq!(decode(&bytes, salt), Some((kind, space, number, &text[..])));
+            prop_assert_eq!(decode(&bytes, salt.with(1)), None);
+            let bit = bit.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(decode(&bytes, salt), None);
+        }
+
+        #[test]
+        fn anything_else_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..200), ours: bool) {
+            if ours && bytes.len() >= 4 {
+                put(&mut bytes, 0, &ENTRY_MAGIC.to_le_bytes());
+            }
+            prop_assert_eq!(decode(&bytes, Salt::of(1)), None);
+            prop_assert_eq!(read_half_header(&bytes, Salt::of(1)), None);
+        }
+    }
+}

@@ -158,7 +158,7 @@ impl Writer<'_> {
             match self.open.append(self.mounted, &mut self.packer, record) {
                 Ok(told) => self.batch.told.push(told),
                 Err(record) => {
-                    self.held = Some(record);
+                    self.held = Some(*record);
                     return true;
                 }
             }

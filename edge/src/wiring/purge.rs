@@ -55,7 +55,7 @@ impl Loggers {
             for (cache, enforced) in rules {
                 // One cache's volumes may be out; the others' need not be.
                 if let Err(why) = enforced.log() {
-                    failed.push(format!("cache {cache}: {why}"));
+                    failed.push(format!("cache {cache}: {}", why.reason()));
                 }
             }
             failed.dedup();
@@ -259,6 +259,50 @@ mod tests {
         // It counts no more when nobody has it.
         drop((first, busy));
         assert_eq!(third.retired().count(), 0);
+    }
+
+    /// A snapshot whose cache has a volume here.
+    fn kept(path: &std::path::Path) -> Snapshot {
+        let text = format!(
+            "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n\
+             [volume.disk]\npath = {path:?}\nsize = \"16MiB\"\n[cache.main]\nvolumes = [\"disk\"]\n\
+             [[site]]\n[[site.route]]\nproxy = \"o\"\ncache = \"main\"\n"
+        );
+        let plan = config::parse("test.toml", &text).expect("a plan").plan;
+        Snapshot::build(plan, 1, None, &Clock::system()).expect("a snapshot")
+    }
+
+    #[test]
+    fn a_purge_is_written_down_where_there_are_volumes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = |snapshot: &Snapshot, what: Purge| {
+            let (answer, to_log) = snapshot.purge(&order(what), 0).expect("room");
+            assert_eq!(answer.purged.len(), 1);
+            Loggers::default()
+                .log(to_log)
+                .blocking_recv()
+                .expect("an answer")
+        };
+        let path = folder.path().join("vol");
+        let first = kept(&path);
+        assert_eq!(log(&first, Purge::Tag("t".to_owned())), Ok(()));
+        let upto = first.stores["main"].store.purged_upto();
+        drop(first);
+        // It is known to the next start, which counts on from there.
+        let second = kept(&path);
+        let store = &second.stores["main"].store;
+        assert!(store.purged_upto() == upto && store.moment() > upto);
+        // Where there is no disk it may not last.
+        let out = kept(&folder.path().join("no/vol"));
+        let why = log(&out, Purge::All(true)).expect_err("no volume");
+        assert!(
+            why.starts_with("cache main: ") && why.contains("disk is out"),
+            "{why}"
+        );
+        let (_, to_log) = snapshot("", None)
+            .purge(&order(Purge::All(true)), 0)
+            .expect("room");
+        assert!(to_log.is_empty());
     }
 
     #[test]

@@ -18,8 +18,12 @@ use crate::volume::{self, Volume};
 /// Volumes by name.
 pub(super) type Open = BTreeMap<String, Arc<Volume>>;
 
-/// Between two looks whether somebody still uses a volume that was left out.
-const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks whether somebody still reads from a volume that was left out.
+const LOOK: Duration = Duration::from_millis(250);
+/// What else closing may take at the end: to note what is needed at the next start.
+const SEAL_WAIT: Duration = Duration::from_secs(1);
+/// So many looks without a read: nobody does.
+const QUIET: u32 = 4;
 
 /// The volumes of a plan: those that run already, and the others opened.
 ///
@@ -96,10 +100,10 @@ fn space(cache: &str) -> u64 {
 }
 
 /// All volumes that are open, in use or not.
-#[derive(Default)]
 pub(super) struct Held {
     state: Mutex<State>,
     changed: Condvar,
+    look: Duration,
 }
 
 #[derive(Default)]
@@ -110,8 +114,27 @@ struct State {
     closing: usize,
 }
 
+impl State {
+    /// Where among those left out it is.
+    fn place_of(&self, volume: &Arc<Volume>) -> Option<usize> {
+        let same = |other: &Arc<Volume>| Arc::ptr_eq(other, volume);
+        self.left_out.iter().position(same)
+    }
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            look: LOOK,
+        }
+    }
+}
+
 impl Held {
-    /// These are in use now. The others are closed when nobody has them any more, or after `patience`.
+    /// These are in use now. The others are closed when nobody reads from them any more, or after
+    /// `patience`: responses that come from there are not to be cut.
     pub(super) fn take_up(self: &Arc<Self>, now: &Open, patience: Duration) {
         let mut state = self.state.lock();
         let mut left_out = std::mem::replace(&mut state.used, now.clone());
@@ -121,7 +144,7 @@ impl Held {
             let held = self.clone();
             let started = thread::Builder::new()
                 .name("volume-closer".to_owned())
-                .spawn(move || held.close_when_free(volume, patience));
+                .spawn(move || held.close_when_quiet(&volume, patience));
             if let Err(error) = started {
                 // It is closed at the end.
                 tracing::warn!(%error, "volume {name} stays open");
@@ -129,25 +152,26 @@ impl Held {
         }
     }
 
-    fn close_when_free(&self, volume: Arc<Volume>, patience: Duration) {
+    fn close_when_quiet(&self, volume: &Arc<Volume>, patience: Duration) {
         let mut state = self.state.lock();
-        let mut looks = patience.as_millis() / LOOK.as_millis();
-        loop {
-            let Some(at) = state.left_out.iter().position(|v| Arc::ptr_eq(v, &volume)) else {
-                // The end came first, and closes it.
-                return;
-            };
-            // One is in the list, and one is here.
-            if looks == 0 || Arc::strong_count(&volume) <= 2 {
-                state.left_out.swap_remove(at);
+        let looks = patience.as_nanos() / self.look.as_nanos().max(1);
+        let (mut reads, mut quiet) = (volume.status().reads, 0);
+        for _ in 0..looks {
+            if quiet == QUIET || state.place_of(volume).is_none() {
                 break;
             }
-            looks -= 1;
-            self.changed.wait_for(&mut state, LOOK);
+            self.changed.wait_for(&mut state, self.look);
+            let before = std::mem::replace(&mut reads, volume.status().reads);
+            quiet = if before == reads { quiet + 1 } else { 0 };
         }
+        let Some(at) = state.place_of(volume) else {
+            // The end came first, and closes it.
+            return;
+        };
+        state.left_out.swap_remove(at);
         state.closing += 1;
         drop(state);
-        self.close(&volume, patience);
+        self.close(volume, patience);
     }
 
     /// Closes one that was counted.
@@ -158,7 +182,8 @@ impl Held {
         tracing::info!("volume {} is closed", volume.name());
     }
 
-    /// Closes all of them, at once. Says whether that was done in time.
+    /// Closes all of them, at once: what waits is written for so long at most. Says whether that was
+    /// done in time.
     pub(super) fn end(self: &Arc<Self>, within: Duration) -> bool {
         let mut state = self.state.lock();
         let used = std::mem::take(&mut state.used).into_values();
@@ -175,7 +200,7 @@ impl Held {
             }
         }
         self.changed.notify_all();
-        self.wait(&mut state, within)
+        self.wait(&mut state, within + SEAL_WAIT)
     }
 
     fn wait(&self, state: &mut MutexGuard<'_, State>, within: Duration) -> bool {
@@ -197,6 +222,8 @@ impl Drop for Counted<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
 
     /// A volume in a folder of the test's.
     fn options(folder: &tempfile::TempDir, name: &str) -> volume::Options {
@@ -233,23 +260,32 @@ mod tests {
             .timed_out()
     }
 
+    /// Closed once nobody has read for some looks of this length.
+    fn held(look: Duration) -> Arc<Held> {
+        Arc::new(Held {
+            look,
+            ..Held::default()
+        })
+    }
+
     #[test]
-    fn what_is_left_out_is_closed_when_nobody_has_it() {
+    fn what_is_left_out_is_closed_when_nobody_reads() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (options(&folder, "one"), options(&folder, "two"));
-        let (a, b) = (open_one(one), open_one(two));
-        let held = Arc::<Held>::default();
-        held.take_up(&set(&[&a, &b]), Duration::from_secs(60));
+        let (a, b) = (open_one(one.clone()), open_one(two.clone()));
+        let held = held(Duration::from_millis(1));
+        held.take_up(&set(&[&a, &b]), LONG);
         assert!(settled(&held, 0));
-        // Somebody still reads from it.
-        held.take_up(&set(&[&a]), Duration::from_secs(60));
-        assert!(settled(&held, 1));
-        drop(b);
+        held.take_up(&set(&[&a]), LONG);
         assert!(settled(&held, 0));
         assert_eq!(held.state.lock().used.len(), 1);
+        // It is free for another, although somebody has it still.
+        open_one(two);
+        assert!(a.is_up() && !b.is_up());
         // Patience has an end.
         held.take_up(&Open::new(), Duration::ZERO);
         assert!(settled(&held, 0));
+        open_one(one);
     }
 
     #[test]
@@ -257,9 +293,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (options(&folder, "one"), options(&folder, "two"));
         let (a, b) = (open_one(one.clone()), open_one(two));
-        let held = Arc::<Held>::default();
-        held.take_up(&set(&[&a, &b]), Duration::from_secs(60));
-        held.take_up(&set(&[&a]), Duration::from_secs(60));
+        let held = held(LONG);
+        held.take_up(&set(&[&a, &b]), LONG * 10);
+        held.take_up(&set(&[&a]), LONG * 10);
+        assert!(settled(&held, 1));
         assert!(held.end(Duration::from_secs(15)));
         assert!(settled(&held, 0));
         assert!(held.state.lock().used.is_empty());

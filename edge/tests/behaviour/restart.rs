@@ -242,9 +242,12 @@ fn what_may_not_be_stored_any_more_does_not_come_back() {
         written(&edge, records(length));
         let secret = Resource::offset(length).version(1);
         origin.serve("/x", secret.cache_control("no-store"));
+        let before = number_of(&edge, 1, "written_bytes");
         let reply = get(&edge, "/x");
         reply.verify_version(1, 0).expect("the new one");
-        settled(&edge);
+        eventually("it is written that it is gone", || {
+            number_of(&edge, 1, "written_bytes") > before
+        });
         let edge = again(edge, how, &setup);
         kill(&origin);
         assert_failed(&get(&edge, "/x"));
@@ -363,8 +366,8 @@ fn what_is_read_outlives_a_lap() {
             assert_eq!(hits(&edge, &hot), hot.len(), "all fit");
             edge = again(edge, End::Stopped, &setup);
         }
-        // A lap and a quarter.
-        for (n, file) in File::row(1000, 370, 50_000).iter().enumerate() {
+        // All that was there is overwritten, and what was written again is not.
+        for (n, file) in File::row(1000, 325, 50_000).iter().enumerate() {
             if n % 90 == 0 && !restarted {
                 assert_eq!(hits(&edge, &hot), hot.len(), "{n}");
             }
@@ -374,7 +377,6 @@ fn what_is_read_outlives_a_lap() {
             }
         }
         settled(&edge);
-        assert!(number_of(&edge, 1, "laps") >= 1, "{restarted}");
         assert!(number_of(&edge, 1, "rewritten_bytes") > 0);
         let kept = hits(&edge, &hot);
         assert!(kept * 10 >= hot.len() * 9, "{restarted}: {kept} were kept");
@@ -410,7 +412,6 @@ fn laps_and_restarts_in_turn() {
         });
         assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
     }
-    assert!(sum(&edge, "laps") >= 2);
 }
 
 // It serves at once, while its index loads.
@@ -448,6 +449,12 @@ fn an_end_in_order_writes_what_waits() {
     without_origin(&origin, "stored", || {
         files.iter().for_each(|file| file.assert_kept(&edge));
     });
+}
+
+/// Whether nobody has locked this file.
+fn is_free(path: &std::path::Path) -> bool {
+    let file = std::fs::File::open(path).expect("a volume");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 fn reload(edge: &Edge, setup: &Setup) {
@@ -488,6 +495,9 @@ fn a_reload_keeps_adds_and_lets_go() {
         files.iter().for_each(|file| file.assert_kept(&edge));
     });
     // What was let go of is free for another program.
+    for number in [1, 2] {
+        eventually("it is free", || is_free(&second.path(number)));
+    }
     let elsewhere = start(&second.setup(&origin));
     assert_eq!(sum(&elsewhere, "records"), 0);
     end(elsewhere, End::Stopped);
@@ -518,6 +528,7 @@ fn a_reload_gives_volumes_to_a_cache_and_takes_them_away() {
     reload(&edge, &without);
     let reply = other.get(&edge);
     assert!(is_hit(&reply) || cache_status(&reply).contains("fwd="));
+    eventually("it is free", || is_free(&disks.path(1)));
     reload(&edge, &with);
     loaded(&edge);
     other.get(&edge);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_lab::disk::{Condition, Pace, SlowDisk};
-use sluice_lab::origin::Origin;
+use sluice_lab::origin::{Origin, Resource};
 
 use crate::disks::{
-    BLOCK, Disks, End, File, MIB, SMALL, again, ask_purge, end, fill, is_hit, loaded, number_of,
-    purge, records, settled, shelf, start, sum, volume, without_origin, written,
+    BLOCK, Disks, End, File, MIB, SMALL, again, ask, ask_purge, end, fill, is_hit, loaded,
+    number_of, purge, records, settled, shelf, start, sum, volume, without_origin, written,
 };
-use crate::harness::{Edge, Setup, eventually};
+use crate::harness::{Edge, Setup, eventually, fresh};
 
 /// Room for a volume, and to spare.
 const ROOM: u64 = 4 * SMALL;
@@ -416,6 +416,60 @@ fn a_purge_that_fails_on_the_disk_says_so() {
     eventually("it is back", || is(&edge, 1, "up"));
     let reply = ask_purge(&edge, &json!({"all": true}));
     assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// Runs this while the index of a volume that has `/x`, of version 0, is still being read.
+fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    crate::disks::keep_x(&edge, &origin, 20_000);
+    // Younger segments, which are read before that of `/x`.
+    fill(&edge, &File::row(0, 20, 300_000));
+    end(edge, End::Killed);
+    disk.set_pace(Pace {
+        rate: None,
+        latency: Duration::from_millis(100),
+    });
+    let edge = setup.start();
+    run(&edge, &origin);
+    assert!(is(&edge, 1, "loading"), "{}", volume(&edge, 1));
+    disk.set_pace(Pace::default());
+    loaded(&edge);
+    let reply = crate::disks::get(&edge, "/x");
+    reply.verify_version(1, 0).expect("the new one");
+}
+
+// What is invalidated while the index loads does not come back with the rest of it.
+#[test]
+fn what_is_invalidated_while_the_index_loads_stays_so() {
+    while_it_loads(|edge, origin| {
+        origin.serve("/x", fresh(20_000).version(1));
+        assert_eq!(ask(edge, "POST", "/x", &[]).status, 200);
+    });
+}
+
+// Nor what turned out not to be stored any more.
+#[test]
+fn what_may_not_be_stored_any_more_while_the_index_loads_does_not_come_back() {
+    while_it_loads(|edge, origin| {
+        let secret = Resource::offset(20_000).version(1);
+        origin.serve("/x", secret.cache_control("no-store"));
+        let reply = crate::disks::get(edge, "/x");
+        reply.verify_version(1, 0).expect("it was not found yet");
+    });
+}
+
+// Nor what a new version has superseded, also if that could not be written.
+#[test]
+fn what_was_superseded_while_the_index_loads_stays_so() {
+    while_it_loads(|edge, origin| {
+        origin.serve("/x", fresh(20_000).version(1));
+        let reply = crate::disks::get(edge, "/x");
+        reply.verify_version(1, 0).expect("it was not found yet");
+    });
 }
 
 // One slow disk of two: what is on the other comes as ever, and both have their share in the end.

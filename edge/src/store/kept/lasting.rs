@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Volumes;
 use crate::store::purges::Rule;
 use crate::store::{Full, Store};
-use crate::volume::{LogError, Witness};
+use crate::volume::{LogError, Volume, Witness};
 
 /// A rule as it is logged.
 #[derive(Serialize, Deserialize)]
@@ -22,6 +22,13 @@ struct Written {
 /// No volume could take a purge into its log: it is in force, but may not outlast a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLasting(String);
+
+impl NotLasting {
+    /// What keeps it from lasting, without what that means.
+    pub fn reason(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Display for NotLasting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,7 +120,13 @@ impl Store {
         let (space, all) = (volumes.space, volumes.all());
         let newest = all.iter().map(|volume| volume.purged_upto(space)).max();
         let newest = newest.unwrap_or(0).max(self.purged_upto());
-        for volume in all {
+        // What a volume of this store does not have in its log is being logged, or it would be out.
+        let before = self.volumes();
+        let knows = |new: &Arc<Volume>| {
+            let old = before.iter().flat_map(|volumes| volumes.all());
+            old.into_iter().any(|old| Arc::ptr_eq(old, new))
+        };
+        for volume in all.iter().filter(|volume| !knows(volume)) {
             // Fetches from here on are younger than anything that is kept.
             self.sequence.fetch_max(volume.sequence(), Ordering::SeqCst);
             if volume.purged_upto(space) < newest {
@@ -135,7 +148,7 @@ impl Store {
                 .restore(&written.rule, number, written.soft_ms)?;
         }
         self.purges.restore_upto(newest);
-        for volume in all.iter().filter(|volume| volume.is_up()) {
+        for volume in all.iter().filter(|volume| volume.is_up() && !knows(volume)) {
             if let Err(error) = volume.mark_purged(space, newest) {
                 tracing::warn!(
                     "volume {}: can't note purges in its log: {error:?}",

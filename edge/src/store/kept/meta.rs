@@ -16,6 +16,8 @@ pub struct Kept {
     pub born_seq: u64,
     /// Bytes of a block of it.
     pub block: u64,
+    /// The newest purge that its blocks are younger than.
+    pub since: u64,
     /// The head.
     pub head: Head,
 }
@@ -28,6 +30,7 @@ struct Written<'a> {
     key: &'a [u8],
     born_seq: u64,
     block: u64,
+    since: u64,
     status: u16,
     fields: &'a [u8],
     length: Option<u64>,
@@ -51,8 +54,13 @@ struct Written<'a> {
     generation: u64,
 }
 
-/// A head as bytes.
-pub fn encode(key: &[u8], born_seq: u64, block: u64, head: &Head) -> Vec<u8> {
+/// A head as bytes; `length`: that of all content, which may have become known at its end.
+pub fn encode(
+    (key, born_seq): (&[u8], u64),
+    (block, since): (u64, u64),
+    head: &Head,
+    length: Option<u64>,
+) -> Vec<u8> {
     let vary = head.vary.as_ref().map(|vary| {
         let names = vary.names.iter().map(|name| &**name).collect();
         (names, vary.variant)
@@ -62,9 +70,10 @@ pub fn encode(key: &[u8], born_seq: u64, block: u64, head: &Head) -> Vec<u8> {
         key,
         born_seq,
         block,
+        since,
         status: head.status,
         fields: &head.fields,
-        length: head.length,
+        length,
         etag: head.etag.as_deref(),
         last_modified_s: head.last_modified_s,
         date_s: head.date_s,
@@ -123,6 +132,7 @@ pub fn decode(bytes: &[u8]) -> Option<Kept> {
         key: Bytes::copy_from_slice(written.key),
         born_seq: written.born_seq,
         block: written.block,
+        since: written.since,
         head,
     })
 }
@@ -166,7 +176,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(head in a_head(), key in ".{0,50}", born in any::<u64>()) {
-            let bytes = encode(key.as_bytes(), born, 1 << 20, &head);
+            let bytes = encode((key.as_bytes(), born), (1 << 20, 7), &head, head.length);
             let kept = decode(&bytes).expect("what was written");
             prop_assert_eq!(&kept.head, &head);
             prop_assert_eq!((&*kept.key, kept.born_seq), (key.as_bytes(), born));

@@ -77,6 +77,9 @@ const LOOKED_UP: u64 = 1024;
 /// Blocks of one object that inspecting it looks up at most.
 const SURVEYED: usize = 16_384;
 
+/// Ranges that are remembered of one object.
+const FRAGMENTS_MAX: usize = 4096;
+
 /// A volume's number and where on it something is.
 type At = (usize, Found);
 
@@ -137,6 +140,13 @@ impl Volumes {
         .collect()
     }
 
+    /// Forgets a record.
+    fn forget(&self, id: &Id) {
+        for volume in &self.volumes {
+            volume.forget(id);
+        }
+    }
+
     /// Forgets the heads of a key of which `which` is true.
     fn forget_heads(&self, primary: u128, which: impl Fn(u32) -> bool) {
         for (number, found) in self.heads(primary) {
@@ -177,12 +187,14 @@ impl Store {
     pub(super) fn keeps(&self, object: &Arc<Object>, place: Place, head: &Head) -> Option<Keep> {
         let volumes = self.volumes()?;
         let varies = head.vary.is_some();
-        let own = tag_of(place.variant);
-        volumes.forget_heads(place.primary, |tag| tag == own || (tag != 0) != varies);
-        let block = u64::from(self.block()?.get());
-        let mut keep = Keep::new(volumes.clone(), place, head, object.born_seq, block);
+        volumes.forget_heads(place.primary, |tag| (tag != 0) != varies);
+        volumes.forget(&volumes.head_id(place));
+        let since = self
+            .purges
+            .newest_hard(place.primary, &object.key, &head.tags);
+        let blocks = (u64::from(self.block()?.get()), since);
+        let mut keep = Keep::new(volumes.clone(), place, head, object.born_seq, blocks);
         keep.admitted = volumes.admits_key(place.primary);
-        object.once.store(!keep.admitted, Ordering::Relaxed);
         if let Some(length) = head
             .length
             .filter(|&length| head.generation != 0 && length > PAGE)
@@ -208,9 +220,16 @@ impl Store {
     /// What volumes have under the head of this place is not found any more.
     pub fn forget_head(&self, place: Place) {
         if let Some(volumes) = self.volumes() {
-            let own = tag_of(place.variant);
-            volumes.forget_heads(place.primary, |tag| tag == own);
+            // Also where it is not known yet, as the index still loads.
+            volumes.forget(&volumes.head_id(place));
         }
+    }
+
+    /// Whether volumes may have more than they know yet.
+    pub fn is_loading(&self) -> bool {
+        let volumes = self.volumes();
+        let mut all = volumes.iter().flat_map(|volumes| volumes.all());
+        all.any(|volume| volume.is_loading())
     }
 
     /// What volumes have of this key is not found any more.
@@ -266,6 +285,8 @@ pub(super) struct Keep {
     version: u64,
     /// Bytes of a block.
     block: u64,
+    /// The newest purge that covered it when it was opened: blocks from before are not its own.
+    since: u64,
     /// What was looked up.
     known: Ranges,
     /// What can be read from volumes, as far as is known.
@@ -280,19 +301,20 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// For an object that is about to be opened with this head.
+    /// For an object that is about to be opened with this head. `block`: bytes of one; `since`: the
+    /// newest purge that took out what there was of it.
     pub(super) fn new(
         volumes: Arc<Volumes>,
         place: Place,
         head: &Head,
         born_seq: u64,
-        block: u64,
+        (block, since): (u64, u64),
     ) -> Keep {
         // Without a strong validator no other fetch brings bytes of this version.
         let own = if head.generation == 0 { born_seq } else { 0 };
         let mut hasher = blake3::Hasher::new();
         hasher.update(&place.variant.to_le_bytes());
-        for number in [head.generation, own, block] {
+        for number in [head.generation, own, block, since] {
             hasher.update(&number.to_le_bytes());
         }
         let mut version = [0; 8];
@@ -302,6 +324,7 @@ impl Keep {
             place,
             version: u64::from_le_bytes(version),
             block,
+            since,
             known: Ranges::new(),
             there: Ranges::new(),
             queued: SmallVec::new(),
@@ -316,6 +339,18 @@ impl Keep {
         Keep {
             _charge: Some(charge),
             ..self
+        }
+    }
+
+    /// What is known to be there, to be surveyed when no lock is held.
+    pub(super) fn seen(&self) -> Keep {
+        Keep {
+            volumes: self.volumes.clone(),
+            there: self.there.clone(),
+            known: Ranges::new(),
+            queued: SmallVec::new(),
+            _charge: None,
+            ..*self
         }
     }
 
@@ -375,6 +410,16 @@ impl Keep {
             }
             self.known.insert(bytes);
         }
+        if self.known.len() > FRAGMENTS_MAX {
+            // Someone looks here and there in something huge: it is looked up again.
+            self.known = Ranges::new();
+            self.there = Ranges::new();
+        }
+    }
+
+    /// Whether it may be written without being asked for again.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.admitted
     }
 
     /// Whether any of these bytes waits to be written.

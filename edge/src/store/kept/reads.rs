@@ -125,7 +125,7 @@ impl KeptRead {
     /// Reads what was claimed. What can't be had is claimed no longer, and known not to be there.
     pub async fn run(mut self, now_us: impl Fn() -> u64) {
         if !self.landing.make_room() {
-            return self.landing.give_back();
+            return self.landing.put_down();
         }
         loop {
             let claim = self.landing.range();
@@ -146,7 +146,7 @@ impl KeptRead {
             let bytes = &self.landing.store().volume_bytes;
             bytes.fetch_add(read as u64, Ordering::Relaxed);
             if self.landing.take_in(buffers, now_us()).is_err() {
-                return self.landing.give_back();
+                return self.landing.put_down();
             }
         }
     }
@@ -175,8 +175,14 @@ impl KeptRead {
         let mut state = object.lock();
         let length = state.length.unwrap_or(0);
         if let Some(keep) = &mut state.keep {
-            let bytes = keep.range_of(u64::from(self.id.part), length);
-            keep.there.remove(bytes);
+            match why {
+                Missing::Gone | Missing::Damaged => {
+                    let bytes = keep.range_of(u64::from(self.id.part), length);
+                    keep.there.remove(bytes);
+                }
+                // The volume does not keep up: who reads this does not wait for it again.
+                Missing::Busy | Missing::Slow | Missing::Failed => keep.there.clear(),
+            }
         }
         let lost = !state.joinable;
         drop(state);
@@ -188,6 +194,6 @@ impl KeptRead {
                 store.forget_head(place);
             }
         }
-        self.landing.give_back();
+        self.landing.put_down();
     }
 }

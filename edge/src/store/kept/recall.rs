@@ -12,12 +12,12 @@ use smallvec::SmallVec;
 
 use super::{At, Keep, LOOKED_UP, Volumes, meta, tag_of};
 use crate::store::landing::Landing;
-use crate::store::object::Object;
+use crate::store::object::{Abandoned, Object};
 use crate::store::page::{PAGE, Page};
 use crate::store::pages::PageState;
 use crate::store::{Place, Seen, Store};
 use crate::sys::buffer::Buffer;
-use crate::volume::HeadRead;
+use crate::volume::{Found, HeadRead, Missing, Volume};
 
 /// A head that is to be read; it has to be run.
 pub struct Recall {
@@ -90,27 +90,44 @@ impl Recall {
     /// Reads the head. Who waits looks again when this is over.
     pub async fn run(self) {
         let place = self.landing.place();
+        let mut slow = None;
         for &(number, found) in &self.heads {
+            if slow.is_some_and(|tag| tag != found.tag) {
+                break; // no more is waited for than another copy of the same
+            }
             let (volume, space) = (&self.volumes.volumes[number], self.volumes.space);
-            let Ok(read) = volume.read_head(found, space, place.primary).await else {
-                continue; // it is forgotten where it is gone
+            let read = match volume.read_head(found, space, place.primary).await {
+                Ok(read) => read,
+                // It is forgotten by now.
+                Err(Missing::Gone | Missing::Damaged) => continue,
+                Err(_) => {
+                    slow = Some(found.tag);
+                    continue;
+                }
             };
-            match self.restore(&read) {
+            match self.restore(volume, found, &read) {
                 Met::Restored => {
                     self.landing.store().count_recalled(&read);
+                    return self.landing.give_back();
+                }
+                Met::Failed => {
+                    slow = Some(found.tag);
                     break;
                 }
-                Met::Failed => break,
                 Met::Useless => {
                     volume.forget(&read.id);
                 }
             }
         }
-        self.landing.give_back();
+        match slow {
+            // Who waits does not try that again.
+            Some(_) => self.landing.fail(Arc::new(Abandoned)),
+            None => self.landing.give_back(),
+        }
     }
 
     /// Puts the object of a head into the table.
-    fn restore(&self, read: &HeadRead) -> Met {
+    fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> Met {
         let store = self.landing.store();
         let placeholder = self.landing.object();
         let (from, primary) = (self.landing.place(), self.landing.place().primary);
@@ -123,7 +140,14 @@ impl Recall {
         let fits = u64::from(tag_of(variant)) == read.id.version
             && kept.block.is_multiple_of(PAGE)
             && store.purges.names.is_sound(&head);
-        if !fits {
+        let inline = head.length == Some(read.data.len() as u64);
+        let Some(length) = head
+            .length
+            .filter(|_| fits && (inline || read.data.is_empty()))
+        else {
+            return Met::Useless;
+        };
+        if read.data.len() as u64 > PAGE || (!head.joinable && length > store.object_max()) {
             return Met::Useless;
         }
         let mut keep = Keep::new(
@@ -131,14 +155,9 @@ impl Recall {
             place,
             &head,
             kept.born_seq,
-            kept.block,
+            (kept.block, kept.since),
         );
         keep.head = true;
-        if !read.data.is_empty() && head.length != Some(read.data.len() as u64) {
-            return Met::Useless;
-        }
-        let inline = head.length == Some(read.data.len() as u64);
-        let length = head.length.unwrap_or(0);
         if !inline {
             keep.consult(0..length, length, LOOKED_UP);
             if !head.joinable && !keep.there.covers(&(0..length)) {
@@ -154,8 +173,8 @@ impl Recall {
             let Some(head) = object.head() else {
                 return Met::Failed;
             };
-            if !locked.holds(from.variant, placeholder) {
-                return Met::Failed; // it was purged meanwhile
+            if !locked.holds(from.variant, placeholder) || volume.find(&read.id) != Some(found) {
+                return Met::Failed; // it was taken out, or forgotten, meanwhile
             }
             if store.purges.covers(primary, &object, &head) {
                 return Met::Useless;

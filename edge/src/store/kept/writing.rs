@@ -14,7 +14,7 @@ use crate::store::head::Head;
 use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
 use crate::store::{Place, Store};
-use crate::volume::{Content, Id, Source};
+use crate::volume::{Content, Id, Source, Volume};
 
 /// About what a head takes while it waits.
 const HEAD_BYTES: u64 = 1024;
@@ -33,7 +33,7 @@ enum What {
 /// One record that waits to be written.
 struct Keeping {
     store: Arc<Store>,
-    volumes: Arc<Volumes>,
+    volume: Arc<Volume>,
     object: Arc<Object>,
     place: Place,
     id: Id,
@@ -72,7 +72,9 @@ impl Source for Keeping {
             What::Head => {
                 let keep = state.keep.as_ref()?;
                 let object = &self.object;
-                let meta = meta::encode(&object.key, object.born_seq, keep.block, &head);
+                let (key, blocks) = (&*object.key, (keep.block, keep.since));
+                let length = head.length.or(state.length);
+                let meta = meta::encode((key, object.born_seq), blocks, &head, length);
                 let small = state.length.is_some_and(|length| length <= PAGE);
                 let data = match small {
                     true => state.pieces(0..state.length?)?,
@@ -100,9 +102,10 @@ impl Keeping {
         if let Some(keep) = &mut self.object.lock().keep {
             keep.settle(&self.what, written);
         }
-        // Something else took its place while it was being written.
-        if written && self.what == What::Head && !self.store.holds(self.place, &self.object) {
-            self.volumes.forget_one(&self.id);
+        // Something else took its place while it was being written; or the head that it was to replace
+        // says what does not hold any more.
+        if self.what == What::Head && !(written && self.store.holds(self.place, &self.object)) {
+            self.volume.forget(&self.id);
         }
     }
 }
@@ -110,14 +113,6 @@ impl Keeping {
 impl Drop for Keeping {
     fn drop(&mut self) {
         self.tell(false);
-    }
-}
-
-impl Volumes {
-    fn forget_one(&self, id: &Id) {
-        for volume in &self.volumes {
-            volume.forget(id);
-        }
     }
 }
 
@@ -278,13 +273,19 @@ impl Store {
                 }
             }
         };
-        for number in volumes.homes(&id) {
+        let homes = volumes.homes(&id);
+        if homes.is_empty()
+            && let Some(keep) = &mut object.lock().keep
+        {
+            keep.settle(&what, false);
+        }
+        for number in homes {
             if let (What::Block(_, range), Some(keep)) = (&what, &mut object.lock().keep) {
                 keep.queued.push(range.clone());
             }
             let keeping = Box::new(Keeping {
                 store: self.clone(),
-                volumes: volumes.clone(),
+                volume: volumes.volumes[number].clone(),
                 object: object.clone(),
                 place,
                 id,

@@ -324,6 +324,12 @@ impl Landing {
         self.object.fail(self.id, failure);
     }
 
+    /// Its claim is given up, and that is all: others may bring its bytes, or come to terms without.
+    pub(in crate::store) fn put_down(mut self) {
+        self.over = true;
+        self.object.give_back(self.id);
+    }
+
     /// Its claim is given up, which counts as no failure: those who wait for it ask anew. What it
     /// brought stays as for `fail`. An object without a head is retired: it is looked up again.
     pub fn give_back(mut self) {

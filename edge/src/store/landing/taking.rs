@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::io::ReadBuf;
 
 use super::{ANNOUNCE, Landing, Progress};
@@ -126,50 +127,65 @@ impl Landing {
         now_us: u64,
     ) -> Result<(), Abandoned> {
         self.birth = None;
-        let mut weights: Option<(Option<Range<u64>>, i64)> = None;
-        for buffer in pages {
-            let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
-            let (found, end) = self.object.to_fill(self.id, index);
-            self.ends_at(end.min(self.end));
-            let upto = (index * PAGE + buffer.filled().len() as u64).min(self.end);
-            if self.at >= upto {
-                break;
+        let mut weights: SmallVec<[(Option<Range<u64>>, i64); 1]> = SmallVec::new();
+        let taken = pages.into_iter().try_for_each(|page| {
+            let weight = self.take_page(page, now_us)?;
+            match (weights.last_mut(), weight) {
+                (_, None) => {}
+                (Some((block, sum)), Some((of, more))) if *block == of => *sum += more,
+                (_, Some(weight)) => weights.push(weight),
             }
-            let len = upto - self.at;
-            match found {
-                ToFill::Full => return Err(Abandoned),
-                ToFill::There(page) => {
-                    let from = &buffer.filled()[offset..offset + len as usize];
-                    // SAFETY: as in `write`: this landing alone claimed these bytes, at most a page
-                    // of them from `at` on, and they are published only afterwards.
-                    unsafe { page.write(offset, from) };
-                }
-                ToFill::Lacking(lacking) => {
-                    let charge = self.reserved(lacking.cost).ok_or(Abandoned)?;
-                    let bytes = Page::filled(buffer, charge);
-                    if !self.object.put_page(index, bytes) {
-                        return Err(Abandoned);
-                    }
-                    let weight = lacking.cost as i64;
-                    match &mut weights {
-                        Some((block, sum)) if *block == lacking.block => *sum += weight,
-                        _ => {
-                            if let Some((block, sum)) = weights.replace((lacking.block, weight)) {
-                                self.weigh(block, sum);
-                            }
-                        }
-                    }
-                }
-            }
-            let published = self.object.publish(self.id, self.at, len, now_us);
-            self.at += len;
-            self.unannounced += len;
-            self.ends_at(published.ok_or(Abandoned)?);
-        }
-        if let Some((block, sum)) = weights {
-            self.weigh(block, sum);
+            Ok(())
+        });
+        for (block, by) in weights {
+            self.weigh(block, by);
         }
         self.announce();
+        taken
+    }
+
+    /// Takes one page in; what that weighs, in which block, if the object has a page more by it.
+    fn take_page(
+        &mut self,
+        buffer: Buffer,
+        now_us: u64,
+    ) -> Result<Option<(Option<Range<u64>>, i64)>, Abandoned> {
+        let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
+        let (found, end) = self.object.to_fill(self.id, index);
+        self.ends_at(end.min(self.end));
+        let filled = buffer.filled().len();
+        let upto = (index * PAGE + filled as u64).min(self.end);
+        let Some(len) = upto.checked_sub(self.at).filter(|len| *len > 0) else {
+            return Ok(None);
+        };
+        let page = match found {
+            ToFill::Full => return Err(Abandoned),
+            ToFill::There(page) => page,
+            ToFill::Lacking(lacking) => {
+                let charge = self.reserved(lacking.cost).ok_or(Abandoned)?;
+                // All of it becomes the object's only where all of it was claimed.
+                if len == lacking.capacity && offset == 0 {
+                    let weight = (lacking.block, lacking.cost as i64);
+                    if !self.object.put_page(index, Page::filled(buffer, charge)) {
+                        return Err(Abandoned);
+                    }
+                    return self.took(len, now_us).map(|()| Some(weight));
+                }
+                self.put(index, lacking, charge)?
+            }
+        };
+        let from = &buffer.filled()[offset..offset + len as usize];
+        // SAFETY: as in `write`: this landing alone claimed these bytes, at most a page of them from
+        // `at` on, and they are published only afterwards.
+        unsafe { page.write(offset, from) };
+        self.took(len, now_us).map(|()| None)
+    }
+
+    fn took(&mut self, len: u64, now_us: u64) -> Result<(), Abandoned> {
+        let published = self.object.publish(self.id, self.at, len, now_us);
+        self.at += len;
+        self.unannounced += len;
+        self.ends_at(published.ok_or(Abandoned)?);
         Ok(())
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Covered {
     pub(super) stale_at_ms: Option<u64>,
     /// The newest rule that says so; 0 for none.
     pub(super) soft: u64,
+    /// The newest rule that takes it out; 0 for none.
+    pub(super) hardest: u64,
     born: u64,
     head_born: u64,
 }
@@ -62,11 +64,12 @@ pub(super) struct Dropped {
 impl Mark {
     fn add(&mut self, number: u64, soft_ms: Option<u64>) {
         match soft_ms {
-            None => self.hard = number,
-            Some(now_ms) => {
+            None => self.hard = self.hard.max(number),
+            Some(now_ms) if number > self.soft => {
                 self.soft = number;
                 self.soft_ms = now_ms;
             }
+            Some(_) => {}
         }
     }
 
@@ -93,6 +96,7 @@ impl Covered {
             hard: false,
             stale_at_ms: None,
             soft: 0,
+            hardest: 0,
             born,
             head_born,
         }
@@ -104,7 +108,10 @@ impl Covered {
 
     /// By a rule about what it is since this number.
     fn by_since(&mut self, mark: &Mark, since: u64) {
-        self.hard |= mark.hard > since;
+        if mark.hard > since {
+            self.hard = true;
+            self.hardest = self.hardest.max(mark.hard);
+        }
         if mark.soft > self.head_born {
             let earliest = self.stale_at_ms.unwrap_or(u64::MAX).min(mark.soft_ms);
             self.stale_at_ms = Some(earliest);

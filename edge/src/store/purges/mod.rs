@@ -165,6 +165,22 @@ impl Purges {
         self.covered(primary, object, Some(head), Some(head)).hard
     }
 
+    /// The newest rule in force that takes out what it covers of this key, however young; 0 for none.
+    /// `tags` are sorted.
+    pub(super) fn newest_hard(&self, primary: u128, key: &[u8], tags: &[u64]) -> u64 {
+        let index = self.index.read();
+        if index.len() == 0 {
+            return 0;
+        }
+        let mut covered = Covered::nothing(0, u64::MAX);
+        index.all(&mut covered);
+        index.resource(self.names.resource(primary, key), &mut covered);
+        index.tags(tags, 0, &mut covered);
+        let mut each = |text: &[u8]| index.prefixes(text, &mut covered);
+        self.names.texts(key, &mut each);
+        covered.hardest
+    }
+
     /// A rule of an earlier run is in force again.
     pub(super) fn restore(
         &self,
@@ -173,7 +189,11 @@ impl Purges {
         soft_ms: Option<u64>,
     ) -> Result<(), Full> {
         let mut index = self.index.write();
-        let dropped = index.make_room(rule, soft_ms.is_some())?;
+        let dropped = match rule {
+            // There may be newer ones, which it does not make needless.
+            Rule::All => None,
+            rule => index.make_room(rule, soft_ms.is_some())?,
+        };
         index.add(rule, number, soft_ms);
         self.restore_upto(number);
         drop(index);
@@ -331,6 +351,7 @@ impl Store {
         at_ms: u64,
     ) {
         object.expire(head, at_ms);
+        self.forget_head(place);
         self.keep_head(place, object);
     }
 }

@@ -302,8 +302,8 @@ mod tests {
             let at = at * UNIT;
             let layout = Layout::of(at, meta, data);
             prop_assert!(layout.at < layout.crcs && layout.crcs <= layout.meta && layout.meta <= layout.data);
-            prop_assert!(layout.data_end <= layout.end && layout.end % UNIT == 0);
-            prop_assert!(u64::from(data) <= PAGE || layout.data % BLOCK == 0);
+            prop_assert!(layout.data_end <= layout.end && layout.end.is_multiple_of(UNIT));
+            prop_assert!(u64::from(data) <= PAGE || layout.data.is_multiple_of(BLOCK));
             prop_assert!(layout.length() < u64::from(meta) + u64::from(data) + 2 * BLOCK);
         }
     }

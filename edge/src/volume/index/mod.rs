@@ -44,6 +44,18 @@ pub struct Cursor {
     bucket: usize,
 }
 
+/// The shard of a hash. The first ones get half as many as the last ones, so that they do not all
+/// double at the same number of records: together they grow evenly, and what one gives back the next
+/// one takes.
+fn shard_of(hash: u64) -> usize {
+    // Neither the bits that choose the bucket nor those that the table compares first.
+    let even = hash >> 40 & 0xffff;
+    // About 2^16 times the logarithm of 1 + even / 2^16 to the base of 2.
+    let bend = (even * (0x1_0000 - even)) >> 16;
+    let bent = even + ((bend * 22_500) >> 16);
+    (bent as usize * SHARDS) >> 16
+}
+
 /// Where each record is.
 pub struct Index {
     shards: Box<[Shard]>,
@@ -360,8 +372,7 @@ impl Index {
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Table> {
-        // Neither the bits that choose the bucket nor those that the table compares first.
-        &self.shards[(hash >> 40) as usize % SHARDS].0
+        &self.shards[shard_of(hash)].0
     }
 
     /// An entry's place, with the lap that its segment has for as long as the entry is there.

@@ -1,1 +1,257 @@
-//! Loss of power at every write.
+//! Loss of power at every write of a workload, and again in the life after it: nothing that was
+//! forgotten comes back, no older version of anything, no other bytes, no purge is lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::*;
+use super::rig::{Rig, block, content, head};
+use super::{LONG, SIZE};
+use crate::sys::disk::simulated::Simulated;
+
+const SPACE: u64 = 7;
+
+/// What may be found, and what must be.
+#[derive(Clone, Default)]
+struct Model {
+    /// Of each id, by number: what it may be now, oldest first: so many bytes, or nothing.
+    ids: BTreeMap<u128, Vec<Option<usize>>>,
+    /// What was put since the last flush, or forgotten.
+    unflushed: Vec<u128>,
+    /// What was flushed lately, oldest first: the log is far from overwriting it.
+    recent: Vec<u128>,
+    /// Purges that were acknowledged.
+    purges: Vec<u64>,
+    /// Purges that were not.
+    tried: Vec<u64>,
+    sequence: u64,
+    number: u64,
+}
+
+/// Every seventh is a block of several pages, the others are heads.
+fn id(number: u128) -> Id {
+    match number % 7 {
+        0 => block(number, 3),
+        _ => head(number, 1),
+    }
+}
+
+fn length(number: u128, version: usize) -> usize {
+    match number % 7 {
+        0 => [100_000, 150_000, 300_000][version % 3],
+        _ => 20_000 + 100 * version,
+    }
+}
+
+impl Model {
+    fn put(&mut self, rig: &Rig, volume: &Volume, number: u128, version: usize) {
+        let length = length(number, version);
+        rig.put(volume, id(number), length);
+        self.ids.entry(number).or_default().push(Some(length));
+        self.unflushed.push(number);
+    }
+
+    fn forget(&mut self, volume: &Volume, number: u128) {
+        volume.forget(&id(number));
+        assert_eq!(volume.find(&id(number)), None);
+        self.ids.entry(number).or_default().push(None);
+        self.unflushed.push(number);
+    }
+
+    /// What was done so far is done for good, unless power is gone.
+    fn flush(&mut self, rig: &Rig, volume: &Volume) {
+        volume.flush();
+        if rig.device.is_dead() {
+            return;
+        }
+        for number in self.unflushed.drain(..) {
+            if let Some(states) = self.ids.get_mut(&number) {
+                states.drain(..states.len() - 1);
+            }
+            self.recent.retain(|other| *other != number);
+            self.recent.push(number);
+        }
+        let old = self.recent.len().saturating_sub(10);
+        self.recent.drain(..old);
+    }
+
+    fn purge(&mut self, volume: &Volume) {
+        self.number = self.number.max(volume.sequence()) + 1;
+        let text = self.number.to_le_bytes().repeat(40);
+        match volume.log_purge(SPACE, self.number, &text) {
+            Ok(()) => self.purges.push(self.number),
+            Err(_) => self.tried.push(self.number),
+        }
+    }
+
+    fn drop_some_purges(&mut self, volume: &Volume) {
+        let Some(upto) = self.purges.iter().rev().nth(20).copied() else {
+            return;
+        };
+        volume.drop_purges(SPACE, upto);
+        // They may come back: that does no harm.
+        let dropped = self.purges.iter().filter(|number| **number <= upto);
+        self.tried.extend(dropped);
+        self.purges.retain(|number| *number > upto);
+    }
+
+    /// What is there after a loss of power is what may be, and is from here on what was.
+    fn check(&mut self, rig: &Rig, volume: &Volume, sample: u64) {
+        rig.wait_loaded(volume);
+        assert!(volume.is_up(), "{:?}", volume.status());
+        assert!(volume.sequence() > self.sequence, "numbers come twice");
+        self.sequence = volume.sequence();
+        self.check_purges(volume);
+        self.unflushed.clear();
+        for (number, states) in &mut self.ids {
+            let is_there = volume.find(&id(*number)).is_some();
+            // Of what was not touched since it was read last, a sample is read.
+            if let [Some(length)] = states[..]
+                && number % 16 != u128::from(sample % 16)
+                && !self.recent.contains(number)
+            {
+                *states = vec![is_there.then_some(length)];
+                continue;
+            }
+            let found = rig.read(volume, id(*number)).ok();
+            let length = found.as_ref().map(|(_, data)| data.len());
+            if let Some(found) = found {
+                assert!(
+                    states.contains(&length),
+                    "{number} is {length:?} and can only be {states:?}"
+                );
+                assert!(found == content(id(*number), found.1.len()), "other bytes");
+            }
+            let is_recent = self.recent.contains(number) && states.len() == 1;
+            assert!(!is_recent || states[0] == length, "{number} is lost");
+            *states = vec![length];
+        }
+    }
+
+    fn check_purges(&mut self, volume: &Volume) {
+        let logged: Vec<u64> = volume.purges(SPACE).iter().map(|p| p.number).collect();
+        for number in &self.purges {
+            assert!(logged.contains(number), "a purge is lost");
+            assert!(volume.purged_upto(SPACE) >= *number);
+        }
+        for rule in volume.purges(SPACE) {
+            let known = self.purges.contains(&rule.number) || self.tried.contains(&rule.number);
+            assert!(known, "a purge that never was");
+            assert_eq!(*rule.text, *rule.number.to_le_bytes().repeat(40));
+            if !self.purges.contains(&rule.number) {
+                self.purges.push(rule.number);
+            }
+        }
+        self.purges.sort_unstable();
+        self.tried.clear();
+    }
+}
+
+/// A volume with a bit more than one lap in it, and what is known about it.
+fn filled() -> (Arc<Simulated>, Model) {
+    let rig = Rig::new(SIZE);
+    let mut model = Model::default();
+    let volume = rig.open();
+    for number in 0..500 {
+        model.put(&rig, &volume, number, 0);
+        if number % 20 == 19 {
+            model.flush(&rig, &volume);
+        }
+    }
+    for _ in 0..300 {
+        model.purge(&volume);
+        model.drop_some_purges(&volume);
+    }
+    assert!(volume.status().laps >= 1);
+    model.sequence = volume.sequence();
+    volume.close(LONG);
+    (rig.device.kill(), model)
+}
+
+/// Two and a half segments: records, new versions, tombstones, reads, purges.
+fn work(rig: &Rig, volume: &Volume, model: &mut Model, life: u128) {
+    for step in 0..14u128 {
+        if rig.device.is_dead() {
+            return;
+        }
+        for n in 0..4 {
+            model.put(rig, volume, 1_000 * life + 4 * step + n, 0);
+        }
+        // Something of before is renewed, something is forgotten, and one of those renewed.
+        model.put(rig, volume, 400 + step, 1 + life as usize);
+        model.forget(volume, 430 + 3 * step + life);
+        if step % 3 == 0 {
+            model.flush(rig, volume);
+            model.put(rig, volume, 430 + 3 * step + life, 2);
+            model.forget(volume, 1_000 * life + 4 * step);
+        }
+        // What is about to be overwritten was read.
+        for old in (step..400).step_by(40) {
+            let _ = rig.read(volume, id(old));
+        }
+        if step % 2 == 1 {
+            model.flush(rig, volume);
+        }
+        (0..3).for_each(|_| model.purge(volume));
+        model.drop_some_purges(volume);
+    }
+    model.flush(rig, volume);
+}
+
+#[test]
+fn power_is_lost_at_every_write() {
+    let (image, model) = filled();
+    let image = image.content();
+    let total = {
+        let rig = Rig::on(Simulated::of(image.clone()), SIZE);
+        let volume = rig.open();
+        let mut model = model.clone();
+        model.check(&rig, &volume, 0);
+        work(&rig, &volume, &mut model, 1);
+        assert!(volume.status().rewritten_bytes > 0, "nothing was reclaimed");
+        drop(volume);
+        rig.device.counts().writes
+    };
+    assert!(total > 50, "{total} writes");
+    for cut in 0..total {
+        let mut model = model.clone();
+        let mut device = Simulated::of(image.clone());
+        // Sometimes the second life ends somewhere, too; the last one is only looked at.
+        let lives = [(1, cut), (2, cut * 7 % total)];
+        for (life, writes) in lives.into_iter().take(1 + (cut % 3 == 0) as usize) {
+            device.crash_after(writes);
+            let rig = Rig::on(Arc::clone(&device), SIZE);
+            if let Ok(volume) = rig.try_open() {
+                if volume.is_up() {
+                    model.sequence = model.sequence.max(volume.sequence());
+                    work(&rig, &volume, &mut model, life);
+                }
+                drop(volume);
+            }
+            device = rig.device.crash(cut * 31 + life as u64);
+            let after = Rig::on(device.kill(), SIZE);
+            let volume = after.open();
+            model.check(&after, &volume, cut);
+            drop(volume);
+            device = after.device.crash(cut);
+        }
+    }
+}
+
+#[test]
+fn power_is_lost_while_a_volume_is_made() {
+    for before in [Vec::new(), filled().0.content()] {
+        let size = if before.is_empty() { SIZE } else { 2 * SIZE };
+        for (cut, seed) in (0..6).flat_map(|cut| (0..2).map(move |seed| (cut, seed))) {
+            let rig = Rig::on(Simulated::of(before.clone()), size);
+            rig.device.crash_after(cut);
+            drop(rig.try_open());
+            let again = Rig::on(rig.device.crash(seed), size);
+            let volume = again.open();
+            assert!(volume.is_up());
+            again.wait_loaded(&volume);
+            assert_eq!(volume.status().records, 0);
+            assert!(volume.purges(SPACE).is_empty());
+        }
+    }
+}

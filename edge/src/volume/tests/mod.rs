@@ -1,6 +1,7 @@
 //! A volume on a simulated device: what is put is found, also after it was opened again.
 
 mod crash;
+mod decay;
 mod rig;
 
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use super::*;
 use crate::sys::disk::device::Device;
 use crate::sys::disk::simulated::Simulated;
-use rig::{Rig, block, content, head, wait_until};
+use rig::{Rig, block, head, wait_until};
 
 const SIZE: u64 = 16 << 20;
 const LONG: Duration = Duration::from_secs(60);
@@ -132,7 +133,7 @@ struct All;
 
 impl Witness for All {
     fn is_in_use(&self, id: &Id) -> bool {
-        id.key % 10 == 0
+        id.key.is_multiple_of(10)
     }
 }
 

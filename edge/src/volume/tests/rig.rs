@@ -1,7 +1,7 @@
 //! What tests of a volume need: a device, records whose content follows from their ids, reads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +11,9 @@ use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::Opened;
 use crate::sys::disk::simulated::Simulated;
 use crate::volume::device_io::shared;
+
+/// Each volume that is made is to have a name of its own.
+static OPENED: AtomicU64 = AtomicU64::new(1);
 
 pub struct Rig {
     pub device: Arc<Simulated>,
@@ -50,13 +53,16 @@ pub fn block(key: u128, part: u32) -> Id {
 pub fn content(id: Id, length: usize) -> (Vec<u8>, Vec<u8>) {
     let meta = format!("{id:?} {length}").into_bytes();
     let mut state = (id.key as u64) << 20 ^ id.version ^ u64::from(id.part) << 8 ^ length as u64;
-    let data = (0..length).map(|_| {
+    // Each sector of a disk has other bytes.
+    let sectors = (0..length.div_ceil(512)).flat_map(|_| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        (state >> 56) as u8
+        state.to_le_bytes().repeat(64)
     });
-    (meta, data.collect())
+    let mut data: Vec<u8> = sectors.collect();
+    data.truncate(length);
+    (meta, data)
 }
 
 impl Rig {
@@ -93,7 +99,12 @@ impl Rig {
             })
         });
         let (options, clock) = (self.options.clone(), self.clock.clone());
-        Volume::open_with(options, clock, Random::seeded(5), opener)
+        Volume::open_with(
+            options,
+            clock,
+            Random::seeded(OPENED.fetch_add(1, Ordering::SeqCst)),
+            opener,
+        )
     }
 
     pub fn open(&self) -> Arc<Volume> {
