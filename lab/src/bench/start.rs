@@ -24,6 +24,9 @@ const SIZE: u64 = 8 << 30;
 const MEMORY: &str = "64MiB";
 const FIRST: u64 = 50_000;
 
+/// Each start has a port of its own, which would be part of the key.
+const HOST: &str = "million.example";
+
 const CONNECTIONS: usize = 64;
 
 /// Keys that are asked for when the index is whole.
@@ -114,6 +117,7 @@ fn filled(sluice: &Sluice, first: u64, count: u64) -> anyhow::Result<(u64, u64)>
         requests: Some(count),
         connections: CONNECTIONS,
         expect_length: Some(LENGTH),
+        host: HOST.to_owned(),
         ..LoadPlan::new(sluice.addr(), "/{n}")
     })?;
     anyhow::ensure!(result.errors.total() == 0, "{:?}", result.errors);
@@ -150,10 +154,8 @@ fn started(options: &SluiceOptions) -> anyhow::Result<(Sluice, Start)> {
     let mut hit = |dice: &mut Dice| -> anyhow::Result<bool> {
         // What is not found is not to be fetched: it would be stored, and be a record more.
         let number = dice.below(OBJECTS);
-        let reply = client.get(
-            &format!("/{number}"),
-            &[("Cache-Control", "only-if-cached")],
-        )?;
+        let fields = [("Host", HOST), ("Cache-Control", "only-if-cached")];
+        let reply = client.get(&format!("/{number}"), &fields)?;
         Ok(reply.status == 200 && reply.body.len() as u64 == LENGTH)
     };
     while !hit(&mut dice)? {
