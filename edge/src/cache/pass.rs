@@ -142,10 +142,11 @@ impl Cache {
 
     fn clear(&self, request: &Request) {
         let (key, store) = (self.key(request), &self.0.store);
-        // Before, so that nobody restores it; and behind, for what was just being written.
-        store.forget_kept(key.0);
-        store.enter(key.0, |locked| locked.clear());
-        store.forget_kept(key.0);
+        store.enter(key.0, |locked| {
+            // In one, so that nobody restores it in between.
+            store.forget_kept(key.0);
+            locked.clear();
+        });
         let keys = &self.0.rules.key;
         // Half of the rules there may be stay for those whom the purges are for.
         let hidden = keys.needs_fields() || store.is_loading();

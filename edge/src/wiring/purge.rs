@@ -23,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Between two looks at fetches that have not come to a head yet.
 const WAIT: Duration = Duration::from_millis(100);
 
+/// Between two looks whether volumes still have what is older than some rule.
+const LATER: Duration = Duration::from_secs(10);
+
 /// Purges that may wait for volumes at once, each in a thread of its own.
 const LOGGING_MAX: usize = 16;
 
@@ -180,6 +183,7 @@ pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
                 Some(Swept::Idle) => thread::park(),
                 Some(Swept::More) => thread::park_timeout(PAUSE),
                 Some(Swept::Waiting) => thread::park_timeout(WAIT),
+                Some(Swept::Later) => thread::park_timeout(LATER),
             }
         }
     };
@@ -197,6 +201,7 @@ fn sweep(edge: &Edge) -> Swept {
         match store.sweep(STEP) {
             Swept::Idle => {}
             Swept::Waiting if all == Swept::More => {}
+            Swept::Later if all != Swept::Idle => {}
             swept => all = swept,
         }
     }

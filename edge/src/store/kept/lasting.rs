@@ -80,6 +80,7 @@ impl Lasting {
         // What these hold must not outlive a purge that they don't know.
         for volume in full {
             volume.wipe("its purge log is full");
+            let _ = volume.mark_purged(volumes.space, *number);
         }
         Ok(())
     }

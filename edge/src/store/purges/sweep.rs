@@ -24,12 +24,14 @@ pub(super) struct Round {
 /// What is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swept {
-    /// Nothing: no rule is in force.
+    /// Nothing: no rule is in force, and there are no volumes.
     Idle,
     /// The round goes on.
     More,
     /// Fetches that began before a purge have not come to a head yet.
     Waiting,
+    /// Nothing in memory; volumes are looked at now and then.
+    Later,
 }
 
 impl Store {
@@ -37,15 +39,16 @@ impl Store {
     /// what they make stale, and at a round's end drops the rules that it was made for. No lock of
     /// the table is held for more than a few objects.
     pub fn sweep(&self, places: usize) -> Swept {
+        self.mark_absence();
         let purges = &self.purges;
         let mut round = purges.round.lock();
         let now = match &mut *round {
             Some(now) => now,
-            None if purges.index.read().len() == 0 => return Swept::Idle,
+            None if purges.index.read().len() == 0 => return self.swept(),
             // What is left is for what volumes have.
             None if purges.swept.load(Ordering::Relaxed) >= self.purged_upto() => {
                 self.drop_rules();
-                return Swept::Idle;
+                return self.swept();
             }
             none => {
                 let (upto, era) = purges.births.turn(&purges.latest);
@@ -82,6 +85,14 @@ impl Store {
         // What has come since is to be met, too.
         (now.sure, now.shard, now.id) = (true, 0, 0);
         Swept::More
+    }
+
+    /// There is nothing to do for what is in memory.
+    fn swept(&self) -> Swept {
+        match self.volumes() {
+            None => Swept::Idle,
+            Some(_) => Swept::Later,
+        }
     }
 
     /// Drops the rules that nothing in memory needs, nor anything on volumes.
