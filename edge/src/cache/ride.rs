@@ -46,6 +46,7 @@ impl Ride {
 
     /// Through an object that may have to be fetched, from where `want` begins.
     pub(super) fn filling(object: &Arc<Object>, want: Range<u64>, filler: Filler) -> Ride {
+        filler.cache.0.store.begin_ride(object);
         let mut ride = Ride {
             reader: object.reader(want.start),
             filler: Some(Box::new(filler)),

@@ -10,6 +10,8 @@ pub struct Ledger(Arc<Account>);
 struct Account {
     limit: AtomicU64,
     used: AtomicU64,
+    /// Bytes that were ever charged within the limit.
+    turned: AtomicU64,
 }
 
 impl Ledger {
@@ -18,6 +20,7 @@ impl Ledger {
         Ledger(Arc::new(Account {
             limit: AtomicU64::new(limit),
             used: AtomicU64::new(0),
+            turned: AtomicU64::new(0),
         }))
     }
 
@@ -36,6 +39,12 @@ impl Ledger {
         self.0.used.load(Ordering::Relaxed)
     }
 
+    /// Bytes that were ever charged within the limit: how far memory has turned over since some
+    /// moment.
+    pub fn turned(&self) -> u64 {
+        self.0.turned.load(Ordering::Relaxed)
+    }
+
     /// Charges `bytes` if the limit allows it.
     pub fn try_charge(&self, bytes: u64) -> Option<Charge> {
         let limit = self.limit();
@@ -45,6 +54,7 @@ impl Ledger {
                 used.checked_add(bytes).filter(|&sum| sum <= limit)
             })
             .ok()?;
+        self.0.turned.fetch_add(bytes, Ordering::Relaxed);
         Some(Charge {
             ledger: self.clone(),
             bytes,

@@ -329,10 +329,13 @@ impl Object {
         self.lock().is_complete()
     }
 
-    /// Whether all of these bytes, as far as the object goes, are there.
+    /// Whether all of these bytes, as far as the object goes, are in memory, and stay there for who
+    /// reads them.
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
-        state.present.covers(&state.within(range))
+        let range = state.within(range);
+        let passes = |keep: &Box<Keep>| keep.transient.intersects(&range);
+        state.present.covers(&range) && !state.keep.as_ref().is_some_and(passes)
     }
 
     /// The same, where some of them may be on volumes.

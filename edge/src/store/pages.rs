@@ -108,15 +108,20 @@ impl Object {
         }
     }
 
-    /// Puts in a page all of whose bytes are there, which are to be published yet; whether there was
-    /// none.
-    pub(super) fn put_page(&self, index: u64, bytes: Bytes) -> bool {
+    /// Puts in a page from a volume, whose bytes are to be published yet; whether it goes again when
+    /// readers have passed it. `None`: there is one already.
+    pub(super) fn put_page(&self, index: u64, bytes: Bytes) -> Option<bool> {
         let mut state = self.lock();
-        let lacking = state.pages.get(index).is_none();
-        if lacking {
-            state.pages.insert(index, PageState::Full(bytes));
+        if state.pages.get(index).is_some() {
+            return None;
         }
-        lacking
+        let passing = state.is_passing();
+        if let Some(keep) = state.keep.as_mut().filter(|_| passing) {
+            let start = index * PAGE;
+            keep.transient.insert(start..start + bytes.len() as u64);
+        }
+        state.pages.insert(index, PageState::Full(bytes));
+        Some(passing)
     }
 
     /// What the pages take that bytes of this range need and that are not there yet. `block`: how

@@ -57,6 +57,9 @@ impl Object {
             return None;
         }
         let pages = state.pages.take(span(&block));
+        if let Some(keep) = &mut state.keep {
+            keep.transient.remove(block.clone());
+        }
         state.present.remove(block);
         Some(pages)
     }
@@ -92,7 +95,9 @@ impl Object {
             needed.insert(rider.at..rider.at.saturating_add(1));
             wanted.insert(rider.wants());
         }
-        for queued in state.keep.iter().flat_map(|keep| keep.queued()) {
+        let kept = state.keep.iter();
+        let kept = kept.flat_map(|keep| keep.queued().chain(keep.transient.iter()));
+        for queued in kept {
             needed.insert(queued.clone());
             wanted.insert(queued);
         }

@@ -42,7 +42,8 @@ impl Object {
     /// A reader from `start` to the end; `Reader::limit` narrows it once the head is known.
     pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
         let mut state = self.lock();
-        let rider = (!state.is_complete()).then(|| state.ride(None, start));
+        let stays = state.is_complete() && !state.is_passing();
+        let rider = (!stays).then(|| state.ride(None, start));
         drop(state);
         Reader {
             object: self.clone(),

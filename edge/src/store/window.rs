@@ -64,7 +64,9 @@ impl Object {
     /// A rider moved or left: a flight that waited for that goes on.
     pub(super) fn moved(&self, mut state: MutexGuard<'_, State>) {
         if !state.windowed {
-            return;
+            let passed = state.pass_on();
+            drop(state);
+            return drop(passed); // frees pages: after the lock
         }
         state.trim();
         let stalled = state.stalled.take();

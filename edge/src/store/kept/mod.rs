@@ -364,6 +364,12 @@ pub(super) struct Keep {
     admitted: bool,
     /// Whether its head was handed over for writing, or is there.
     head: bool,
+    /// What comes from volumes goes again when its readers have passed it.
+    passing: bool,
+    /// Such bytes, which the eviction policy knows nothing of.
+    pub(super) transient: Ranges,
+    /// How far memory had turned over when it was asked for last.
+    asked_at: Option<u64>,
     _charge: Option<Charge>,
 }
 
@@ -397,6 +403,9 @@ impl Keep {
             queued: SmallVec::new(),
             admitted: true,
             head: false,
+            passing: false,
+            transient: Ranges::new(),
+            asked_at: None,
             _charge: None,
         }
     }
@@ -415,6 +424,7 @@ impl Keep {
             volumes: self.volumes.clone(),
             there: self.there.clone(),
             known: Ranges::new(),
+            transient: Ranges::new(),
             queued: SmallVec::new(),
             _charge: None,
             ..*self

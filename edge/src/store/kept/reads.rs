@@ -11,6 +11,8 @@ use crate::store::claims::Claim;
 use crate::store::landing::Landing;
 use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
+use crate::store::pages::span;
+use crate::store::slots::Dropped;
 use crate::store::{Place, Store};
 use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
@@ -121,9 +123,64 @@ impl State {
     }
 }
 
+impl Store {
+    /// A request begins to read an object. What it gets from volumes stays in memory only if it was
+    /// asked for so lately that it would still be there; else it would drive out what is in use.
+    pub fn begin_ride(&self, object: &Object) {
+        let mut state = object.lock();
+        let Some(keep) = &mut state.keep else {
+            return;
+        };
+        let now = self.ledger.turned();
+        let before = keep.asked_at.replace(now);
+        if keep.transient.is_empty() {
+            let near = self.ledger.limit() / 2;
+            keep.passing = before.is_none_or(|before| now - before > near);
+        }
+    }
+}
+
+impl State {
+    /// Whether pages that come from volumes are to go again.
+    pub(in crate::store) fn is_passing(&self) -> bool {
+        self.keep.as_ref().is_some_and(|keep| keep.passing)
+    }
+
+    /// Takes out the pages that came from volumes and that every reader and every claim has passed.
+    pub(in crate::store) fn pass_on(&mut self) -> Dropped {
+        let mut passed = Dropped::new();
+        let Some(keep) = self.keep.as_mut().filter(|keep| !keep.transient.is_empty()) else {
+            return passed;
+        };
+        let riders = self.riders.iter().map(|(_, rider)| rider.at);
+        let claims = self.claims.iter().map(|claim| claim.at);
+        let slowest = riders.chain(claims).min().unwrap_or(u64::MAX);
+        let length = self.length.unwrap_or(0);
+        let upto = match slowest >= length {
+            true => length,
+            false => slowest / PAGE * PAGE,
+        };
+        let gone: SmallVec<[Range<u64>; 2]> = keep.transient.within(0..upto).collect();
+        for range in gone {
+            keep.transient.remove(range.clone());
+            self.present.remove(range.clone());
+            passed.extend(self.pages.take(span(&range)));
+        }
+        passed
+    }
+}
+
 impl KeptRead {
     /// Reads what was claimed. What can't be had is claimed no longer, and known not to be there.
-    pub async fn run(mut self, now_us: impl Fn() -> u64) {
+    pub async fn run(self, now_us: impl Fn() -> u64) {
+        let object = self.landing.object().clone();
+        self.bring(now_us).await;
+        // Whoever wanted it may be gone.
+        let passed = object.lock().pass_on();
+        drop(passed);
+    }
+
+    async fn bring(mut self, now_us: impl Fn() -> u64) {
         if !self.landing.make_room() {
             return self.landing.put_down();
         }
@@ -148,6 +205,8 @@ impl KeptRead {
             if self.landing.take_in(buffers, now_us()).is_err() {
                 return self.landing.put_down();
             }
+            // Whoever waits sends it on while it is in the processor's cache.
+            tokio::task::yield_now().await;
         }
     }
 

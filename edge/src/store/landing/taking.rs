@@ -166,10 +166,10 @@ impl Landing {
                 // All of it becomes the object's only where all of it was claimed.
                 if len == lacking.capacity && offset == 0 {
                     let weight = (lacking.block, lacking.cost as i64);
-                    if !self.object.put_page(index, Page::filled(buffer, charge)) {
-                        return Err(Abandoned);
-                    }
-                    return self.took(len, now_us).map(|()| Some(weight));
+                    let page = Page::filled(buffer, charge);
+                    let passing = self.object.put_page(index, page).ok_or(Abandoned)?;
+                    let weight = (!passing).then_some(weight);
+                    return self.took(len, now_us).map(|()| weight);
                 }
                 self.put(index, lacking, charge)?
             }
