@@ -28,9 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SKIP_MAX: u64 = 64 << 20;
 /// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
 const BEGINNING: u64 = 4;
-/// Bytes taken in before others have their turn: those who send them on find them in the processor's
-/// cache.
-const TURN_BYTES: u64 = 128 << 10;
+/// Bytes taken in before others have their turn.
+const TURN_BYTES: u64 = 1 << 20;
 
 /// One fetch in progress. A task of the worker whose request launched it; it goes on when that
 /// client leaves.
