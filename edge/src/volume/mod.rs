@@ -46,6 +46,7 @@ use keeper::{Inner, Opener, wait_for};
 use mounted::{Bell, Context, LOADED};
 use queue::Overrun;
 
+pub use format::default_segment;
 pub use status::{State, Status};
 
 /// Bytes of a record's data that have a checksum of their own, and that are read together.
@@ -60,7 +61,7 @@ pub struct Options {
     pub path: PathBuf,
     /// Bytes it takes; 0: all of a block device.
     pub size: u64,
-    /// Bytes of a segment; 0: a 64th of the volume, between 1 and 64 MiB.
+    /// Bytes of a segment; 0: `default_segment`.
     pub segment: u64,
     /// Bytes that may wait to be written.
     pub queue: u64,

@@ -392,3 +392,56 @@ fn what_nobody_reads_for_long_is_dropped_unless_it_is_in_use() {
     wait_until(|| volume.status().records == 2);
     assert!(volume.find(&block(1, 0)).is_some() && volume.find(&block(10, 0)).is_some());
 }
+
+#[test]
+fn what_does_not_fit_when_it_is_kept_is_gone_and_stays_so() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    let read = block(1_000, 0);
+    rig.put(&volume, read, 300_000);
+    volume.flush();
+    rig.has(&volume, read, 300_000);
+    // Those that come are larger than all that were there: too much of the segment is full when it is
+    // time to keep the one that was read.
+    for n in 0..3 {
+        rig.put(&volume, block(n, 0), 1_000);
+    }
+    let mut n = 10;
+    while volume.find(&read).is_some() && n < 200 {
+        rig.put(&volume, block(n, 0), 480_000);
+        volume.flush();
+        n += 1;
+    }
+    assert_eq!(volume.find(&read), None);
+    assert_eq!(volume.status().rewritten_bytes, 0, "it was not written");
+    assert!(!volume.forget(&read));
+    for n in 500..503 {
+        rig.put(&volume, block(n, 0), 150_000);
+        volume.flush();
+    }
+    volume.close(LONG);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    assert_eq!(volume.find(&read), None, "forgotten, and back");
+}
+
+#[test]
+fn blocks_of_a_mib_are_kept_in_the_smallest_segments_that_have_room_for_them() {
+    let mut rig = Rig::new(40 << 20);
+    for segment in [0, 5 << 20] {
+        rig.options.segment = segment;
+        rig.options.size = if segment == 0 { 40 << 20 } else { 64 << 20 };
+        let volume = rig.open();
+        let read = block(1_000, 0);
+        rig.put(&volume, read, 1 << 20);
+        volume.flush();
+        for n in 0..120 {
+            rig.has(&volume, read, 1 << 20);
+            rig.put(&volume, block(n, 0), 1 << 20);
+            volume.flush();
+        }
+        rig.has(&volume, read, 1 << 20);
+        assert!(volume.status().rewritten_bytes > 0);
+        volume.close(LONG);
+    }
+}
