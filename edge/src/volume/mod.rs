@@ -413,12 +413,8 @@ impl Volume {
 
     /// Nothing here, or waiting to be written, was born before this number.
     pub fn oldest_born(&self) -> u64 {
-        match self.inner.mounted() {
-            Some(mounted) if mounted.loaded() < LOADED => 0,
-            // First what waits: it may be written before the other is asked.
-            Some(mounted) => mounted.queue.oldest_born().min(mounted.oldest()),
-            None => u64::MAX,
-        }
+        let mounted = self.inner.mounted();
+        mounted.map_or(u64::MAX, |mounted| mounted.oldest_born())
     }
 
     /// From which number on fetches and purges of this run may be counted: greater than all before.

@@ -140,7 +140,7 @@ impl Reclaim {
                     }));
                 }
                 None => {
-                    if mounted.index.remove_if(key, from) {
+                    if mounted.index.lose(key, from) {
                         mounted.context.counters.damaged.add(1);
                     }
                 }

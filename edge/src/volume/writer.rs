@@ -265,8 +265,9 @@ impl Writer<'_> {
             bytes,
             next,
         });
-        // The index must know where what was rewritten is before it forgets where that was.
-        while self.under_way > 1 {
+        // The index must know where what was rewritten is before it forgets where that was; and what is
+        // forgotten here must not be where the log goes on if power is lost now.
+        while self.under_way > 0 {
             self.hear_one();
         }
         let reclaim = match self.reclaim.take() {
@@ -336,6 +337,16 @@ impl Writer<'_> {
                     self.write_some();
                 }
             }
+        }
+        // What is forgotten meanwhile is still written.
+        while !self.mounted.is_ended() {
+            let is_behind = self.held.is_some() || !self.line.is_empty();
+            if !is_behind && self.mounted.queue.end_if_empty() {
+                break;
+            }
+            self.write_some();
+        }
+        if self.mounted.loaded() == LOADED {
             self.hand_over(Job::Clean);
         }
         while self.under_way > 0 {
@@ -345,7 +356,7 @@ impl Writer<'_> {
 
     /// Tells everybody who still waits that nothing was written.
     fn give_up(&mut self) {
-        self.mounted.queue.close();
+        self.mounted.queue.end();
         // The other thread ends when nobody can hand anything over any more.
         self.jobs = channel().0;
         while let Ok(done) = self.written.recv() {
@@ -416,7 +427,8 @@ fn recency_record(mounted: &Mounted, data: Bytes) -> Record {
         id: Id {
             space: 0,
             key: 0,
-            version: mounted.sequence,
+            // By this one the next run knows it.
+            version: mounted.superblock().sequence,
             part: 0,
             kind: Kind::Head,
         },

@@ -391,6 +391,52 @@ fn what_nobody_reads_for_long_is_dropped_unless_it_is_in_use() {
     rig.clock.advance_us(2_000_000);
     wait_until(|| volume.status().records == 2);
     assert!(volume.find(&block(1, 0)).is_some() && volume.find(&block(10, 0)).is_some());
+    // It is not back after a start, either.
+    volume.flush();
+    rig.device = rig.device.kill();
+    drop(volume);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    assert_eq!(volume.status().records, 2);
+}
+
+#[test]
+fn what_is_forgotten_when_it_was_found_damaged_stays_so() {
+    let mut rig = Rig::new(SIZE);
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    let first = format::Geometry::of(SIZE, 0)
+        .expect("it does")
+        .segment_place(0)
+        + 4096;
+    // Past the header, which a start reads.
+    rig.device.flip(first + 600, 1);
+    assert_eq!(rig.read(&volume, block(1, 0)), Err(Missing::Damaged));
+    assert!(!volume.forget(&block(1, 0)));
+    assert!(!volume.forget(&block(2, 0)));
+    volume.flush();
+    rig.device = rig.device.kill();
+    drop(volume);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    assert_eq!(volume.find(&block(1, 0)), None);
+}
+
+#[test]
+fn a_volume_that_is_closed_while_it_is_out_or_wiped_stays_out() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    rig.device.fail_writes(Some(EIO));
+    rig.put(&volume, block(2, 0), 1_000);
+    volume.flush();
+    volume.close(LONG);
+    rig.device.fail_writes(None);
+    volume.wipe("a test");
+    assert_eq!(volume.status().state, State::Out("it is closed".into()));
+    assert_eq!(rig.done.not_written.load(Ordering::SeqCst), 1);
 }
 
 #[test]
