@@ -239,6 +239,7 @@ impl Volume {
             random,
             witnesses: RwLock::default(),
             inactive: Mutex::default(),
+            purged: Mutex::default(),
             bell: Bell::default(),
         });
         let inner = Inner::open(context, open).map_err(Refused)?;
@@ -389,6 +390,7 @@ impl Volume {
     /// # Errors
     /// Why it is not logged.
     pub fn log_purge(&self, space: u64, number: u64, text: &[u8]) -> Result<(), LogError> {
+        self.inner.context.note_purge(space, number);
         let mounted = self.inner.mounted().ok_or(LogError::Out)?;
         mounted.log_number(number)?;
         mounted.with_purges(|log, device, nonce| log.log_rule(device, space, number, text, nonce))
@@ -399,6 +401,7 @@ impl Volume {
     /// # Errors
     /// Why that could not be logged.
     pub fn mark_purged(&self, space: u64, upto: u64) -> Result<(), LogError> {
+        self.inner.context.note_purge(space, upto);
         let mounted = self.inner.mounted().ok_or(LogError::Out)?;
         mounted.log_number(upto)?;
         mounted.with_purges(|log, device, nonce| log.log_mark(device, space, upto, nonce))
@@ -422,7 +425,7 @@ impl Volume {
         self.inner.sequence()
     }
 
-    /// Drops everything, purges included.
+    /// Drops everything; of the purges it is still known which one was the newest.
     pub fn wipe(&self, why: &str) {
         self.inner.wipe(why);
     }

@@ -1,5 +1,6 @@
 //! One life of a volume: a device with what it holds, from when it was opened to when it fails.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,8 +12,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::checksum::Salt;
 use super::counters::Counters;
 use super::device_io::write_aligned;
-use super::format::Geometry;
 use super::format::superblock::Superblock;
+use super::format::{Geometry, NUMBER_MAX};
 use super::index::{Index, Place};
 use super::purges::PurgeLog;
 use super::queue::Queue;
@@ -24,9 +25,6 @@ use crate::sys::random::Random;
 
 /// Each run counts from so much further on than the one before.
 pub const SEQUENCE_STEP: u64 = 1 << 44;
-
-/// No number is greater than this, but for the one that stands for none.
-const NUMBER_MAX: u64 = 1 << 62;
 
 /// Thousandths of an index that is there.
 pub const LOADED: u32 = 1000;
@@ -47,8 +45,21 @@ pub struct Context {
     pub witnesses: RwLock<HashMap<u64, Weak<dyn Witness>>>,
     /// After how long without a read what is dropped.
     pub inactive: Mutex<HashMap<u64, Duration>>,
+    /// The greatest number of a purge of each cache that was logged, or was to be.
+    pub purged: Mutex<BTreeMap<u64, u64>>,
     /// Wakes the keeper.
     pub bell: Bell,
+}
+
+impl Context {
+    /// Remembers a purge, or that there was one: a volume that begins anew has nothing that is older.
+    pub fn note_purge(&self, space: u64, number: u64) {
+        if number <= NUMBER_MAX {
+            let mut purged = self.purged.lock();
+            let newest = purged.entry(space).or_default();
+            *newest = number.max(*newest);
+        }
+    }
 }
 
 /// Something that one thread waits for.

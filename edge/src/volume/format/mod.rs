@@ -17,6 +17,10 @@ pub const VERSION: u32 = 1;
 
 const MIB: u64 = 1 << 20;
 
+/// No lap, generation or number is greater than this, but for the one that stands for none: there is
+/// always a next one.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
 /// The least bytes of a volume.
 pub const SIZE_MIN: u64 = 16 * MIB;
 /// The most.

@@ -179,22 +179,22 @@ fn a_purge_is_there_after_a_loss_of_power() {
     volume.wipe("a test");
     assert!(volume.is_up());
     assert!(volume.purges(7).is_empty());
-    assert_eq!(volume.purged_upto(7), 0);
+    assert_eq!((volume.purged_upto(7), volume.purged_upto(8)), (20, 11));
 }
 
 #[test]
 fn the_log_of_purges_is_compacted_when_it_is_full_and_says_when_it_can_not_be() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
-    let text = [7; 1000];
+    let text = |number: u64| number.to_le_bytes().repeat(125);
     // 128 KiB a half: it is full several times.
     for number in 1..1_000 {
-        volume.log_purge(7, number, &text).expect("logged");
+        volume.log_purge(7, number, &text(number)).expect("logged");
         volume.drop_purges(7, number.saturating_sub(50));
     }
     let mut full = None;
     for number in 1_000..1_200 {
-        if let Err(error) = volume.log_purge(7, number, &text) {
+        if let Err(error) = volume.log_purge(7, number, &text(number)) {
             full = Some((number, error));
             break;
         }
@@ -236,6 +236,7 @@ fn a_device_that_fails_is_out_and_comes_back_empty() {
     wait_until(|| volume.is_up());
     assert_eq!(volume.find(&block(1, 0)), None);
     assert!(volume.purges(7).is_empty());
+    assert_eq!(volume.purged_upto(7), 2, "nothing here is older");
     rig.put(&volume, block(4, 0), 1_000);
     volume.flush();
     rig.has(&volume, block(4, 0), 1_000);
@@ -490,4 +491,23 @@ fn blocks_of_a_mib_are_kept_in_the_smallest_segments_that_have_room_for_them() {
         assert!(volume.status().rewritten_bytes > 0);
         volume.close(LONG);
     }
+}
+
+#[test]
+fn a_purge_that_comes_again_and_again_takes_the_room_of_one() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    for number in 1..1_000 {
+        let text = if number % 2 == 0 {
+            [7; 1000]
+        } else {
+            [8; 1000]
+        };
+        volume.log_purge(7, number, &text).expect("logged");
+    }
+    drop(volume);
+    let volume = rig.open();
+    let rules = volume.purges(7);
+    assert!((2..200).contains(&rules.len()), "{}", rules.len());
+    assert_eq!(rules.last().map(|rule| rule.number), Some(999));
 }
