@@ -12,7 +12,7 @@ use super::file::{Named, VolumeFile};
 use super::report::Problem;
 use super::value::show_size;
 use crate::sys::disk::place::{Kind, Place};
-use crate::volume::Options;
+use crate::volume::{Options, default_segment};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -77,7 +77,7 @@ pub fn goes_on(is: &Options, read: &Options) -> bool {
 /// Bytes of each segment where nothing is said.
 pub fn segment_of(options: &Options) -> u64 {
     match options.segment {
-        0 => (options.size / 64 / MIB * MIB).clamp(MIB, SEGMENT_MAX),
+        0 => default_segment(options.size),
         bytes => bytes,
     }
 }

@@ -11,9 +11,21 @@ const SHARE: u64 = 4;
 pub struct Allowance(u64);
 
 impl Allowance {
-    /// For one segment of this size.
-    pub fn of(segment: u64) -> Allowance {
-        Allowance(segment / SHARE)
+    /// For one segment of this size: a share of it, but one record of this length if half a segment
+    /// has room for that.
+    pub fn of(segment: u64, largest: u64) -> Allowance {
+        Allowance((segment / SHARE).max(largest.min(segment / 2)))
+    }
+
+    /// How much it is.
+    pub fn left(&self) -> u64 {
+        self.0
+    }
+
+    /// Whether it is time to write again what is there, so many bytes of it: with one more new record,
+    /// there would not be room enough.
+    pub fn is_time(&self, room: u64, there: u64, largest: u64) -> bool {
+        room < self.0.min(there) + largest
     }
 
     /// Whether there is room for a record; takes it.
@@ -75,11 +87,11 @@ impl Ring {
             return true;
         }
         self.append(key);
-        let length = self.open().len();
-        let room = self.segment / SHARE as usize;
+        let room = (self.segment - self.open().len()) as u64;
+        let allowance = Allowance::of(self.segment as u64, 1);
         // The last part of the open segment is for what is written again.
-        if self.log.len() == self.segments && length == self.segment - room {
-            self.write_again();
+        if self.log.len() == self.segments && room == allowance.left() {
+            self.write_again(allowance);
         }
         if self.open().len() >= self.segment {
             self.log.push_back(Vec::new());
@@ -110,8 +122,7 @@ impl Ring {
         };
     }
 
-    fn write_again(&mut self) {
-        let mut allowance = Allowance::of(self.segment as u64);
+    fn write_again(&mut self, mut allowance: Allowance) {
         let candidates = self.log.front().cloned().unwrap_or_default();
         for key in candidates {
             let entry = self.entries[key as usize];
@@ -151,6 +162,20 @@ mod tests {
         assert!(ring.ask(0) && ring.ask(1), "they moved");
         assert!(!ring.ask(2) && !ring.ask(3), "their segment went");
         assert!(ring.ask(8), "the next one is there");
+    }
+
+    #[test]
+    fn one_large_record_fits_and_it_begins_while_it_does() {
+        assert_eq!(Allowance::of(64, 10).left(), 16);
+        assert_eq!(Allowance::of(64, 20).left(), 20);
+        assert_eq!(Allowance::of(64, 40).left(), 32, "half a segment at most");
+        let allowance = Allowance::of(64, 20);
+        assert!(!allowance.is_time(40, 1000, 20));
+        assert!(
+            allowance.is_time(39, 1000, 20),
+            "another one of 20 would leave 19"
+        );
+        assert!(!allowance.is_time(39, 5, 5), "there is little");
     }
 
     #[test]

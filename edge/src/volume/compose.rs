@@ -100,6 +100,13 @@ impl Open {
         self.at * 1000 / segment
     }
 
+    /// Bytes that are left for records and their entries in the table.
+    pub fn room(&self, segment: u64) -> u64 {
+        let count = (self.table.len() / ENTRY) as u64 + 1;
+        let table = Footer::table_place(count, segment).unwrap_or(0);
+        table.saturating_sub(self.at.max(RECORDS))
+    }
+
     /// Begins a batch behind what was written.
     pub fn begin(&mut self, mounted: &Mounted, packer: &mut Packer) {
         if self.at == 0 {

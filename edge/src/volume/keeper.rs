@@ -8,21 +8,26 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::LogError;
 use super::device_io::read_exactly;
 use super::format::record::{HEADER_MAX, Header};
 use super::format::{BLOCK, up};
-use super::index::{Cursor, Place};
+use super::index::{Cursor, Key, Place};
 use super::mount::{Mode, mount};
 use super::mounted::{Context, Mounted};
+use super::queue::Overrun;
 use super::recover::{load_tables, open_segment};
 use super::writer;
+use super::{Id, LogError};
 use crate::sys::disk::device::{OpenError, Opened};
 
+/// Why a volume is out that was closed.
+const CLOSED: &str = "it is closed";
 /// How often sweeps go on.
 const TICK: Duration = Duration::from_millis(500);
 /// How many steps of a sweep are made at a time.
 const SWEEP_STEPS: usize = 2000;
+/// How many records are looked at on the device at a time.
+const SWEEP_READS: usize = 64;
 
 /// Opens the device: the real one, or one of a test.
 pub type Opener = Box<dyn Fn() -> Result<Opened, OpenError> + Send + Sync>;
@@ -130,7 +135,7 @@ impl Inner {
                         cursor = Cursor::default();
                         self.load(&mounted);
                     } else {
-                        tidy(&mounted, &mut cursor);
+                        self.tidy(&mounted, &mut cursor);
                     }
                 }
                 None => {
@@ -178,7 +183,13 @@ impl Inner {
         if self.mounted().is_some() || self.is_closed.load(Ordering::SeqCst) {
             return;
         }
-        self.put_out(&mut changing);
+        let ended = match &*self.now.read() {
+            Now::Up(ended) => Some(Arc::clone(ended)),
+            Now::Out(_) => None,
+        };
+        if let Some(ended) = ended {
+            self.put_out(&mut changing, &ended);
+        }
         let now = self.context.clock.monotonic_us();
         if now < changing.retry_at {
             return;
@@ -191,59 +202,69 @@ impl Inner {
         match (self.open)().and_then(|opened| mount(&self.context, opened, mode)) {
             Ok(mounted) => {
                 tracing::info!(volume = %self.context.options.name, "a volume is back, and empty");
-                *self.now.write() = Now::Up(mounted);
+                self.set_now(Now::Up(mounted));
                 self.context.bell.ring();
             }
             Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
                 self.context.counters.errors.add(1);
-                *self.now.write() = Now::Out(why);
+                self.set_now(Now::Out(why));
             }
         }
     }
 
-    /// Takes a life that has ended out of use, once its threads are done.
-    fn put_out(&self, changing: &mut Changing) {
-        let ended = match &*self.now.read() {
-            Now::Up(mounted) => Arc::clone(mounted),
-            Now::Out(_) => return,
+    /// Says what the volume is now: out, once it is closed.
+    fn set_now(&self, now: Now) {
+        let mut current = self.now.write();
+        *current = match self.is_closed.load(Ordering::SeqCst) {
+            true => Now::Out(CLOSED.into()),
+            false => now,
         };
+    }
+
+    /// Takes a life that has ended out of use, once its threads are done.
+    fn put_out(&self, changing: &mut Changing, ended: &Mounted) {
         let why = ended.why();
         tracing::warn!(volume = %self.context.options.name, "a volume is out: {why}");
         for thread in changing.threads.drain(..) {
             let _ = thread.join();
         }
-        give_up_waiting(&ended);
+        give_up_waiting(ended);
+        ended.wait_for_logs();
         let superblock = ended.superblock();
         changing.lap = superblock.lap;
         changing.sequence = superblock.sequence;
         changing.retry_at = self.context.clock.monotonic_us() + retry_us(&self.context);
-        *self.now.write() = Now::Out(why);
+        self.set_now(Now::Out(why));
     }
 
     /// Drops everything: the volume begins anew on the same device.
     pub fn wipe(&self, why: &str) {
-        let mut changing = self.changing.lock();
         let Some(mounted) = self.mounted() else {
             return;
         };
         mounted.end(why);
+        let mut changing = self.changing.lock();
+        // What is there must go also if it was closed meanwhile.
+        if matches!(&*self.now.read(), Now::Up(now) if !Arc::ptr_eq(now, &mounted)) {
+            return;
+        }
         let opened = Opened {
             device: Arc::clone(&mounted.device),
             fresh: false,
             is_block: self.context.options.size == 0
                 || mounted.device.size() != mounted.geometry.size(),
         };
+        self.put_out(&mut changing, &mounted);
         drop(mounted);
-        self.put_out(&mut changing);
         let mode = Mode::Anew {
             lap: changing.lap,
             sequence: changing.sequence,
         };
         match mount(&self.context, opened, mode) {
-            Ok(mounted) => *self.now.write() = Now::Up(mounted),
+            Ok(mounted) => self.set_now(Now::Up(mounted)),
             Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
                 self.context.counters.errors.add(1);
-                *self.now.write() = Now::Out(why);
+                self.set_now(Now::Out(why));
             }
         }
         self.context.bell.ring();
@@ -255,11 +276,19 @@ impl Inner {
             return;
         }
         self.context.bell.ring();
-        let Some(mounted) = self.mounted() else {
-            return;
+        let last = match &*self.now.read() {
+            Now::Up(mounted) => Some(Arc::clone(mounted)),
+            Now::Out(_) => None,
         };
+        if let Some(mounted) = last {
+            self.close_down(&mounted, drain);
+        }
+        *self.now.write() = Now::Out(CLOSED.into());
+    }
+
+    fn close_down(&self, mounted: &Mounted, drain: Option<Duration>) {
         if drain.is_none() {
-            mounted.end("it is closed");
+            mounted.end(CLOSED);
         }
         mounted.queue.close();
         let within = drain.unwrap_or(Duration::from_secs(1));
@@ -267,13 +296,75 @@ impl Inner {
         poll(within, || {
             mounted.is_ended() || !self.changing.lock().threads.is_empty()
         });
-        let mut threads = std::mem::take(&mut self.changing.lock().threads);
-        wait_for(&mut threads, within);
-        mounted.end("it is closed");
-        wait_for(&mut threads, Duration::from_secs(1));
-        give_up_waiting(&mounted);
-        *self.now.write() = Now::Out("it is closed".into());
+        // Who wants to wipe it now does that when it is closed.
+        let mut changing = self.changing.lock();
+        wait_for(&mut changing.threads, within);
+        mounted.end(CLOSED);
+        wait_for(&mut changing.threads, Duration::from_secs(1));
+        give_up_waiting(mounted);
     }
+
+    /// A little of what is to be done now and then.
+    fn tidy(&self, mounted: &Arc<Mounted>, cursor: &mut Cursor) {
+        if mounted.purges.lock().wants_compaction() {
+            let compacted = mounted.with_purges(|log, device, nonce| log.compact(device, nonce));
+            if let Err(LogError::Full) = compacted {
+                tracing::warn!(volume = %mounted.context.options.name, "the log of purges is full");
+            }
+        }
+        let limits = mounted.context.inactive.lock().clone();
+        if limits.values().any(|after| !after.is_zero()) {
+            self.sweep(mounted, cursor);
+        }
+    }
+
+    /// Drops records that nobody read for as long as their cache says, but for those that are in memory.
+    fn sweep(&self, mounted: &Mounted, cursor: &mut Cursor) {
+        let now = mounted.now();
+        let mut reads = 0;
+        for _ in 0..SWEEP_STEPS {
+            let begin = *cursor;
+            let Some(found) = mounted.index.inactive(cursor, now) else {
+                return;
+            };
+            for (key, place) in found {
+                if mounted.is_ended() || self.is_closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                if reads == SWEEP_READS {
+                    // Those that were looked at are not found again.
+                    *cursor = begin;
+                    return;
+                }
+                reads += 1;
+                if drop_unless_in_use(mounted, key, place, now).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Drops a record, for good, unless what it belongs to is in memory.
+fn drop_unless_in_use(mounted: &Mounted, key: Key, at: Place, now: u32) -> Result<(), Overrun> {
+    match read_id(mounted, at).filter(|id| mounted.index.key(id) == key) {
+        Some(id) if mounted.is_witnessed(&id) => mounted.index.touch(key, at, now),
+        Some(id) => mounted.queue.forget_at(&id, key, at, &mounted.index)?,
+        None => drop(mounted.index.lose(key, at)),
+    }
+    Ok(())
+}
+
+/// Whose the record there is: that is on the device alone.
+fn read_id(mounted: &Mounted, at: Place) -> Option<Id> {
+    let lap = mounted.index.lap(at.segment);
+    let begin = u64::from(at.offset()) / BLOCK * BLOCK;
+    let end = up(u64::from(at.offset()) + HEADER_MAX, BLOCK).min(mounted.geometry.segment);
+    let place = mounted.geometry.segment_place(u32::from(at.segment)) + begin;
+    let bytes = read_exactly(&*mounted.device, place, (end - begin) as usize).ok()?;
+    let bytes = &bytes.filled()[(u64::from(at.offset()) - begin) as usize..];
+    let header = Header::decode(bytes, mounted.salt, lap, mounted.geometry.segment);
+    header.ok().map(|header| header.id)
 }
 
 /// Waits until threads have ended, so long at most.
@@ -295,7 +386,7 @@ fn poll(most: Duration, mut is_so: impl FnMut() -> bool) {
 
 /// Tells everybody whose record waits that it will not be written.
 fn give_up_waiting(mounted: &Mounted) {
-    mounted.queue.close();
+    mounted.queue.end();
     for item in mounted.queue.take(u64::MAX) {
         if let super::queue::Item::Put { source, .. } = item {
             source.done(false);
@@ -305,56 +396,4 @@ fn give_up_waiting(mounted: &Mounted) {
 
 fn retry_us(context: &Context) -> u64 {
     context.options.retry.as_micros() as u64
-}
-
-/// A little of what is to be done now and then.
-fn tidy(mounted: &Arc<Mounted>, cursor: &mut Cursor) {
-    if mounted.purges.lock().wants_compaction() {
-        let compacted = mounted.with_purges(|log, device, nonce| log.compact(device, nonce));
-        if let Err(LogError::Full) = compacted {
-            tracing::warn!(volume = %mounted.context.options.name, "the log of purges is full");
-        }
-    }
-    if mounted
-        .context
-        .inactive
-        .lock()
-        .values()
-        .any(|after| !after.is_zero())
-    {
-        sweep(mounted, cursor);
-    }
-}
-
-/// Drops records that nobody read for as long as their cache says, but for those that are in memory.
-fn sweep(mounted: &Mounted, cursor: &mut Cursor) {
-    let now = mounted.now();
-    for _ in 0..SWEEP_STEPS {
-        let Some(found) = mounted.index.inactive(cursor, now) else {
-            return;
-        };
-        for (key, place) in found {
-            match is_in_use(mounted, place) {
-                true => mounted.index.touch(key, place, now),
-                false => drop(mounted.index.remove_if(key, place)),
-            }
-        }
-    }
-}
-
-/// Whether what the record there belongs to is in memory. Its id is on the device alone.
-fn is_in_use(mounted: &Mounted, at: Place) -> bool {
-    if mounted.context.witnesses.read().is_empty() {
-        return false;
-    }
-    let lap = mounted.index.lap(at.segment);
-    let begin = u64::from(at.offset()) / BLOCK * BLOCK;
-    let end = up(u64::from(at.offset()) + HEADER_MAX, BLOCK).min(mounted.geometry.segment);
-    let place = mounted.geometry.segment_place(u32::from(at.segment)) + begin;
-    let Ok(bytes) = read_exactly(&*mounted.device, place, (end - begin) as usize) else {
-        return false;
-    };
-    let bytes = &bytes.filled()[(u64::from(at.offset()) - begin) as usize..];
-    Header::decode(bytes, mounted.salt, lap, mounted.geometry.segment)
-        .is_ok_and(|header| mounted.is_witnessed(&header.id))
 }

@@ -46,6 +46,7 @@ use keeper::{Inner, Opener, wait_for};
 use mounted::{Bell, Context, LOADED};
 use queue::Overrun;
 
+pub use format::default_segment;
 pub use status::{State, Status};
 
 /// Bytes of a record's data that have a checksum of their own, and that are read together.
@@ -60,7 +61,7 @@ pub struct Options {
     pub path: PathBuf,
     /// Bytes it takes; 0: all of a block device.
     pub size: u64,
-    /// Bytes of a segment; 0: a 64th of the volume, between 1 and 64 MiB.
+    /// Bytes of a segment; 0: `default_segment`.
     pub segment: u64,
     /// Bytes that may wait to be written.
     pub queue: u64,
@@ -238,6 +239,7 @@ impl Volume {
             random,
             witnesses: RwLock::default(),
             inactive: Mutex::default(),
+            purged: Mutex::default(),
             bell: Bell::default(),
         });
         let inner = Inner::open(context, open).map_err(Refused)?;
@@ -388,6 +390,7 @@ impl Volume {
     /// # Errors
     /// Why it is not logged.
     pub fn log_purge(&self, space: u64, number: u64, text: &[u8]) -> Result<(), LogError> {
+        self.inner.context.note_purge(space, number);
         let mounted = self.inner.mounted().ok_or(LogError::Out)?;
         mounted.log_number(number)?;
         mounted.with_purges(|log, device, nonce| log.log_rule(device, space, number, text, nonce))
@@ -398,6 +401,7 @@ impl Volume {
     /// # Errors
     /// Why that could not be logged.
     pub fn mark_purged(&self, space: u64, upto: u64) -> Result<(), LogError> {
+        self.inner.context.note_purge(space, upto);
         let mounted = self.inner.mounted().ok_or(LogError::Out)?;
         mounted.log_number(upto)?;
         mounted.with_purges(|log, device, nonce| log.log_mark(device, space, upto, nonce))
@@ -412,12 +416,8 @@ impl Volume {
 
     /// Nothing here, or waiting to be written, was born before this number.
     pub fn oldest_born(&self) -> u64 {
-        match self.inner.mounted() {
-            Some(mounted) if mounted.loaded() < LOADED => 0,
-            // First what waits: it may be written before the other is asked.
-            Some(mounted) => mounted.queue.oldest_born().min(mounted.oldest()),
-            None => u64::MAX,
-        }
+        let mounted = self.inner.mounted();
+        mounted.map_or(u64::MAX, |mounted| mounted.oldest_born())
     }
 
     /// From which number on fetches and purges of this run may be counted: greater than all before.
@@ -425,7 +425,7 @@ impl Volume {
         self.inner.sequence()
     }
 
-    /// Drops everything, purges included.
+    /// Drops everything; of the purges it is still known which one was the newest.
     pub fn wipe(&self, why: &str) {
         self.inner.wipe(why);
     }

@@ -73,6 +73,9 @@ pub fn mount(
             make(context, device, geometry, &was, mode).map_err(failed)?
         }
     };
+    for (space, number) in parts.purges.marks() {
+        context.note_purge(space, number);
+    }
     Mounted::begin(Arc::clone(context), parts).map_err(failed)
 }
 
@@ -191,6 +194,12 @@ fn make(
     {
         (lap, sequence) = (lap.max(known), sequence.max(counted));
     }
+    // Nothing here is older than what was purged since the program began, whether it was logged here
+    // or this was out then.
+    let marks = context.purged.lock().clone();
+    if let Some(greatest) = marks.values().max() {
+        sequence = sequence.max(greatest / SEQUENCE_STEP * SEQUENCE_STEP);
+    }
     let random = &context.random;
     let mut superblock = Superblock {
         uuid: u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
@@ -208,7 +217,7 @@ fn make(
     // back to what was there.
     write_superblock(&*device, &mut superblock)?;
     let salt = Salt::of(superblock.uuid);
-    let purges = PurgeLog::make(&*device, geometry, salt, 1, random.next_u64())?;
+    let purges = PurgeLog::make(&*device, geometry, salt, (1, random.next_u64()), &marks)?;
     device.sync()?;
     write_superblock(&*device, &mut superblock)?;
     Ok(Parts {

@@ -1,5 +1,6 @@
 //! One life of a volume: a device with what it holds, from when it was opened to when it fails.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,8 +12,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::checksum::Salt;
 use super::counters::Counters;
 use super::device_io::write_aligned;
-use super::format::Geometry;
 use super::format::superblock::Superblock;
+use super::format::{Geometry, NUMBER_MAX};
 use super::index::{Index, Place};
 use super::purges::PurgeLog;
 use super::queue::Queue;
@@ -24,9 +25,6 @@ use crate::sys::random::Random;
 
 /// Each run counts from so much further on than the one before.
 pub const SEQUENCE_STEP: u64 = 1 << 44;
-
-/// No number is greater than this, but for the one that stands for none.
-const NUMBER_MAX: u64 = 1 << 62;
 
 /// Thousandths of an index that is there.
 pub const LOADED: u32 = 1000;
@@ -47,8 +45,21 @@ pub struct Context {
     pub witnesses: RwLock<HashMap<u64, Weak<dyn Witness>>>,
     /// After how long without a read what is dropped.
     pub inactive: Mutex<HashMap<u64, Duration>>,
+    /// The greatest number of a purge of each cache that was logged, or was to be.
+    pub purged: Mutex<BTreeMap<u64, u64>>,
     /// Wakes the keeper.
     pub bell: Bell,
+}
+
+impl Context {
+    /// Remembers a purge, or that there was one: a volume that begins anew has nothing that is older.
+    pub fn note_purge(&self, space: u64, number: u64) {
+        if number <= NUMBER_MAX {
+            let mut purged = self.purged.lock();
+            let newest = purged.entry(space).or_default();
+            *newest = number.max(*newest);
+        }
+    }
 }
 
 /// Something that one thread waits for.
@@ -266,12 +277,15 @@ impl Mounted {
             why.clone_into(&mut first);
             self.is_ended.store(true, Ordering::SeqCst);
         }
-        self.queue.close();
+        self.queue.end();
         self.context.bell.ring();
     }
 
     /// Ends it, as its device failed.
     pub fn fail(&self, doing: &str, error: &io::Error) {
+        if self.is_ended() {
+            return;
+        }
         self.context.counters.errors.add(1);
         self.end(&format!("{doing}: {error}"));
     }
@@ -295,11 +309,21 @@ impl Mounted {
     /// a loss of power.
     pub fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut superblock = self.superblock.lock();
+        if self.is_ended() {
+            return Err(io::Error::other("it is out of use"));
+        }
         let mut changed = *superblock;
         change(&mut changed);
         write_superblock(&*self.device, &mut changed)?;
         *superblock = changed;
         Ok(())
+    }
+
+    /// Waits for whoever is still writing to the purge log or the superblock, after it has ended:
+    /// nobody does any more when this returns.
+    pub fn wait_for_logs(&self) {
+        drop(self.purges.lock());
+        drop(self.superblock.lock());
     }
 
     /// The superblock as it is now.
@@ -325,10 +349,16 @@ impl Mounted {
     /// # Errors
     /// The device failed, which ends this life.
     pub fn log_number(&self, number: u64) -> Result<(), LogError> {
-        self.reserve(number).map_err(|error| {
-            self.fail("the superblock can't be written", &error);
-            LogError::Io(error)
-        })
+        self.reserve(number)
+            .map_err(|error| self.log_failed("the superblock can't be written", error))
+    }
+
+    fn log_failed(&self, doing: &str, error: io::Error) -> LogError {
+        if self.is_ended() {
+            return LogError::Out;
+        }
+        self.fail(doing, &error);
+        LogError::Io(error)
     }
 
     /// Works on the purge log; a device that fails ends this life.
@@ -348,10 +378,10 @@ impl Mounted {
             let noted = self.write_superblock(|superblock| superblock.log_generation = generation);
             result = noted.map_err(LogError::Io).and(result);
         }
-        if let Err(LogError::Io(error)) = &result {
-            self.fail("the purge log can't be written", error);
-        }
-        result
+        result.map_err(|error| match error {
+            LogError::Io(error) => self.log_failed("the purge log can't be written", error),
+            other => other,
+        })
     }
 
     /// Nothing in a segment is older than this.
@@ -365,9 +395,18 @@ impl Mounted {
     }
 
     /// Nothing in any segment is older than this.
-    pub fn oldest(&self) -> u64 {
+    fn oldest(&self) -> u64 {
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)
+    }
+
+    /// Nothing here, or waiting to be written, was born before this number; 0 while it loads.
+    pub fn oldest_born(&self) -> u64 {
+        match self.loaded() {
+            // First what waits: it may be written before the other is asked.
+            LOADED => self.queue.oldest_born().min(self.oldest()),
+            _ => 0,
+        }
     }
 
     /// How many thousandths of the index were read.

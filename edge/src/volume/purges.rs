@@ -1,7 +1,7 @@
 //! The log of purges: rules in two halves, of which the newer one counts. It outlasts a loss of power
 //! when a call returns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 use super::checksum::Salt;
@@ -20,6 +20,9 @@ const ENTRY_SALT: u64 = 0x6567_7500;
 /// Entries begin at multiples of this.
 const ALIGN: u64 = 8;
 
+/// With so many bytes that are not needed any more it is written anew at the latest.
+const DROPPED_MAX: u64 = 256 << 10;
+
 const RULE: u32 = 1;
 const MARK: u32 = 2;
 
@@ -28,6 +31,19 @@ const MARK: u32 = 2;
 struct Space {
     rules: Vec<Logged>,
     upto: u64,
+}
+
+impl Space {
+    /// Drops rules that a newer one repeats: what that one is about, it purges as well.
+    fn drop_repeated(&mut self) {
+        self.rules.sort_by_key(|rule| rule.number);
+        let mut texts = HashSet::new();
+        let is_last: Vec<bool> = (self.rules.iter().rev())
+            .map(|rule| texts.insert(&rule.text))
+            .collect();
+        let mut is_last = is_last.into_iter().rev();
+        self.rules.retain(|_| is_last.next().unwrap_or(true));
+    }
 }
 
 /// The log, and what is in it.
@@ -51,15 +67,15 @@ pub struct PurgeLog {
 pub struct Damaged;
 
 impl PurgeLog {
-    /// A new one, empty, on the device already but not synced.
+    /// A new one, with these marks alone, on the device already but not synced.
     pub fn make(
         device: &dyn Device,
         geometry: Geometry,
         volume: Salt,
-        generation: u64,
-        nonce: u64,
+        (generation, nonce): (u64, u64),
+        marks: &BTreeMap<u64, u64>,
     ) -> io::Result<PurgeLog> {
-        let log = PurgeLog {
+        let mut log = PurgeLog {
             geometry,
             volume,
             spaces: BTreeMap::new(),
@@ -70,8 +86,16 @@ impl PurgeLog {
             tail: Vec::new(),
             dropped: 0,
         };
-        let header = half_header(volume, generation, nonce);
-        write_aligned(device, geometry.half_place(0), &header)?;
+        let mut bytes = half_header(volume, generation, nonce).to_vec();
+        bytes.resize(BLOCK as usize, 0);
+        let room = (geometry.half - BLOCK) as usize / entry_length(0);
+        for (space, number) in marks.iter().take(room) {
+            encode(MARK, *space, *number, &[], log.salt, &mut bytes);
+            log.note(MARK, *space, *number, &[]);
+        }
+        write_aligned(device, geometry.half_place(0), &bytes)?;
+        log.at = bytes.len() as u64;
+        log.tail = bytes.split_off(bytes.len() / BLOCK as usize * BLOCK as usize);
         Ok(log)
     }
 
@@ -195,7 +219,12 @@ impl PurgeLog {
 
     /// Whether much of it is not needed any more.
     pub fn wants_compaction(&self) -> bool {
-        self.dropped > self.geometry.half / 4
+        self.dropped > (self.geometry.half / 4).min(DROPPED_MAX)
+    }
+
+    /// The newest purge of each cache.
+    pub fn marks(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.spaces.iter().map(|(space, its)| (*space, its.upto))
     }
 
     fn append(
@@ -228,7 +257,8 @@ impl PurgeLog {
         let generation = self.generation + 1;
         let salt = entry_salt(self.volume, generation, nonce);
         let mut bytes = Vec::new();
-        for (number, space) in &self.spaces {
+        for (number, space) in &mut self.spaces {
+            space.drop_repeated();
             encode(MARK, *number, space.upto, &[], salt, &mut bytes);
             for rule in &space.rules {
                 encode(RULE, *number, rule.number, &rule.text, salt, &mut bytes);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::index::Index;
+use super::index::{Index, Key, Place};
 use super::{Id, Source};
 
 /// The least that a waiting record counts for.
@@ -52,7 +52,6 @@ struct Pending {
     put: u64,
 }
 
-#[derive(Default)]
 struct State {
     items: VecDeque<Item>,
     /// Of those in line, and of those being written.
@@ -63,10 +62,32 @@ struct State {
     tombstones: usize,
     flushes: usize,
     pending: HashMap<Id, Pending>,
-    /// No more is taken.
+    /// No more records are taken.
     is_closed: bool,
+    /// Nothing is taken any more.
+    is_ended: bool,
+    /// No record that was taken out last, and may not be in a segment yet, was born before this.
+    taken_born: u64,
     /// Something else than an item happened.
     is_rung: bool,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            items: VecDeque::new(),
+            bytes: 0,
+            waiting: 0,
+            tickets: 0,
+            tombstones: 0,
+            flushes: 0,
+            pending: HashMap::default(),
+            is_closed: false,
+            is_ended: false,
+            taken_born: u64::MAX,
+            is_rung: false,
+        }
+    }
 }
 
 /// What waits to be written.
@@ -108,24 +129,29 @@ impl Queue {
     pub fn forget(&self, id: &Id, index: &Index, is_loading: bool) -> Result<bool, Overrun> {
         let mut state = self.state.lock();
         let was_there = index.remove(id).is_some();
+        let may_be_back = is_loading || (!was_there && index.is_lost(id));
         let (on_its_way, told) = state.pending.get(id).map_or((false, false), |pending| {
             let later = pending.put > pending.forgotten;
             (pending.puts > 0 && later, pending.forgotten > 0 && !later)
         });
-        if state.is_closed || told || !(was_there || on_its_way || is_loading) {
+        if state.is_ended || told || !(was_there || on_its_way || may_be_back) {
             return Ok(was_there);
         }
-        if state.tombstones >= TOMBSTONES_MAX {
-            return Err(Overrun);
-        }
-        let ticket = state.ticket();
-        state.tombstones += 1;
-        state.waiting += TOMBSTONE_WEIGHT;
-        state.pending.entry(*id).or_default().forgotten = ticket;
-        state.items.push_back(Item::Tombstone { ticket, id: *id });
+        state.push_tombstone(id)?;
         drop(state);
         self.bell.notify_one();
         Ok(was_there || on_its_way)
+    }
+
+    /// The same of one that is found by this key at this place, unless a newer one is on its way.
+    pub fn forget_at(&self, id: &Id, key: Key, at: Place, index: &Index) -> Result<(), Overrun> {
+        let mut state = self.state.lock();
+        if !state.is_ended && !state.pending.contains_key(id) && index.remove_if(key, at) {
+            state.push_tombstone(id)?;
+            drop(state);
+            self.bell.notify_one();
+        }
+        Ok(())
     }
 
     /// Whether a record of this id, or a tombstone, is on its way.
@@ -171,6 +197,8 @@ impl Queue {
     pub fn take(&self, bytes: u64) -> Vec<Item> {
         let mut state = self.state.lock();
         let (mut taken, mut sum) = (Vec::new(), 0);
+        // What was taken before is in a segment by now.
+        state.taken_born = u64::MAX;
         while sum < bytes {
             let Some(item) = state.items.pop_front() else {
                 break;
@@ -180,10 +208,12 @@ impl Queue {
                 Item::Tombstone { .. } => TOMBSTONE_WEIGHT,
                 Item::Flush(_) => 0,
             };
-            match item {
+            match &item {
                 Item::Tombstone { .. } => state.tombstones -= 1,
                 Item::Flush(_) => state.flushes -= 1,
-                Item::Put { .. } => {}
+                Item::Put { source, .. } => {
+                    state.taken_born = state.taken_born.min(source.born_seq());
+                }
             }
             sum += weight;
             state.waiting -= weight;
@@ -223,10 +253,23 @@ impl Queue {
         }
     }
 
-    /// Takes no more.
+    /// Takes no more records. What is forgotten is still taken, while what waits is written.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.ring();
+    }
+
+    /// Takes nothing more.
+    pub fn end(&self) {
+        self.state.lock().is_ended = true;
+        self.close();
+    }
+
+    /// The same, if nothing is in line; whether it is so.
+    pub fn end_if_empty(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_ended |= state.items.is_empty();
+        state.is_ended
     }
 
     /// Wakes whoever waits for something.
@@ -256,14 +299,14 @@ impl Queue {
         self.state.lock().bytes
     }
 
-    /// The least number at which any of what waits was born; asked under the lock.
+    /// The least number at which any of what waits, or was taken last, was born; asked under the lock.
     pub fn oldest_born(&self) -> u64 {
         let state: MutexGuard<'_, State> = self.state.lock();
         let born = state.items.iter().map(|item| match item {
             Item::Put { source, .. } => source.born_seq(),
             _ => u64::MAX,
         });
-        born.min().unwrap_or(u64::MAX)
+        born.min().unwrap_or(u64::MAX).min(state.taken_born)
     }
 }
 
@@ -271,6 +314,18 @@ impl State {
     fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
+    }
+
+    fn push_tombstone(&mut self, id: &Id) -> Result<(), Overrun> {
+        if self.tombstones >= TOMBSTONES_MAX {
+            return Err(Overrun);
+        }
+        let ticket = self.ticket();
+        self.tombstones += 1;
+        self.waiting += TOMBSTONE_WEIGHT;
+        self.pending.entry(*id).or_default().forgotten = ticket;
+        self.items.push_back(Item::Tombstone { ticket, id: *id });
+        Ok(())
     }
 
     fn end_put(&mut self, id: &Id, weight: u64) {

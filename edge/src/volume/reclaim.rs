@@ -12,7 +12,7 @@ use super::device_io::{read_block, read_exactly, shared};
 use super::format::record::{Header, Layout, Mark, page_crc};
 use super::format::segment::{ENTRY, Entry, Footer, RECORDS, entries, table_crc};
 use super::format::{BLOCK, up};
-use super::index::Place;
+use super::index::{Place, Use};
 use super::mounted::{Mounted, Position, place};
 use super::{Id, PAGE};
 
@@ -28,9 +28,14 @@ pub struct Reclaim {
     next: Position,
     /// Its records; `None` if its table can't be read.
     entries: Option<Vec<(Id, Place)>>,
-    /// Which of them are to be written again.
+    /// Which of them are to be written again; until that was chosen, all that are there.
     wanted: VecDeque<Entry>,
-    /// How many more bytes may be.
+    is_chosen: bool,
+    /// How many bytes were there when the table was read.
+    there: u64,
+    /// The largest record in it: those that come are taken to be like those that are there.
+    largest: u64,
+    /// How many more bytes may be written again.
     allowance: Allowance,
     window: Option<(u64, Bytes)>,
 }
@@ -63,7 +68,7 @@ pub fn read_table(
 }
 
 impl Reclaim {
-    /// Looks for what is to be written again in the segment that becomes `next`.
+    /// Looks for what is there in the segment that becomes `next`.
     pub fn begin(mounted: &Mounted, next: Position) -> std::io::Result<Reclaim> {
         let lap = mounted.index.lap(next.segment as u16);
         let table = match lap {
@@ -75,40 +80,56 @@ impl Reclaim {
             // Nothing was ever written there.
             entries: (lap == 0).then(Vec::new),
             wanted: VecDeque::new(),
-            allowance: Allowance::of(mounted.geometry.segment),
+            is_chosen: false,
+            there: 0,
+            largest: 0,
+            allowance: Allowance::of(mounted.geometry.segment, 0),
             window: None,
         };
         if let Some((_, entries)) = table {
             let stored = |entry: &&Entry| matches!(entry.mark, Mark::Stored(_));
-            let wanted = entries.iter().filter(stored);
-            reclaim.wanted = wanted
-                .filter(|entry| is_wanted(mounted, next.segment, entry))
-                .copied()
-                .collect();
+            let is_there = |entry: &&Entry| usage(mounted, next.segment, entry).is_some();
+            let there = entries.iter().filter(stored).filter(is_there);
+            reclaim.wanted = there.copied().collect();
+            reclaim.there = reclaim.wanted.iter().map(cost).sum();
+            reclaim.largest = entries.iter().map(cost).max().unwrap_or(0);
+            reclaim.allowance = Allowance::of(mounted.geometry.segment, reclaim.largest);
             let place = |entry: &Entry| Some((entry.id, place_of(next.segment, entry)?));
             reclaim.entries = Some(entries.iter().filter_map(place).collect());
         }
         Ok(reclaim)
     }
 
+    /// Whether it is time to write again, with so much room left in the open segment.
+    pub fn is_time(&self, room: u64) -> bool {
+        self.is_chosen || self.allowance.is_time(room, self.there, self.largest)
+    }
+
     /// The next record to be written again.
     pub fn next_record(&mut self, mounted: &Mounted) -> std::io::Result<Option<Record>> {
+        if !self.is_chosen {
+            self.is_chosen = true;
+            let segment = self.next.segment;
+            self.wanted
+                .retain(|entry| is_wanted(mounted, segment, entry));
+        }
         while let Some(entry) = self.wanted.pop_front() {
-            let length = u64::from(entry.length);
             let Some(from) = place_of(self.next.segment, &entry) else {
                 continue;
             };
             let key = mounted.index.key(&entry.id);
             // A newer one that is on its way would be hidden by this one at the next start.
             let is_there = mounted.index.usage(key, from).is_some();
-            if !is_there || mounted.queue.is_pending(&entry.id) || !self.allowance.take(length) {
+            if !is_there
+                || mounted.queue.is_pending(&entry.id)
+                || !self.allowance.take(cost(&entry))
+            {
                 continue;
             }
             let lap = mounted.index.lap(self.next.segment as u16);
             let bytes = self.read(mounted, &entry)?;
             match open_record(&bytes, mounted.salt, lap, mounted.geometry.segment, &entry) {
                 Some((meta, data)) => {
-                    mounted.context.counters.rewritten.add(length);
                     return Ok(Some(Record {
                         mark: entry.mark,
                         id: entry.id,
@@ -119,7 +140,7 @@ impl Reclaim {
                     }));
                 }
                 None => {
-                    if mounted.index.remove_if(key, from) {
+                    if mounted.index.lose(key, from) {
                         mounted.context.counters.damaged.add(1);
                     }
                 }
@@ -181,9 +202,19 @@ fn place_of(segment: u32, entry: &Entry) -> Option<Place> {
 
 /// Whether a record is still found there, and was read since it was written, or is in memory.
 fn is_wanted(mounted: &Mounted, segment: u32, entry: &Entry) -> bool {
+    usage(mounted, segment, entry)
+        .is_some_and(|usage| usage.used || mounted.is_witnessed(&entry.id))
+}
+
+/// What is known about the use of a record, if it is still found there.
+fn usage(mounted: &Mounted, segment: u32, entry: &Entry) -> Option<Use> {
     let key = mounted.index.key(&entry.id);
-    let usage = place_of(segment, entry).and_then(|place| mounted.index.usage(key, place));
-    usage.is_some_and(|usage| usage.used || mounted.is_witnessed(&entry.id))
+    place_of(segment, entry).and_then(|place| mounted.index.usage(key, place))
+}
+
+/// What a record takes of a segment, with its entry in the table.
+fn cost(entry: &Entry) -> u64 {
+    u64::from(entry.length) + ENTRY as u64
 }
 
 /// Meta and data of the record that these bytes are, if it is this one and undamaged.

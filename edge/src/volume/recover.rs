@@ -185,9 +185,9 @@ fn read_recency(mounted: &Mounted, open: &[Entry], recency: &mut Recency) -> io:
             read_piece(mounted, position, entry, recency)?;
         }
         // It may have begun in the segment before.
-        let begins_here = entries.iter().any(|entry| entry.mark != Mark::Recency);
+        let is_over = noted.is_empty() && !entries.is_empty();
         position = position.before(mounted.geometry.segments);
-        if begins_here || position.lap == 0 || position.segment == mounted.begin.segment {
+        if is_over || position.lap == 0 || position.segment == mounted.begin.segment {
             break;
         }
         match read_table(mounted, position.segment, position.lap)? {
@@ -223,6 +223,9 @@ fn read_piece(
 
 /// Loads the tables of all sealed segments, newest first, until the volume's life ends.
 pub fn load_tables(mounted: &Mounted, recency: &Recency) -> io::Result<()> {
+    if mounted.loaded() == LOADED {
+        return Ok(());
+    }
     let segments = mounted.geometry.segments;
     let mut position = mounted.begin;
     for done in 1..segments {

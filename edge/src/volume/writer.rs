@@ -27,8 +27,8 @@ const LINGER_US: u64 = 50_000;
 const IDLE: Duration = Duration::from_secs(1);
 /// Writes that are handed over: one under way, one ready.
 const AHEAD: usize = 2;
-/// From which thousandth of the open segment on the next one is cleared.
-const RECLAIM_FROM: u64 = 750;
+/// From which thousandth of the open segment on it is known what the next one holds.
+const RECLAIM_FROM: u64 = 500;
 
 /// Writes what comes into the queue, until it is closed and empty or the volume's life ends.
 pub fn run(mounted: &Arc<Mounted>, open: Open) {
@@ -152,18 +152,35 @@ impl Writer<'_> {
                     None => break,
                 },
             };
-            if let Err(error) = self.mounted.reserve(record.born_seq) {
-                self.mounted.fail("the superblock can't be written", &error);
-            }
-            match self.open.append(self.mounted, &mut self.packer, record) {
-                Ok(told) => self.batch.told.push(told),
-                Err(record) => {
-                    self.held = Some(*record);
-                    return true;
+            if let Some(record) = self.append(record) {
+                self.held = Some(record);
+                // What is left may still do for what is to be kept.
+                while let Some(record) = self.next_to_rewrite() {
+                    self.append(record);
                 }
+                return true;
             }
         }
         false
+    }
+
+    /// Puts a record into the batch; gives it back if the segment has no room for it. One that was
+    /// there before goes with its segment then: written into the next one, nothing would tell of it.
+    fn append(&mut self, record: Record) -> Option<Record> {
+        if let Err(error) = self.mounted.reserve(record.born_seq) {
+            self.mounted.fail("the superblock can't be written", &error);
+        }
+        match self.open.append(self.mounted, &mut self.packer, record) {
+            Ok(told) => {
+                if let Told::Moved { to, .. } = &told {
+                    let counters = &self.mounted.context.counters;
+                    counters.rewritten.add(u64::from(to.length()));
+                }
+                self.batch.told.push(told);
+                None
+            }
+            Err(record) => Some(*record).filter(|r| !matches!(r.origin, Origin::Moved(_))),
+        }
     }
 
     /// What is to be placed next.
@@ -214,15 +231,22 @@ impl Writer<'_> {
 
     /// A record of the segment that is to be cleared, when it is time for that.
     fn next_to_rewrite(&mut self) -> Option<Record> {
-        if self.open.fullness(self.mounted.geometry.segment) < RECLAIM_FROM {
+        let segment = self.mounted.geometry.segment;
+        let is_full = self.held.is_some();
+        if !is_full && self.open.fullness(segment) < RECLAIM_FROM {
             return None;
         }
         let result = match self.reclaim.take() {
             Some(reclaim) => Ok(reclaim),
             None => Reclaim::begin(self.mounted, self.next_position()),
         };
-        let record =
-            result.and_then(|reclaim| self.reclaim.insert(reclaim).next_record(self.mounted));
+        let record = result.and_then(|reclaim| {
+            let reclaim = self.reclaim.insert(reclaim);
+            match is_full || reclaim.is_time(self.open.room(segment)) {
+                true => reclaim.next_record(self.mounted),
+                false => Ok(None),
+            }
+        });
         record.unwrap_or_else(|error| {
             self.mounted.fail("what was read can't be kept", &error);
             None
@@ -241,8 +265,9 @@ impl Writer<'_> {
             bytes,
             next,
         });
-        // The index must know where what was rewritten is before it forgets where that was.
-        while self.under_way > 1 {
+        // The index must know where what was rewritten is before it forgets where that was; and what is
+        // forgotten here must not be where the log goes on if power is lost now.
+        while self.under_way > 0 {
             self.hear_one();
         }
         let reclaim = match self.reclaim.take() {
@@ -312,6 +337,16 @@ impl Writer<'_> {
                     self.write_some();
                 }
             }
+        }
+        // What is forgotten meanwhile is still written.
+        while !self.mounted.is_ended() {
+            let is_behind = self.held.is_some() || !self.line.is_empty();
+            if !is_behind && self.mounted.queue.end_if_empty() {
+                break;
+            }
+            self.write_some();
+        }
+        if self.mounted.loaded() == LOADED {
             self.hand_over(Job::Clean);
         }
         while self.under_way > 0 {
@@ -321,7 +356,7 @@ impl Writer<'_> {
 
     /// Tells everybody who still waits that nothing was written.
     fn give_up(&mut self) {
-        self.mounted.queue.close();
+        self.mounted.queue.end();
         // The other thread ends when nobody can hand anything over any more.
         self.jobs = channel().0;
         while let Ok(done) = self.written.recv() {
@@ -392,7 +427,8 @@ fn recency_record(mounted: &Mounted, data: Bytes) -> Record {
         id: Id {
             space: 0,
             key: 0,
-            version: mounted.sequence,
+            // By this one the next run knows it.
+            version: mounted.superblock().sequence,
             part: 0,
             kind: Kind::Head,
         },

@@ -17,6 +17,10 @@ pub const VERSION: u32 = 1;
 
 const MIB: u64 = 1 << 20;
 
+/// No lap, generation or number is greater than this, but for the one that stands for none: there is
+/// always a next one.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
 /// The least bytes of a volume.
 pub const SIZE_MIN: u64 = 16 * MIB;
 /// The most.
@@ -51,7 +55,7 @@ impl Geometry {
             ));
         }
         let segment = match segment {
-            0 => (size / 64 / MIB * MIB).clamp(MIB, SEGMENT_MAX),
+            0 => default_segment(size),
             given => given,
         };
         if segment % MIB != 0 || !(MIB..=SEGMENT_MAX).contains(&segment) {
@@ -59,7 +63,7 @@ impl Geometry {
                 "a segment has between 1 and 64 whole MiB, not {segment} bytes"
             ));
         }
-        let half = (size / 128 / BLOCK * BLOCK).clamp(128 << 10, 16 * MIB);
+        let half = half(size);
         let segments = (size - log_place(2, half)) / segment;
         if !(SEGMENTS_MIN..=SEGMENTS_MAX).contains(&segments) {
             return Err(format!(
@@ -93,6 +97,20 @@ impl Geometry {
     pub fn segment_place(&self, segment: u32) -> u64 {
         log_place(2, self.half) + u64::from(segment) * self.segment
     }
+}
+
+/// Bytes of a segment of a volume of so many bytes, where nothing is said: a 64th of it, but at least
+/// 4 MiB, which have room for blocks of 1 MiB, or 2, or 1, so that there are enough of them.
+pub fn default_segment(size: u64) -> u64 {
+    let room = size.saturating_sub(log_place(2, half(size)));
+    let fitting = [4 * MIB, 2 * MIB].into_iter();
+    let least = fitting.filter(|least| room / least >= SEGMENTS_MIN).max();
+    (size / 64 / MIB * MIB).clamp(least.unwrap_or(MIB), SEGMENT_MAX)
+}
+
+/// Bytes of half of the purge log of a volume of so many bytes.
+fn half(size: u64) -> u64 {
+    (size / 128 / BLOCK * BLOCK).clamp(128 << 10, 16 * MIB)
 }
 
 /// Where a half of the purge log begins; what follows it has number 2.
@@ -137,6 +155,21 @@ mod tests {
             assert!(geometry.size() <= size);
             assert!(size - geometry.size() < geometry.segment);
             assert!(geometry.segments >= 8);
+        }
+    }
+
+    #[test]
+    fn small_volumes_have_segments_that_blocks_fit_into() {
+        for (size, segment) in [
+            (16, 1),
+            (17, 2),
+            (32, 2),
+            (33, 4),
+            (256, 4),
+            (320, 5),
+            (8192, 64),
+        ] {
+            assert_eq!(default_segment(size * MIB), segment * MIB, "{size}");
         }
     }
 

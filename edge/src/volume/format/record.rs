@@ -207,7 +207,8 @@ impl Header {
             data: u32_at(bytes, 76),
             meta_crc: u32_at(bytes, 80),
         };
-        if Layout::of(0, header.meta, header.data).end > segment {
+        let fits = Layout::of(0, header.meta, header.data).end <= segment;
+        if !fits || header.seq > super::NUMBER_MAX {
             return Err(Broken::Bad);
         }
         let length = header.length();
@@ -257,7 +258,7 @@ mod tests {
                 part: numbers.2,
                 kind: mark.kind(),
             },
-            seq: numbers.0 ^ 5,
+            seq: numbers.0 >> 2,
             born_seq: numbers.0 ^ 6,
             meta,
             data,

@@ -4,7 +4,7 @@ use crate::volume::Id;
 use crate::volume::checksum::Salt;
 
 use super::record::Mark;
-use super::{BLOCK, UNIT, put, u32_at, u64_at, u128_at, up};
+use super::{BLOCK, NUMBER_MAX, UNIT, put, u32_at, u64_at, u128_at, up};
 
 const HEADER_MAGIC: u32 = 0x6765_7353; // "Sseg"
 const FOOTER_MAGIC: u32 = 0x746f_6f46; // "Foot"
@@ -49,11 +49,12 @@ impl Opening {
         let ours = block.len() >= HEADER_LENGTH
             && u32_at(block, 0) == HEADER_MAGIC
             && volume.with(HEADER_SALT).crc(&block[8..HEADER_LENGTH]) == u32_at(block, 4);
-        ours.then(|| Opening {
+        let opening = ours.then(|| Opening {
             lap: u64_at(block, 8),
             first_seq: u64_at(block, 16),
             segment: u32_at(block, 24),
-        })
+        });
+        opening.filter(|opening| opening.lap.max(opening.first_seq) <= NUMBER_MAX)
     }
 }
 
@@ -112,9 +113,9 @@ impl Footer {
             table_crc: u32_at(block, 40),
         };
         let table = Footer::table_place(u64::from(footer.count), segment)?;
-        (RECORDS..=table)
-            .contains(&u64::from(footer.end))
-            .then_some(footer)
+        let is_sound = footer.lap.max(footer.last_seq) <= NUMBER_MAX
+            && (RECORDS..=table).contains(&u64::from(footer.end));
+        is_sound.then_some(footer)
     }
 }
 
@@ -214,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn ends_are_read_as_they_were_written(lap: u64, seq: u64, segment: u32, bit in 0usize..FOOTER_LENGTH * 8) {
+        fn ends_are_read_as_they_were_written(lap in 0..NUMBER_MAX, seq in 0..NUMBER_MAX, segment: u32, bit in 0usize..FOOTER_LENGTH * 8) {
             let salt = Salt::of(u128::from(lap) << 3);
             let opening = Opening { segment, lap, first_seq: seq };
             prop_assert_eq!(Opening::decode(&opening.encode(salt), salt), Some(opening));

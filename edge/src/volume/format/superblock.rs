@@ -135,7 +135,9 @@ impl Superblock {
             && (super::SEGMENTS_MIN..=super::SEGMENTS_MAX).contains(&u64::from(segments))
             && half.is_multiple_of(BLOCK)
             && (128 << 10..=16 << 20).contains(&half);
-        sizes && self.open < segments && self.lap > 0 && self.sequence < u64::MAX / 2
+        let most = self.generation.max(self.lap).max(self.sequence);
+        let numbers = self.lap > 0 && most.max(self.log_generation) <= super::NUMBER_MAX;
+        sizes && numbers && self.open < segments
     }
 }
 
@@ -201,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(generation: u64, uuid: u128, lap in 1u64.., clean: bool, made_s: u64) {
+        fn what_is_written_is_read(generation in 0..=super::super::NUMBER_MAX, uuid: u128, lap in 1..=super::super::NUMBER_MAX, clean: bool, made_s: u64) {
             let written = Superblock { generation, uuid, lap, clean, made_s, ..sample() };
             prop_assert_eq!(Superblock::decode(&written.encode()), Ok(written));
         }

@@ -6,7 +6,7 @@ use super::super::{Found, Kind};
 pub const UNIT: u32 = 64;
 
 /// What an entry is found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Of a head: of its cache and key alone, so that all variants have it. Of a block: of all.
     pub(super) hash: u64,

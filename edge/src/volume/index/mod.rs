@@ -8,6 +8,7 @@ mod tests;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use foldhash::HashSet;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -28,6 +29,9 @@ const SHARDS: usize = 1024;
 /// How many classes of entries there are: one for each of the first caches that are seen, and the
 /// last one for all others, which is never swept.
 const CLASSES: usize = 16;
+
+/// So many records that were lost are remembered; when there are more, any may have been.
+const LOST_MAX: usize = 1 << 14;
 
 /// Buckets looked at under one lock by a sweep.
 const SWEPT_AT_ONCE: usize = 256;
@@ -67,6 +71,8 @@ pub struct Index {
     /// Units that they take.
     units: AtomicU64,
     is_loading: AtomicBool,
+    /// What was taken out though the log still tells of it.
+    lost: Mutex<HashSet<Key>>,
 }
 
 struct Class {
@@ -91,6 +97,7 @@ impl Index {
             records: AtomicU64::new(0),
             units: AtomicU64::new(0),
             is_loading: AtomicBool::new(true),
+            lost: Mutex::default(),
         }
     }
 
@@ -211,6 +218,25 @@ impl Index {
     pub fn remove_if(&self, key: Key, place: Place) -> bool {
         self.take(key, true, |entry| entry.packed.is_at(place))
             .is_some()
+    }
+
+    /// Takes out a record that can't be read, if it is still at this place; whether it was. The log
+    /// still tells of it: see `is_lost`.
+    pub fn lose(&self, key: Key, place: Place) -> bool {
+        let was_there = self.remove_if(key, place);
+        if was_there {
+            let mut lost = self.lost.lock();
+            if lost.len() < LOST_MAX {
+                lost.insert(key);
+            }
+        }
+        was_there
+    }
+
+    /// Whether a record that is not there may be back at the next start, unless that is written.
+    pub fn is_lost(&self, id: &Id) -> bool {
+        let lost = self.lost.lock();
+        lost.len() >= LOST_MAX || lost.contains(&self.key(id))
     }
 
     /// Takes out those records of a segment that are still at the places that its table tells.

@@ -194,7 +194,7 @@ impl Reader {
 
     /// Takes a record out of the index that is not what it should be.
     fn forget(&self, found: &Found, key: Key, why: Missing) -> Missing {
-        self.index.remove_if(key, Place::from(found));
+        self.index.lose(key, Place::from(found));
         why
     }
 }

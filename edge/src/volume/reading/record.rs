@@ -298,6 +298,11 @@ impl SomePages {
         if header.mark != Mark::Stored(self.id.kind) || header.id != self.id {
             return Err(Trouble::Other);
         }
+        // Places are counted on from where the index has it.
+        let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
+        if layout.end > source.geometry.segment {
+            return Err(Trouble::Bad);
+        }
         let end = u64::from(self.first) + self.buffers.len() as u64;
         let last = self.buffers.last().map_or(0, Buffer::capacity);
         match end <= header.pages() && page_length(&header, end as u32 - 1) <= last {

@@ -179,22 +179,22 @@ fn a_purge_is_there_after_a_loss_of_power() {
     volume.wipe("a test");
     assert!(volume.is_up());
     assert!(volume.purges(7).is_empty());
-    assert_eq!(volume.purged_upto(7), 0);
+    assert_eq!((volume.purged_upto(7), volume.purged_upto(8)), (20, 11));
 }
 
 #[test]
 fn the_log_of_purges_is_compacted_when_it_is_full_and_says_when_it_can_not_be() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
-    let text = [7; 1000];
+    let text = |number: u64| number.to_le_bytes().repeat(125);
     // 128 KiB a half: it is full several times.
     for number in 1..1_000 {
-        volume.log_purge(7, number, &text).expect("logged");
+        volume.log_purge(7, number, &text(number)).expect("logged");
         volume.drop_purges(7, number.saturating_sub(50));
     }
     let mut full = None;
     for number in 1_000..1_200 {
-        if let Err(error) = volume.log_purge(7, number, &text) {
+        if let Err(error) = volume.log_purge(7, number, &text(number)) {
             full = Some((number, error));
             break;
         }
@@ -236,6 +236,7 @@ fn a_device_that_fails_is_out_and_comes_back_empty() {
     wait_until(|| volume.is_up());
     assert_eq!(volume.find(&block(1, 0)), None);
     assert!(volume.purges(7).is_empty());
+    assert_eq!(volume.purged_upto(7), 2, "nothing here is older");
     rig.put(&volume, block(4, 0), 1_000);
     volume.flush();
     rig.has(&volume, block(4, 0), 1_000);
@@ -391,4 +392,122 @@ fn what_nobody_reads_for_long_is_dropped_unless_it_is_in_use() {
     rig.clock.advance_us(2_000_000);
     wait_until(|| volume.status().records == 2);
     assert!(volume.find(&block(1, 0)).is_some() && volume.find(&block(10, 0)).is_some());
+    // It is not back after a start, either.
+    volume.flush();
+    rig.device = rig.device.kill();
+    drop(volume);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    assert_eq!(volume.status().records, 2);
+}
+
+#[test]
+fn what_is_forgotten_when_it_was_found_damaged_stays_so() {
+    let mut rig = Rig::new(SIZE);
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    let first = format::Geometry::of(SIZE, 0)
+        .expect("it does")
+        .segment_place(0)
+        + 4096;
+    // Past the header, which a start reads.
+    rig.device.flip(first + 600, 1);
+    assert_eq!(rig.read(&volume, block(1, 0)), Err(Missing::Damaged));
+    assert!(!volume.forget(&block(1, 0)));
+    assert!(!volume.forget(&block(2, 0)));
+    volume.flush();
+    rig.device = rig.device.kill();
+    drop(volume);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    assert_eq!(volume.find(&block(1, 0)), None);
+}
+
+#[test]
+fn a_volume_that_is_closed_while_it_is_out_or_wiped_stays_out() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    rig.device.fail_writes(Some(EIO));
+    rig.put(&volume, block(2, 0), 1_000);
+    volume.flush();
+    volume.close(LONG);
+    rig.device.fail_writes(None);
+    volume.wipe("a test");
+    assert_eq!(volume.status().state, State::Out("it is closed".into()));
+    assert_eq!(rig.done.not_written.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn what_does_not_fit_when_it_is_kept_is_gone_and_stays_so() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    let read = block(1_000, 0);
+    rig.put(&volume, read, 300_000);
+    volume.flush();
+    rig.has(&volume, read, 300_000);
+    // Those that come are larger than all that were there: too much of the segment is full when it is
+    // time to keep the one that was read.
+    for n in 0..3 {
+        rig.put(&volume, block(n, 0), 1_000);
+    }
+    let mut n = 10;
+    while volume.find(&read).is_some() && n < 200 {
+        rig.put(&volume, block(n, 0), 480_000);
+        volume.flush();
+        n += 1;
+    }
+    assert_eq!(volume.find(&read), None);
+    assert_eq!(volume.status().rewritten_bytes, 0, "it was not written");
+    assert!(!volume.forget(&read));
+    for n in 500..503 {
+        rig.put(&volume, block(n, 0), 150_000);
+        volume.flush();
+    }
+    volume.close(LONG);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    assert_eq!(volume.find(&read), None, "forgotten, and back");
+}
+
+#[test]
+fn blocks_of_a_mib_are_kept_in_the_smallest_segments_that_have_room_for_them() {
+    let mut rig = Rig::new(40 << 20);
+    for segment in [0, 5 << 20] {
+        rig.options.segment = segment;
+        rig.options.size = if segment == 0 { 40 << 20 } else { 64 << 20 };
+        let volume = rig.open();
+        let read = block(1_000, 0);
+        rig.put(&volume, read, 1 << 20);
+        volume.flush();
+        for n in 0..120 {
+            rig.has(&volume, read, 1 << 20);
+            rig.put(&volume, block(n, 0), 1 << 20);
+            volume.flush();
+        }
+        rig.has(&volume, read, 1 << 20);
+        assert!(volume.status().rewritten_bytes > 0);
+        volume.close(LONG);
+    }
+}
+
+#[test]
+fn a_purge_that_comes_again_and_again_takes_the_room_of_one() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    for number in 1..1_000 {
+        let text = if number % 2 == 0 {
+            [7; 1000]
+        } else {
+            [8; 1000]
+        };
+        volume.log_purge(7, number, &text).expect("logged");
+    }
+    drop(volume);
+    let volume = rig.open();
+    let rules = volume.purges(7);
+    assert!((2..200).contains(&rules.len()), "{}", rules.len());
+    assert_eq!(rules.last().map(|rule| rule.number), Some(999));
 }

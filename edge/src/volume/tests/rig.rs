@@ -187,7 +187,7 @@ async fn read(volume: &Volume, id: Id) -> Result<(Vec<u8>, Vec<u8>), Missing> {
 
 /// Tests use few lengths of blocks, so that a record's length tells its data's.
 fn possible_lengths(record: u32) -> Option<usize> {
-    [1_000, 100_000, 150_000, 300_000]
+    [1_000, 100_000, 150_000, 300_000, 1 << 20]
         .into_iter()
         .filter(|length| *length <= record as usize)
         .max()
