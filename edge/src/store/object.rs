@@ -334,8 +334,8 @@ impl Object {
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         let range = state.within(range);
-        let passes = |keep: &Box<Keep>| keep.transient.intersects(&range);
-        state.present.covers(&range) && !state.keep.as_ref().is_some_and(passes)
+        let passes = |keep: &Keep| keep.transient.intersects(&range);
+        state.present.covers(&range) && !state.keep.as_deref().is_some_and(passes)
     }
 
     /// The same, where some of them may be on volumes.

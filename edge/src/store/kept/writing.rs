@@ -217,11 +217,11 @@ impl Store {
     /// The object has another head: that is kept from now on.
     pub(in crate::store) fn keep_head(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
         let state = object.lock();
-        let wanted = |keep: &&Box<Keep>| {
+        let wanted = |keep: &&Keep| {
             let worth = keep.head || state.is_complete();
             keep.admitted && worth && keep.volumes.admits(state.length, 0)
         };
-        let Some(keep) = state.keep.as_ref().filter(wanted) else {
+        let Some(keep) = state.keep.as_deref().filter(wanted) else {
             return;
         };
         let volumes = keep.volumes.clone();

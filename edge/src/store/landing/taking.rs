@@ -15,6 +15,9 @@ use crate::store::pages::{Lacking, ToFill};
 use crate::store::window::WINDOW;
 use crate::sys::buffer::Buffer;
 
+/// Bytes that an object takes more, in a block or as a whole.
+type Weight = (Option<Range<u64>>, i64);
+
 impl Landing {
     /// Takes bytes in; waits only where the store has no room, the object can't be had again, and
     /// the readers are behind. `now_us` as for `Store::arrange`.
@@ -127,7 +130,7 @@ impl Landing {
         now_us: u64,
     ) -> Result<(), Abandoned> {
         self.birth = None;
-        let mut weights: SmallVec<[(Option<Range<u64>>, i64); 1]> = SmallVec::new();
+        let mut weights: SmallVec<[Weight; 1]> = SmallVec::new();
         let taken = pages.into_iter().try_for_each(|page| {
             let weight = self.take_page(page, now_us)?;
             match (weights.last_mut(), weight) {
@@ -145,11 +148,7 @@ impl Landing {
     }
 
     /// Takes one page in; what that weighs, in which block, if the object has a page more by it.
-    fn take_page(
-        &mut self,
-        buffer: Buffer,
-        now_us: u64,
-    ) -> Result<Option<(Option<Range<u64>>, i64)>, Abandoned> {
+    fn take_page(&mut self, buffer: Buffer, now_us: u64) -> Result<Option<Weight>, Abandoned> {
         let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
         let (found, end) = self.object.to_fill(self.id, index);
         self.ends_at(end.min(self.end));
