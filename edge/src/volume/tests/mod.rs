@@ -482,8 +482,10 @@ fn blocks_of_a_mib_are_kept_in_the_smallest_segments_that_have_room_for_them() {
         let read = block(1_000, 0);
         rig.put(&volume, read, 1 << 20);
         volume.flush();
-        for n in 0..120 {
-            rig.has(&volume, read, 1 << 20);
+        for n in 0..60 {
+            if n % 20 == 0 {
+                rig.has(&volume, read, 1 << 20);
+            }
             rig.put(&volume, block(n, 0), 1 << 20);
             volume.flush();
         }
