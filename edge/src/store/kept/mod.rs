@@ -5,6 +5,7 @@
 //! again finds them. Bytes come from a volume as they come from an origin: into pages that a claim
 //! was made for.
 
+mod asked;
 mod lasting;
 mod meta;
 pub mod placement;
@@ -17,11 +18,12 @@ mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use asked::Asked;
 pub use lasting::{Lasting, NotLasting};
 pub use placement::{Kind as PlacementKind, Placement};
 pub use reads::KeptRead;
@@ -322,26 +324,6 @@ fn tag_of(variant: u128) -> u32 {
 /// A hash of a key for placement, which the index and the table don't go by.
 fn spread(key: u128) -> u64 {
     ((key >> 64) as u64 ^ (key as u64).rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-/// Which keys were asked for lately: a table of fixed size, in which newer ones take the places of
-/// older ones.
-struct Asked(Box<[AtomicU32]>);
-
-/// Keys that it remembers at most; a power of two.
-const ASKED: usize = 1 << 20;
-
-impl Asked {
-    fn new() -> Asked {
-        Asked((0..ASKED).map(|_| AtomicU32::new(0)).collect())
-    }
-
-    /// Remembers that this key was asked for; whether it had been before.
-    fn again(&self, primary: u128) -> bool {
-        let at = (primary >> 32) as usize & (ASKED - 1);
-        let mark = (primary >> 96) as u32 | 1;
-        self.0[at].swap(mark, Ordering::Relaxed) == mark
-    }
 }
 
 /// What an object knows of what is kept of it; under its lock.
