@@ -102,6 +102,13 @@ impl World {
         }
     }
 
+    /// Another run begins: what only held within the one before does not count any more.
+    fn start(&self, setup: &Setup) -> Edge {
+        let edge = setup.start();
+        self.floor_of_run.iter().for_each(|of| of.store(0, SeqCst));
+        edge
+    }
+
     fn least(&self, number: usize) -> u32 {
         let [floor, of_run] = [&self.floor, &self.floor_of_run].map(|of| of[number].load(SeqCst));
         floor.max(of_run)
@@ -313,10 +320,7 @@ fn check_all(world: &World, edge: &Edge) {
 
 /// One life of the program: it starts, is checked, works, and is killed in the middle of that.
 fn round(world: &World, setup: &Setup, number: u64) {
-    let mut edge = setup.start();
-    for number in 0..PATHS {
-        world.floor_of_run[number].store(0, SeqCst);
-    }
+    let mut edge = world.start(setup);
     check_all(world, &edge);
     let run = Run {
         world,
@@ -350,7 +354,7 @@ fn lives(disks: &Disks, placement: &str, rounds: Range<u64>) {
     for number in rounds.clone() {
         round(&world, &setup, number);
     }
-    let edge = setup.start();
+    let edge = world.start(&setup);
     check_all(&world, &edge);
     eventually("all is loaded", || {
         volumes(&edge).iter().all(|volume| volume["state"] == "up")

@@ -143,7 +143,12 @@ impl Cache {
     fn clear(&self, request: &Request) {
         let (key, store) = (self.key(request), &self.0.store);
         store.enter(key.0, |locked| {
-            // In one, so that nobody restores it in between.
+            // In one, so that nobody restores it in between. By name, too: what is just being written
+            // is not found yet.
+            for (variant, _) in locked.all() {
+                let primary = key.0;
+                store.forget_head(Place { primary, variant });
+            }
             store.forget_kept(key.0);
             locked.clear();
         });

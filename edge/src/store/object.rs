@@ -221,7 +221,9 @@ impl Object {
         block: Option<NonZeroU32>,
         keep: Option<Keep>,
     ) -> Wakes {
-        let keep = keep.map(|keep| Box::new(keep.charged(self.charge_keep())));
+        // Who asked for it meanwhile was the second; nobody can in between, as the shard is locked.
+        let again = self.used.load(Ordering::Relaxed);
+        let keep = keep.map(|keep| Box::new(keep.asked(again).charged(self.charge_keep())));
         let mut state = self.lock();
         let once = keep.as_ref().is_some_and(|keep| !keep.is_admitted());
         self.once.store(once, Ordering::Relaxed);

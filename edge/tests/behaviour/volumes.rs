@@ -35,7 +35,7 @@ fn what_memory_has_no_room_for_is_served_from_the_volume() {
         // 22 MB in 8 MiB of memory.
         let read = number_of(&edge, 1, "read_bytes");
         assert!(read >= 12_000_000, "{mode}: {read} bytes were read");
-        assert!(edge.cache_state("volume_hits") >= 100, "{mode}");
+        assert!(edge.cache_state("volume_hits") >= 40, "{mode}");
         assert!(edge.cache_state("bytes") <= edge.cache_state("limit"));
     }
 }

@@ -182,7 +182,7 @@ fn errors_and_doubts_show_the_line_and_the_fix() {
         ("without volumes", format!(
             "[cache.a]\nplacement = \"hash\"\nweights = [1]\ninactive = \"1h\"\nadmit = \"all\"\nadmit_min = 1\nadmit_max = 1\n{LEAST}cache = \"a\"\n"
         ).replace("weights = [1]\n", "")),
-        ("large blocks", volume(&format!("{sized}\"100MiB\""))),
+        ("large blocks", volume(&format!("{sized}\"16MiB\""))),
         ("large blocks, small queue", volume(&format!("{sized}\"2GiB\"\nqueue = \"2MiB\"")).replace("\"disk1\"]", "\"disk1\"]\nslice = \"4MiB\"")),
         ("long queues", of_two("memory = \"100MiB\"")),
         ("mirror on one disk", of_two("placement = \"mirror\"").replace("disk2/vol", "disk1/other").replace("10GiB", "1GiB")),

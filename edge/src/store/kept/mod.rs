@@ -392,6 +392,14 @@ impl Keep {
         }
     }
 
+    /// It was asked for by another request, or was not.
+    pub(super) fn asked(self, again: bool) -> Keep {
+        Keep {
+            admitted: self.admitted || again,
+            ..self
+        }
+    }
+
     /// It is paid for.
     pub(super) fn charged(self, charge: Charge) -> Keep {
         Keep {

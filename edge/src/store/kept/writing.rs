@@ -102,9 +102,16 @@ impl Keeping {
         if let Some(keep) = &mut self.object.lock().keep {
             keep.settle(&self.what, written);
         }
-        // The head that it was to replace says what does not hold any more. (Of what was superseded
-        // meanwhile the head is forgotten already, and another may be on its way.)
-        if !written && self.what == What::Head && self.store.holds(self.place, &self.object) {
+        if self.what != What::Head {
+            return;
+        }
+        // Not written: the head that it was to replace says what does not hold any more. Written, but
+        // taken out meanwhile: it does not hold itself, unless that is another's by now.
+        let obsolete = match self.store.holds(self.place, &self.object) {
+            true => !written,
+            false => written && !self.store.keeps_another(self.place),
+        };
+        if obsolete {
             self.volume.forget(&self.id);
         }
     }
@@ -212,6 +219,13 @@ impl Store {
         for what in due {
             self.hand_over(&volumes, place, object, what);
         }
+    }
+
+    /// Whether what stands here has handed its own head over.
+    fn keeps_another(self: &Arc<Self>, place: Place) -> bool {
+        let all = self.enter(place.primary, |locked| locked.all());
+        let mut here = all.iter().filter(|(variant, _)| *variant == place.variant);
+        here.any(|(_, object)| object.lock().keep.as_ref().is_some_and(|keep| keep.head))
     }
 
     /// The object has another head: that is kept from now on.
