@@ -11,6 +11,7 @@ mod meta;
 pub mod placement;
 mod reads;
 mod recall;
+mod usage;
 mod writing;
 
 #[cfg(test)]
@@ -35,7 +36,7 @@ use super::object::Object;
 use super::table::Place;
 use super::{PAGE, Store};
 use crate::ranges::Ranges;
-use crate::volume::{Found, Id, Kind, Volume, Witness};
+use crate::volume::{Found, Id, Kind, Volume};
 
 /// How a cache uses volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,9 +88,6 @@ const LOOKED_UP: u64 = 1024;
 
 /// Blocks of one object that inspecting it looks up at most.
 const SURVEYED: usize = 16_384;
-
-/// Blocks of one object that are told to be in use when it leaves memory, at most.
-const TOUCHED: usize = 256;
 
 /// Ranges that are remembered of one object.
 const FRAGMENTS_MAX: usize = 4096;
@@ -234,12 +232,6 @@ impl Store {
         Some(keep)
     }
 
-    /// Whether anything of this key is in memory.
-    fn is_in_memory(&self, primary: u128) -> bool {
-        let shard = self.shard(primary).lock();
-        shard.entries.contains_key(&primary)
-    }
-
     /// Gives up writes that wait for so many bytes, if there are any.
     pub(super) fn shed_writes(&self, bytes: u64) -> bool {
         let volumes = self.volumes();
@@ -284,34 +276,6 @@ impl Store {
         if let Some(volumes) = self.volumes() {
             volumes.forget_heads(primary, |_| true);
         }
-    }
-}
-
-impl Object {
-    /// It leaves memory: if it was asked for there, volumes are told that what they have of it is in
-    /// use, which they can't have seen.
-    pub(super) fn note_use(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            return;
-        }
-        let keep = self.lock().keep.as_ref().map(|keep| keep.seen());
-        let Some(keep) = keep else {
-            return;
-        };
-        keep.volumes.touch(&keep.volumes.head_id(keep.place));
-        let blocks = keep.there.iter().flat_map(|range| keep.blocks(&range));
-        for id in blocks
-            .take(TOUCHED)
-            .filter_map(|number| keep.block_id(number))
-        {
-            keep.volumes.touch(&id);
-        }
-    }
-}
-
-impl Witness for Store {
-    fn is_in_use(&self, id: &Id) -> bool {
-        self.is_in_memory(id.key)
     }
 }
 
