@@ -216,12 +216,19 @@ impl KeptRead {
         let mut why = Missing::Gone;
         let first = (pages.start - self.base / PAGE) as u32;
         for (number, found) in self.volumes.find(&self.id) {
-            let capacity = |page: u64| length.saturating_sub(page * PAGE).min(PAGE) as usize;
-            let buffers: Vec<_> = pages.clone().map(|p| Buffer::new(capacity(p))).collect();
             let volume = &self.volumes.volumes[number];
-            match volume.read_pages(found, &self.id, first, buffers).await {
-                Ok(buffers) => return Ok(buffers),
-                Err(missing) => why = missing,
+            let mut next = Some(found);
+            while let Some(found) = next {
+                let capacity = |page: u64| length.saturating_sub(page * PAGE).min(PAGE) as usize;
+                let buffers: Vec<_> = pages.clone().map(|p| Buffer::new(capacity(p))).collect();
+                match volume.read_pages(found, &self.id, first, buffers).await {
+                    Ok(buffers) => return Ok(buffers),
+                    Err(missing) => why = missing,
+                }
+                // It may have been written again elsewhere, before its segment went.
+                let is_gone = matches!(why, Missing::Gone);
+                let elsewhere = volume.find(&self.id).filter(|other| *other != found);
+                next = elsewhere.filter(|_| is_gone);
             }
         }
         Err(why)

@@ -32,6 +32,8 @@ enum Met {
     Restored,
     /// It is of no use, and forgotten; another may be.
     Useless,
+    /// By now it lies elsewhere, or is gone: it is to be looked for again.
+    Moved,
     /// It can't be had now.
     Failed,
 }
@@ -110,6 +112,7 @@ impl Recall {
                     self.landing.store().count_recalled(&read);
                     return self.landing.give_back();
                 }
+                Met::Moved => break,
                 Met::Failed => {
                     slow = Some(found.tag);
                     break;
@@ -173,8 +176,11 @@ impl Recall {
             let Some(head) = object.head() else {
                 return Met::Failed;
             };
-            if !locked.holds(from.variant, placeholder) || volume.find(&read.id) != Some(found) {
-                return Met::Failed; // it was taken out, or forgotten, meanwhile
+            if !locked.holds(from.variant, placeholder) {
+                return Met::Failed; // it was taken out meanwhile
+            }
+            if volume.find(&read.id) != Some(found) {
+                return Met::Moved;
             }
             if store.purges.covers(primary, &object, &head) {
                 return Met::Useless;
@@ -230,5 +236,45 @@ impl Store {
             state.pages.insert(0, PageState::Full(bytes));
         }
         Some((object, weight))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::*;
+    use super::*;
+    use crate::store::tests::{content, place};
+
+    #[test]
+    fn a_head_that_moved_while_it_was_read_is_looked_for_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let volumes = [volume_in(folder.path(), "a")];
+        let store = store_on(&volumes, &super::super::Options::default());
+        let put = || {
+            bring(&store, 1, versioned(5000, 9), 0..5000);
+            flush(&volumes);
+            forget_memory(&store, 1);
+        };
+        put();
+        let spare = placed(&store, 1);
+        let recall = store.recall(&spare, place(1), 0).expect("it is kept");
+        let (_, found) = recall.heads[0];
+        let read = block_on(volumes[0].read_head(found, 7, 1)).expect("it is there");
+        put();
+        let spare = placed(&store, 1);
+        let again = store.recall(&spare, place(1), 0).expect("it is kept");
+        assert_ne!(again.heads[0].1, found);
+        assert!(matches!(
+            again.restore(&volumes[0], found, &read),
+            Met::Moved
+        ));
+        block_on(again.run());
+        let object = store
+            .enter(1, |locked| locked.find(0))
+            .expect("it is there");
+        assert!(!Arc::ptr_eq(&object, &spare));
+        drop(recall);
+        let bytes = super::super::tests::read(&store, &object, 0..5000);
+        assert_eq!(bytes, Some(content(0, 5000)));
     }
 }

@@ -13,7 +13,7 @@ use crate::volume;
 const MIB: u64 = 1 << 20;
 const KEY: &[u8] = b"key";
 
-fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -21,7 +21,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     runtime.block_on(future)
 }
 
-fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
+pub fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
     let options = volume::Options {
         name: name.to_owned(),
         path: folder.join(name),
@@ -37,7 +37,7 @@ fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
 }
 
 /// A store of 8 MiB with blocks of 128 KiB on these volumes.
-fn store_on(volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
+pub fn store_on(volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
     let store = Store::new(&StoreOptions {
         memory: 8 * MIB,
         object: 4 * MIB,
@@ -50,7 +50,7 @@ fn store_on(volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
     store
 }
 
-fn versioned(length: u64, generation: u64) -> Head {
+pub fn versioned(length: u64, generation: u64) -> Head {
     Head {
         joinable: generation != 0,
         generation,
@@ -74,7 +74,7 @@ fn launch(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> L
 }
 
 /// Brings bytes of an object, with a new one in the table.
-fn bring(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Arc<Object> {
+pub fn bring(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Arc<Object> {
     let mut landing = launch(store, primary, head, range.clone());
     let object = landing.object().clone();
     let bytes = content(range.start, range.end);
@@ -86,15 +86,21 @@ fn bring(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Ar
 }
 
 /// Takes everything out of memory, as an eviction would.
-fn forget_memory(store: &Arc<Store>, primary: u128) {
+pub fn forget_memory(store: &Arc<Store>, primary: u128) {
     store.enter(primary, |locked| locked.clear());
 }
 
-fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
+/// A new object that stands for what is to be recalled.
+pub fn placed(store: &Arc<Store>, primary: u128) -> Arc<Object> {
     let spare = store.create(KEY).expect("room");
     spare.mark_recall();
     let weight = store.weight(KEY);
     store.enter(primary, |locked| locked.insert(0, spare.clone(), weight));
+    spare
+}
+
+fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
+    let spare = placed(store, primary);
     match store.recall(&spare, place(primary), 0) {
         Some(recall) => block_on(recall.run()),
         None => store.give_up_recall(place(primary), &spare),
@@ -103,7 +109,7 @@ fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
 }
 
 /// Reads bytes of an object that are in memory or on volumes.
-fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Option<Vec<u8>> {
+pub fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Option<Vec<u8>> {
     let primary = 1;
     let mut reader = object.reader(range.start);
     reader.limit(range.start, range.end);
@@ -127,7 +133,7 @@ fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Option<V
     Some(bytes)
 }
 
-fn flush(volumes: &[Arc<Volume>]) {
+pub fn flush(volumes: &[Arc<Volume>]) {
     volumes.iter().for_each(|volume| volume.flush());
 }
 
