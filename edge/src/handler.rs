@@ -4,13 +4,17 @@
 //! that can answer at once does (`Answer::Ready`), so that a memory hit never awaits.
 
 mod fault;
+pub mod representation;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -261,7 +265,7 @@ pub struct Exchange {
     pub body_bytes: Cell<u64>,
 }
 
-/// Content: nothing, bytes at hand, or a stream. (Ranges of files will be a variant of their own.)
+/// Content: nothing, bytes at hand, or a stream.
 #[derive(Default)]
 pub enum Body {
     /// No content.
@@ -309,8 +313,30 @@ pub enum Piece {
 pub enum Frame {
     /// Bytes, never empty.
     Data(Bytes),
+    /// Bytes of a file, never none. Only static files give these, and only downstream gets them.
+    File(FileRange),
     /// Trailer fields (RFC 9110 6.5); the last frame.
     Trailers(Fields),
+}
+
+impl Frame {
+    /// Bytes of content that it is.
+    pub fn length(&self) -> u64 {
+        match self {
+            Frame::Data(bytes) => bytes.len() as u64,
+            Frame::File(part) => part.range.end - part.range.start,
+            Frame::Trailers(_) => 0,
+        }
+    }
+}
+
+/// Bytes of a file that are at hand, as far as that can be told: sending them keeps nobody waiting.
+#[derive(Clone, Debug)]
+pub struct FileRange {
+    /// The file, open for reading.
+    pub file: Arc<OwnedFd>,
+    /// Which of its bytes.
+    pub range: Range<u64>,
 }
 
 impl Body {

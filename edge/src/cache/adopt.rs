@@ -10,7 +10,6 @@ use smallvec::smallvec;
 
 use super::Cache;
 use super::account::{Account, Bill};
-use super::decide::want::Wanted;
 use super::decide::{fence, storing};
 use super::flight::Flight;
 use super::handover::Handover;
@@ -21,6 +20,7 @@ use crate::fill::OPEN;
 use crate::handler::{Head, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::key::{Key, KeyHash};
+use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Fields, Method, hop};
 use crate::store::{Landing, Lore, Place};
 

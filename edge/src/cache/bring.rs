@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::decide::asks::Asks;
-use super::decide::want::{self, Wanted};
+use super::decide::want::{self, OfObject};
 use super::filler::Filler;
 use super::handover::Handover;
 use super::look::{Found, How, Looked};
@@ -13,6 +13,7 @@ use super::{Cache, ahead, decide, fault_of, flight, not_cached, recall, serve};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Cause, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
+use crate::http::wanted::{Wanted, asks_for_less};
 use crate::http::{CacheStatus, Fwd};
 use crate::store::{Head, Object, Phase, Place, Standing};
 
@@ -353,7 +354,7 @@ pub(super) fn found_in(standing: Standing, place: Place, how: How) -> Found {
 /// asked for otherwise than this request asks: a range or a condition is for the origin to judge.
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
-        200 => !want::asks_for_less(&request.head.fields),
+        200 => !asks_for_less(&request.head.fields),
         206 | 304 | 416 => false,
         _ => true,
     }

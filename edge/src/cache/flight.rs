@@ -327,6 +327,8 @@ impl Flight {
                 Came::Frame(Some(Ok(Frame::Data(bytes)))) => self.take_in(&bytes).await,
                 // Trailers are not stored (RFC 9111 3: they may be left out).
                 Came::Frame(Some(Ok(Frame::Trailers(_)))) => continue,
+                // No origin gives these.
+                Came::Frame(Some(Ok(Frame::File(_)))) => return self.fail(Cause::BadBody.into()),
                 Came::Frame(Some(Err(fault))) => return self.fail(fault),
                 Came::Frame(None) if self.is_all() => return self.landed(),
                 Came::Frame(None) => return self.fail(Cause::BodyCut.into()),

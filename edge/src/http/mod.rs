@@ -22,6 +22,7 @@ pub mod target;
 pub mod targeted;
 pub mod url;
 pub mod vary;
+pub mod wanted;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
 pub use fields::Fields;

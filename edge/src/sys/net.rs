@@ -3,12 +3,13 @@
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, sockopt};
 use tokio::io::unix::AsyncFd;
 
 use super::memory_pipe;
@@ -320,29 +321,40 @@ impl Socket {
         }
     }
 
-    /// Writes what the kernel takes of the slices.
+    /// Writes what the kernel takes of the slices. `more`: more follows at once, so that a packet
+    /// that is not full may wait for it.
     #[inline]
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
+        more: bool,
     ) -> Poll<io::Result<usize>> {
-        let watch = match &mut self.io {
-            Io::Tcp(watch) => watch,
-            Io::Memory(end) => return end.poll_write(cx, slices),
-        };
-        match send(watch.fd()?, slices) {
-            Err(Errno::AGAIN) => {}
-            result => return Poll::Ready(result.map_err(io::Error::from)),
+        match &mut self.io {
+            Io::Tcp(watch) => poll_send(watch, cx, |fd| send(fd, slices, more)),
+            Io::Memory(end) => end.poll_write(cx, slices),
         }
-        let watched = watch.watched()?;
-        loop {
-            let mut guard = ready!(watched.poll_write_ready(cx))?;
-            match send(watched.get_ref(), slices) {
-                Err(Errno::AGAIN) => guard.clear_ready(),
-                result => {
-                    guard.retain_ready();
-                    return Poll::Ready(result.map_err(io::Error::from));
+    }
+
+    /// Writes what the kernel takes of these bytes of a file; 0: the file has none there.
+    pub fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &OwnedFd,
+        range: Range<u64>,
+    ) -> Poll<io::Result<usize>> {
+        let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        match &mut self.io {
+            Io::Tcp(watch) => poll_send(watch, cx, |socket| {
+                let mut offset = range.start;
+                rustix::fs::sendfile(socket, file, Some(&mut offset), count)
+            }),
+            Io::Memory(end) => {
+                let mut bytes = vec![0; count.min(64 << 10)];
+                let n = rustix::io::pread(file, &mut bytes[..], range.start)?;
+                match n {
+                    0 => Poll::Ready(Ok(0)),
+                    n => end.poll_write(cx, &[IoSlice::new(&bytes[..n])]),
                 }
             }
         }
@@ -409,17 +421,51 @@ fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
+/// Has `send` tried until the socket takes something, or fails.
 #[inline]
-fn send(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    loop {
-        let sent = match slices {
-            [one] => rustix::net::send(fd, one, SendFlags::NOSIGNAL),
-            many => rustix::io::writev(fd, many),
-        };
-        match sent {
-            Err(Errno::INTR) => {}
-            result => return result,
+fn poll_send(
+    watch: &mut Watch,
+    cx: &mut Context<'_>,
+    mut send: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
+) -> Poll<io::Result<usize>> {
+    let mut send = |fd: &OwnedFd| {
+        loop {
+            match send(fd) {
+                Err(Errno::INTR) => {}
+                result => return result,
+            }
         }
+    };
+    match send(watch.fd()?) {
+        Err(Errno::AGAIN) => {}
+        result => return Poll::Ready(result.map_err(io::Error::from)),
+    }
+    let watched = watch.watched()?;
+    loop {
+        let mut guard = ready!(watched.poll_write_ready(cx))?;
+        match send(watched.get_ref()) {
+            Err(Errno::AGAIN) => guard.clear_ready(),
+            result => {
+                guard.retain_ready();
+                return Poll::Ready(result.map_err(io::Error::from));
+            }
+        }
+    }
+}
+
+#[inline]
+fn send(fd: &OwnedFd, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno> {
+    let flags = match more {
+        true => SendFlags::NOSIGNAL | SendFlags::MORE,
+        false => SendFlags::NOSIGNAL,
+    };
+    match slices {
+        [one] => rustix::net::send(fd, one, flags),
+        many if more => {
+            let mut nothing = SendAncillaryBuffer::default();
+            rustix::net::sendmsg(fd, many, &mut nothing, flags)
+        }
+        many => rustix::io::writev(fd, many),
     }
 }
 
@@ -473,9 +519,11 @@ mod tests {
                     .expect("read");
                 assert_eq!(&buf[..n], &[round; 5]);
             }
-            let n = poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(b"ab"), IoSlice::new(b"c")]))
-                .await
-                .expect("write");
+            let n = poll_fn(|cx| {
+                socket.poll_write(cx, &[IoSlice::new(b"ab"), IoSlice::new(b"c")], false)
+            })
+            .await
+            .expect("write");
             assert_eq!(n, 3);
             let mut answer = [0; 3];
             client.read_exact(&mut answer).expect("read");
@@ -508,7 +556,8 @@ mod tests {
             let mut client = std::net::TcpStream::connect(listener.local()).expect("connect");
             let mut socket = Socket::new(accept(&mut listener).await.fd);
             let before = socket.acknowledged().expect("the kernel tells");
-            let sent = poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(&[b'x'; 5000])])).await;
+            let sent =
+                poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(&[b'x'; 5000])], false)).await;
             client.read_exact(&mut [0; 5000]).expect("read");
             // What was read over loopback is acknowledged at once, or within the delay of one.
             while socket.acknowledged() < Some(before + 5000) {

@@ -107,6 +107,8 @@ impl Outgoing {
             Poll::Pending => Ok(()),
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => self.take(bytes),
             Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.end(&fields),
+            // No client sends these.
+            Poll::Ready(Some(Ok(Frame::File(_)))) => Err(Cause::SendFailed.into()),
             Poll::Ready(Some(Err(fault))) => Err(fault),
             Poll::Ready(None) => self.end(&Fields::new()),
         }

@@ -1,4 +1,5 @@
-//! Bytes on their way to the client: text of our own and shared content, in order, one `writev`.
+//! Bytes on their way to the client: text of our own, shared content and parts of files, in order.
+//! What lies in memory is one `writev`, a part of a file one `sendfile`.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -7,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::handler::FileRange;
 use crate::sys::net::Socket;
 
 /// Pieces and bytes gathered before a write.
@@ -34,6 +36,17 @@ pub struct Outbox {
 enum Piece {
     Text(Range<usize>),
     Content(Bytes),
+    File(FileRange),
+}
+
+impl Piece {
+    fn length(&self) -> usize {
+        match self {
+            Piece::Text(range) => range.len(),
+            Piece::Content(bytes) => bytes.len(),
+            Piece::File(part) => (part.range.end - part.range.start) as usize,
+        }
+    }
 }
 
 impl Outbox {
@@ -64,6 +77,13 @@ impl Outbox {
         self.pieces.push(Piece::Content(bytes));
     }
 
+    /// Adds a part of a file, which is not empty.
+    pub fn file(&mut self, part: FileRange) {
+        let piece = Piece::File(part);
+        self.bytes += piece.length();
+        self.pieces.push(piece);
+    }
+
     /// Whether everything is written.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -91,23 +111,43 @@ impl Outbox {
         if self.bytes >= MUCH {
             socket.fit_send_buffer();
         }
+        let n = match self.pieces.get(self.first) {
+            Some(Piece::File(part)) => {
+                let range = part.range.start + self.offset as u64..part.range.end;
+                ready!(socket.poll_send_file(cx, &part.file, range))?
+            }
+            _ => ready!(self.poll_write_memory(cx, socket))?,
+        };
+        // A file that has become shorter gives nothing.
+        if n == 0 && self.bytes > 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.written(n);
+        Poll::Ready(Ok(n))
+    }
+
+    /// Writes what lies in memory before the next part of a file.
+    fn poll_write_memory(
+        &self,
+        cx: &mut Context<'_>,
+        socket: &mut Socket,
+    ) -> Poll<io::Result<usize>> {
         let mut slices: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
         let mut skip = self.offset;
+        let mut more = false;
         for piece in self.pieces[self.first..].iter().take(PIECES_MAX + 2) {
             let bytes = match piece {
                 Piece::Text(range) => &self.text[range.clone()],
                 Piece::Content(bytes) => bytes,
+                Piece::File(_) => {
+                    more = true;
+                    break;
+                }
             };
             slices.push(IoSlice::new(&bytes[skip..]));
             skip = 0;
         }
-        let n = ready!(socket.poll_write(cx, &slices))?;
-        if n == 0 && self.bytes > 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        drop(slices);
-        self.written(n);
-        Poll::Ready(Ok(n))
+        socket.poll_write(cx, &slices, more)
     }
 
     #[inline]
@@ -119,10 +159,7 @@ impl Outbox {
         }
         let mut left = self.offset + n;
         while let Some(piece) = self.pieces.get_mut(self.first) {
-            let length = match piece {
-                Piece::Text(range) => range.len(),
-                Piece::Content(bytes) => bytes.len(),
-            };
+            let length = piece.length();
             if left < length {
                 break;
             }
@@ -184,6 +221,37 @@ mod tests {
         assert_eq!(outbox.pieces.len(), 3);
         let got = sent(outbox);
         assert_eq!(got, [b"head more ", &content[..], b"\r\n"].concat());
+    }
+
+    #[test]
+    fn parts_of_files_come_in_their_place() {
+        let mut file = tempfile::tempfile().expect("a file");
+        std::io::Write::write_all(&mut file, b"0123456789").expect("written");
+        let file = std::sync::Arc::new(std::os::fd::OwnedFd::from(file));
+        let part = |range| FileRange {
+            file: file.clone(),
+            range,
+        };
+        let mut outbox = Outbox::default();
+        outbox.text(|t| t.extend_from_slice(b"head "));
+        outbox.file(part(2..9));
+        outbox.text(|t| t.extend_from_slice(b" tail"));
+        outbox.file(part(0..1));
+        assert_eq!(sent(outbox), b"head 2345678 tail0");
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_an_error() {
+        let file = std::os::fd::OwnedFd::from(tempfile::tempfile().expect("a file"));
+        let mut outbox = Outbox::default();
+        outbox.file(FileRange {
+            file: file.into(),
+            range: 0..1,
+        });
+        let (mut near, _far) = Socket::pair(3);
+        let mut cx = Context::from_waker(Waker::noop());
+        let written = outbox.poll_write(&mut cx, &mut near);
+        assert!(matches!(written, Poll::Ready(Err(_))));
     }
 
     #[test]

@@ -2,8 +2,6 @@
 
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-
 use crate::handler::{Body, Cause, Fault, Frame};
 use crate::http::Fields;
 
@@ -108,7 +106,14 @@ impl Reply {
                 // The declared length is there: the end need not be waited for.
                 Poll::Pending if self.delivery == Delivery::Length(0) => self.end(out),
                 Poll::Pending => return,
-                Poll::Ready(Some(Ok(Frame::Data(bytes)))) => self.take(bytes, out),
+                Poll::Ready(Some(Ok(Frame::Data(bytes)))) => {
+                    let length = bytes.len() as u64;
+                    self.take(length, out, |out| out.content(bytes));
+                }
+                Poll::Ready(Some(Ok(Frame::File(part)))) => {
+                    let length = part.range.end.saturating_sub(part.range.start);
+                    self.take(length, out, |out| out.file(part));
+                }
                 Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.trailers = Some(fields),
                 Poll::Ready(Some(Err(fault))) => self.cut(fault),
                 Poll::Ready(None) => self.end(out),
@@ -117,22 +122,22 @@ impl Reply {
     }
 
     #[inline]
-    fn take(&mut self, bytes: Bytes, out: &mut Outbox) {
-        if bytes.is_empty() {
+    fn take(&mut self, length: u64, out: &mut Outbox, put: impl FnOnce(&mut Outbox)) {
+        if length == 0 {
             return;
         }
         match &mut self.delivery {
             Delivery::None => return,
-            Delivery::Length(left) => match left.checked_sub(bytes.len() as u64) {
+            Delivery::Length(left) => match left.checked_sub(length) {
                 Some(rest) => *left = rest,
                 // More than was declared can't be sent: the next response would begin in it.
                 None => return self.cut(Cause::BadBody.into()),
             },
-            Delivery::Chunked { .. } => out.text(|text| chunk_size(text, bytes.len())),
+            Delivery::Chunked { .. } => out.text(|text| chunk_size(text, length as usize)),
             Delivery::UntilClose => {}
         }
-        self.content += bytes.len() as u64;
-        out.content(bytes);
+        self.content += length;
+        put(out);
         if let Delivery::Chunked { .. } = self.delivery {
             out.text(|text| text.extend_from_slice(b"\r\n"));
         }

@@ -163,7 +163,7 @@ impl Tunnel {
 }
 
 fn poll_send(socket: &mut Socket, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-    socket.poll_write(cx, &[IoSlice::new(bytes)])
+    socket.poll_write(cx, &[IoSlice::new(bytes)], false)
 }
 
 /// Reads into an empty buffer, which keeps no memory if nothing is there.

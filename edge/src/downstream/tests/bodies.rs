@@ -62,7 +62,7 @@ fn an_upload_is_read_only_as_it_is_wanted() {
         let mut sent = 0;
         for _ in 0..1000 {
             let mut write =
-                |cx: &mut Context<'_>| client.socket.poll_write(cx, &[IoSlice::new(b"xx")]);
+                |cx: &mut Context<'_>| client.socket.poll_write(cx, &[IoSlice::new(b"xx")], false);
             if let Poll::Ready(Ok(n)) = poll_fn(|cx| Poll::Ready(write(cx))).await {
                 sent += n;
             }

@@ -115,7 +115,7 @@ impl Client {
     async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let mut rest = bytes.as_ref();
         while !rest.is_empty() {
-            let sent = poll_fn(|cx| self.socket.poll_write(cx, &[IoSlice::new(rest)])).await;
+            let sent = poll_fn(|cx| self.socket.poll_write(cx, &[IoSlice::new(rest)], false)).await;
             match sent {
                 Ok(n) => rest = &rest[n..],
                 // The other end has closed; what it said first is still to be read.
@@ -197,6 +197,7 @@ fn echo(mut request: Request) -> Answer {
             match frame? {
                 Frame::Data(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
                 Frame::Trailers(fields) => text.push_str(&format!("+{fields:?}")),
+                Frame::File(_) => unreachable!("no client sends these"),
             }
         }
         Ok(Response::text(200, text))

@@ -197,7 +197,7 @@ async fn content(body: &mut Body) -> Result<Vec<u8>, Cause> {
     while let Some(frame) = body.frame().await {
         match frame.map_err(|fault| fault.cause)? {
             Frame::Data(bytes) => content.extend_from_slice(&bytes),
-            Frame::Trailers(_) => {}
+            Frame::Trailers(_) | Frame::File(_) => {}
         }
     }
     Ok(content)

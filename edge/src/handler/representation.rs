@@ -1,0 +1,239 @@
+//! Responses with one representation: the head that conditions and ranges call for, and a body that
+//! reads what is wanted of the content.
+
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use super::{Body, BodyStream, Fault, Frame, Response};
+use crate::http::fields::lines_of;
+use crate::http::range::{ContentRange, Multipart};
+use crate::http::wanted::{Parts, Wanted};
+use crate::http::{CacheStatus, Status};
+
+/// What a response with all of the content would say.
+pub struct Representation<'a> {
+    /// Its status.
+    pub status: Status,
+    /// Its field lines (`Fields::text`).
+    pub fields: &'a Bytes,
+    /// Length of the content, if it is known.
+    pub length: Option<u64>,
+    /// Whether a Content-Range is among the fields, which a range of ours is not to repeat.
+    pub odd_range: bool,
+    /// Age in seconds, if the response is to say one.
+    pub age_s: Option<u32>,
+    /// How a cache came to it.
+    pub cache: Option<CacheStatus>,
+}
+
+/// Content of which ranges can be read, one after another.
+pub trait Ranged: BodyStream + 'static {
+    /// Reads these bytes from here on, and nothing else. At their end it gives `None`, and may be
+    /// given others.
+    fn limit(&mut self, range: Range<u64>);
+}
+
+impl Representation<'_> {
+    /// The response, as yet without a body.
+    #[inline]
+    pub fn begin(&self, status: Status) -> Response {
+        let mut response = Response::new(status);
+        response.stored = self.fields.clone();
+        response.cache = self.cache;
+        response.age_s = self.age_s;
+        response
+    }
+
+    /// The response where no content is sent; `None` where some is.
+    pub fn bare(&self, wanted: &Wanted) -> Option<Response> {
+        Some(match wanted {
+            Wanted::NotModified => self.begin_bare(304),
+            Wanted::PreconditionFailed => self.begin_bare(412),
+            Wanted::NotSatisfiable(length) => {
+                let mut response = self.begin_bare(416);
+                let mut value = Vec::new();
+                ContentRange::Unsatisfied { length: *length }.render(&mut value);
+                response.fields.append("content-range", value);
+                response
+            }
+            Wanted::HeadOnly => {
+                let mut response = self.begin(self.status);
+                response.length = self.length;
+                response
+            }
+            Wanted::All if self.length == Some(0) => self.begin(self.status),
+            Wanted::All | Wanted::Parts(..) => return None,
+        })
+    }
+
+    /// A response with those field lines that tell about the whole resource and not about content:
+    /// for 304 (RFC 9110 15.4.5), 412 and 416. Only a 304 says how long the content is fresh.
+    fn begin_bare(&self, status: Status) -> Response {
+        const KEPT: [&str; 7] = [
+            "content-location",
+            "date",
+            "etag",
+            "last-modified",
+            "vary",
+            "accept-ranges",
+            "via",
+        ];
+        const FRESHNESS: [&str; 2] = ["cache-control", "expires"];
+        let is_in = |list: &[&str], name: &[u8]| {
+            list.iter()
+                .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
+        };
+        let mut response = self.begin(status);
+        response.stored = Bytes::new();
+        for (name, value) in lines_of(self.fields) {
+            if is_in(&KEPT, name) || (status == 304 && is_in(&FRESHNESS, name)) {
+                response.fields.append_bytes(name, value);
+            }
+        }
+        response
+    }
+
+    /// The head of a response with one range: 206 with Content-Range (RFC 9110 15.3.7.1).
+    pub fn part(&self, range: &Range<u64>, length: u64) -> Response {
+        let mut response = self.begin(206);
+        if self.odd_range {
+            response.stored = Bytes::new();
+            let is_odd = |name: &[u8]| name.eq_ignore_ascii_case(b"content-range");
+            for (name, value) in lines_of(self.fields).filter(|(name, _)| !is_odd(name)) {
+                response.fields.append_bytes(name, value);
+            }
+        }
+        let mut value = Vec::with_capacity(48);
+        ContentRange::Part {
+            range: range.clone(),
+            length: Some(length),
+        }
+        .render(&mut value);
+        response.fields.append("content-range", value);
+        response
+    }
+
+    /// The response with content, which `content` reads. `boundary` is asked for if there are several
+    /// ranges: letters and digits that nobody can have put into the content beforehand.
+    pub fn respond(
+        &self,
+        wanted: Wanted,
+        mut content: impl Ranged,
+        boundary: impl FnOnce() -> String,
+    ) -> Response {
+        match wanted {
+            Wanted::Parts(parts, length) => match &parts[..] {
+                [one] => {
+                    let mut response = self.part(one, length);
+                    content.limit(one.clone());
+                    response.body = Body::stream(content);
+                    response
+                }
+                _ => self.multipart(content, parts, length, &boundary()),
+            },
+            _ => {
+                let mut response = self.begin(self.status);
+                response.length = self.length;
+                content.limit(0..self.length.unwrap_or(u64::MAX));
+                response.body = Body::stream(content);
+                response
+            }
+        }
+    }
+
+    /// Several ranges: multipart/byteranges (RFC 9110 15.3.7.2).
+    fn multipart(
+        &self,
+        content: impl Ranged,
+        ranges: Parts,
+        length: u64,
+        boundary: &str,
+    ) -> Response {
+        let mut response = self.begin(206);
+        let mut content_type = None;
+        response.stored = Bytes::new();
+        for (name, value) in lines_of(self.fields) {
+            match name.eq_ignore_ascii_case(b"content-type") {
+                true => content_type = Some(value.to_vec()),
+                false => response.fields.append_bytes(name, value),
+            }
+        }
+        let multipart = Multipart {
+            boundary,
+            content_type: content_type.as_deref(),
+            length,
+        };
+        response
+            .fields
+            .append("content-type", multipart.content_type());
+        let remaining = multipart.total(&ranges);
+        let frames = framing(&multipart, &ranges);
+        response.body = Body::stream(Multiple {
+            content,
+            ranges,
+            frames,
+            next: 0,
+            remaining,
+            in_part: false,
+        });
+        response
+    }
+}
+
+/// The text before each part, and after the last.
+fn framing(multipart: &Multipart<'_>, ranges: &[Range<u64>]) -> Vec<Bytes> {
+    let mut frames = Vec::with_capacity(ranges.len() + 1);
+    for (i, range) in ranges.iter().enumerate() {
+        let mut text = Vec::new();
+        multipart.render_head(&mut text, i == 0, range);
+        frames.push(text.into());
+    }
+    let mut text = Vec::new();
+    multipart.render_end(&mut text);
+    frames.push(text.into());
+    frames
+}
+
+/// Several ranges with the text between them.
+struct Multiple<C> {
+    content: C,
+    ranges: Parts,
+    /// One more than ranges.
+    frames: Vec<Bytes>,
+    next: usize,
+    remaining: u64,
+    in_part: bool,
+}
+
+impl<C: Ranged> BodyStream for Multiple<C> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        if self.in_part {
+            match self.content.poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => self.in_part = false,
+                Poll::Ready(Some(next)) => {
+                    if let Ok(frame) = &next {
+                        self.remaining = self.remaining.saturating_sub(frame.length());
+                    }
+                    return Poll::Ready(Some(next));
+                }
+            }
+        }
+        let Some(text) = self.frames.get(self.next).cloned() else {
+            return Poll::Ready(None);
+        };
+        if let Some(range) = self.ranges.get(self.next) {
+            self.content.limit(range.clone());
+            self.in_part = true;
+        }
+        self.next += 1;
+        self.remaining = self.remaining.saturating_sub(text.len() as u64);
+        Poll::Ready(Some(Ok(Frame::Data(text))))
+    }
+
+    fn length(&self) -> Option<u64> {
+        Some(self.remaining)
+    }
+}
