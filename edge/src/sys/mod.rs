@@ -8,6 +8,7 @@ pub mod memory;
 pub mod memory_pipe;
 pub mod net;
 pub mod random;
+pub mod root;
 
 pub use clock::Clock;
 pub use random::Random;

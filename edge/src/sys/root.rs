@@ -1,0 +1,419 @@
+//! A folder that files are served from: no path leads out of it, and nothing but files is ever read.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// Where symbolic links may lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// Nowhere: whatever has one in its path is not there.
+    None,
+    /// To what lies in the same folder; a link with an absolute target leads nowhere.
+    #[default]
+    Within,
+    /// Anywhere.
+    Any,
+}
+
+/// Whether it may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Only what the kernel has in memory: `Trouble::NotAtHand` if that is not all.
+    AtHand,
+    /// It may wait: not on a worker.
+    Wait,
+}
+
+/// The folder, held open: what it is called by now does not matter.
+#[derive(Debug)]
+pub struct Root {
+    folder: OwnedFd,
+    links: Links,
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub enum Found {
+    /// A file, opened.
+    File(Opened),
+    /// A folder.
+    Folder,
+}
+
+/// A file, opened for reading.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The file.
+    pub file: Arc<OwnedFd>,
+    /// What it was then.
+    pub stamp: Stamp,
+}
+
+/// By what one content of a file is told from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// Device and inode.
+    pub identity: (u64, u64),
+    /// Bytes.
+    pub size: u64,
+    /// When it was written to, nanoseconds since the Unix epoch.
+    pub modified_ns: i128,
+    /// When it or what is known of it was changed, as above. It can't be set back.
+    pub changed_ns: i128,
+}
+
+/// Why something can't be opened.
+#[derive(Debug)]
+pub enum Trouble {
+    /// There is nothing, or nothing that may be served.
+    Absent,
+    /// It is there, and may not be read.
+    Denied,
+    /// The kernel would have to read from the disk.
+    NotAtHand,
+    /// Descriptors or memory have run out.
+    Exhausted,
+    /// The file system failed.
+    Failed(io::Error),
+}
+
+/// A path that is renamed while it is walked is tried again so often.
+const TRIES: usize = 8;
+
+impl Root {
+    /// Opens the folder.
+    ///
+    /// # Errors
+    /// It is no folder, or can't be read; or this kernel (before 5.6), or what confines this process,
+    /// does not allow to open a path within a folder.
+    pub fn open(path: &Path, links: Links) -> io::Result<Root> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(path, flags, Mode::empty())?;
+        let root = Root { folder, links };
+        match root.walk(b".", OFlags::PATH, How::Wait) {
+            Ok(_) => Ok(root),
+            Err(Errno::NOSYS | Errno::PERM) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "openat2 is not allowed here: it takes Linux 5.6, and a container that lets it pass",
+            )),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens what a path leads to: relative, of names without `..`, with no NUL; empty: the folder.
+    ///
+    /// # Errors
+    /// See `Trouble`. Devices, sockets and pipes are `Absent`, and never opened.
+    pub fn find(&self, path: &[u8], how: How) -> Result<Found, Trouble> {
+        let path = if path.is_empty() { b"." } else { path };
+        let seen = self.walk(path, OFlags::PATH, how).map_err(trouble)?;
+        let stat = rustix::fs::fstat(&seen).map_err(trouble)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Ok(Found::Folder),
+            FileType::RegularFile => {}
+            _ => return Err(Trouble::Absent),
+        }
+        // NONBLOCK, should a pipe have taken the file's place since.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.walk(path, flags, how).map_err(trouble)?;
+        let opened = rustix::fs::fstat(&file).map_err(trouble)?;
+        match FileType::from_raw_mode(opened.st_mode) {
+            FileType::RegularFile => Ok(Found::File(Opened {
+                file: Arc::new(file),
+                stamp: Stamp::of(&opened),
+            })),
+            _ => Err(Trouble::Absent),
+        }
+    }
+
+    /// What is known of a file now, without opening it; `None`: it is no file.
+    ///
+    /// # Errors
+    /// As for `find`.
+    pub fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, Trouble> {
+        let path = if path.is_empty() { b"." } else { path };
+        let seen = self.walk(path, OFlags::PATH, how).map_err(trouble)?;
+        let stat = rustix::fs::fstat(&seen).map_err(trouble)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        Ok(is_file.then(|| Stamp::of(&stat)))
+    }
+
+    fn walk(&self, path: &[u8], flags: OFlags, how: How) -> Result<OwnedFd, Errno> {
+        let mut resolve = ResolveFlags::NO_MAGICLINKS;
+        resolve |= match self.links {
+            Links::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            Links::Within => ResolveFlags::BENEATH,
+            Links::Any => ResolveFlags::empty(),
+        };
+        if how == How::AtHand {
+            resolve |= ResolveFlags::CACHED;
+        }
+        let flags = flags | OFlags::CLOEXEC;
+        for _ in 1..TRIES {
+            match rustix::fs::openat2(&self.folder, path, flags, Mode::empty(), resolve) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if how == How::Wait => {}
+                // Before Linux 5.12 it can't be asked for what is in memory.
+                Err(Errno::INVAL) if how == How::AtHand => return Err(Errno::AGAIN),
+                result => return result,
+            }
+        }
+        rustix::fs::openat2(&self.folder, path, flags, Mode::empty(), resolve)
+    }
+}
+
+fn trouble(error: Errno) -> Trouble {
+    match error {
+        Errno::NOENT
+        | Errno::NOTDIR
+        | Errno::NAMETOOLONG
+        | Errno::LOOP
+        | Errno::XDEV
+        | Errno::ILSEQ
+        | Errno::NXIO
+        | Errno::INVAL => Trouble::Absent,
+        Errno::ACCESS | Errno::PERM => Trouble::Denied,
+        Errno::AGAIN => Trouble::NotAtHand,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Trouble::Exhausted,
+        error => Trouble::Failed(error.into()),
+    }
+}
+
+impl Stamp {
+    fn of(stat: &Stat) -> Stamp {
+        let ns = |seconds: i64, ns: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+        Stamp {
+            identity: (stat.st_dev, stat.st_ino),
+            size: stat.st_size.max(0) as u64,
+            modified_ns: ns(stat.st_mtime, stat.st_mtime_nsec),
+            changed_ns: ns(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// What an open file is now.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn now(file: &OwnedFd) -> io::Result<Stamp> {
+        Ok(Stamp::of(&rustix::fs::fstat(file)?))
+    }
+
+    /// When it was written to, whole seconds since the Unix epoch; 0 before that.
+    pub fn modified_s(&self) -> u64 {
+        u64::try_from(self.modified_ns / 1_000_000_000).unwrap_or(0)
+    }
+}
+
+/// Reads at most `room` bytes of a file from `at` on, behind what `into` has; 0 at its end. `None`: they
+/// are not at hand.
+///
+/// # Errors
+/// The file system's.
+pub fn read(
+    file: &OwnedFd,
+    at: u64,
+    room: usize,
+    how: How,
+    into: &mut Vec<u8>,
+) -> io::Result<Option<usize>> {
+    let before = into.len();
+    into.resize(before + room, 0);
+    let buffer = &mut into[before..];
+    let result = loop {
+        let result = match how {
+            How::Wait => rustix::io::pread(file, &mut *buffer, at),
+            How::AtHand => rustix::io::preadv2(
+                file,
+                &mut [io::IoSliceMut::new(buffer)],
+                at,
+                ReadWriteFlags::NOWAIT,
+            ),
+        };
+        if !matches!(result, Err(Errno::INTR)) {
+            break result;
+        }
+    };
+    into.truncate(before + result.unwrap_or(0));
+    match result {
+        Ok(n) => Ok(Some(n)),
+        // Some file systems can't say what is at hand.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP) if how == How::AtHand => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The number of the call cachestat(2), the same on all of the kernel's architectures.
+const CACHESTAT: libc::c_long = 451;
+
+/// `struct cachestat_range` of the kernel.
+#[repr(C)]
+struct Span {
+    offset: u64,
+    length: u64,
+}
+
+/// `struct cachestat` of the kernel: pages of a range.
+#[repr(C)]
+#[derive(Default)]
+struct Pages {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// Whether all bytes of a range are in the page cache. Where the kernel can't say that (before 6.5):
+/// whether the first and the last one are.
+pub fn is_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
+    const PAGE: u64 = 4096;
+    if length == 0 {
+        return true;
+    }
+    let span = Span { offset, length };
+    let mut pages = Pages::default();
+    // SAFETY: both structures are the kernel's own (linux/mman.h) and live through the call, which
+    // reads the one and writes the other; the descriptor is open.
+    let result = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            file.as_raw_fd(),
+            &raw const span,
+            &raw mut pages,
+            0,
+        )
+    };
+    if result == 0 {
+        let touched = (offset + length - 1) / PAGE - offset / PAGE + 1;
+        return pages.cached >= touched;
+    }
+    let mut byte = Vec::with_capacity(1);
+    [offset, offset + length - 1].iter().all(|at| {
+        byte.clear();
+        matches!(read(file, *at, 1, How::AtHand, &mut byte), Ok(Some(1)))
+    })
+}
+
+/// Asks the kernel to read ahead.
+pub fn will_need(file: &OwnedFd, offset: u64, length: u64) {
+    let length = std::num::NonZeroU64::new(length);
+    // It is advice: refused, it changes nothing.
+    let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::WillNeed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("root/sub")).expect("made");
+        std::fs::write(at("secret"), "secret").expect("written");
+        std::fs::write(at("root/file"), "content").expect("written");
+        std::fs::write(at("root/sub/inner"), "inner").expect("written");
+        symlink("file", at("root/near")).expect("made");
+        symlink("../secret", at("root/out")).expect("made");
+        symlink(at("root/file"), at("root/absolute")).expect("made");
+        symlink("..", at("root/sub/up")).expect("made");
+        symlink("loop", at("root/loop")).expect("made");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("root/pipe"),
+            FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .expect("made");
+        folder
+    }
+
+    fn content(root: &Root, path: &str) -> Option<String> {
+        match root.find(path.as_bytes(), How::Wait) {
+            Ok(Found::File(opened)) => {
+                let mut bytes = Vec::new();
+                let size = opened.stamp.size as usize;
+                read(&opened.file, 0, size, How::Wait, &mut bytes).expect("read");
+                String::from_utf8(bytes).ok()
+            }
+            Ok(Found::Folder) => Some("folder".to_owned()),
+            Err(Trouble::Absent) => None,
+            Err(trouble) => panic!("{path}: {trouble:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_outside_is_found_unless_links_may_lead_there() {
+        let folder = tree();
+        let open = |links| Root::open(&folder.path().join("root"), links).expect("a folder");
+        let (none, within, any) = (open(Links::None), open(Links::Within), open(Links::Any));
+        for root in [&none, &within, &any] {
+            assert_eq!(content(root, "file").as_deref(), Some("content"));
+            assert_eq!(content(root, "sub/inner").as_deref(), Some("inner"));
+            assert_eq!(content(root, "").as_deref(), Some("folder"));
+            assert_eq!(content(root, "sub").as_deref(), Some("folder"));
+            for absent in ["none", "file/x", "pipe", "loop", &"x".repeat(300)] {
+                assert_eq!(content(root, absent), None, "{absent}");
+            }
+        }
+        for outside in ["../secret", "/etc/passwd", "sub/../../secret"] {
+            assert_eq!(content(&none, outside), None, "{outside}");
+            assert_eq!(content(&within, outside), None, "{outside}");
+        }
+        assert_eq!(content(&none, "near"), None);
+        assert_eq!(content(&within, "near").as_deref(), Some("content"));
+        assert_eq!(content(&within, "sub/up/file").as_deref(), Some("content"));
+        assert_eq!(content(&within, "out"), None);
+        assert_eq!(content(&within, "absolute"), None);
+        assert_eq!(content(&any, "out").as_deref(), Some("secret"));
+        assert_eq!(content(&any, "absolute").as_deref(), Some("content"));
+    }
+
+    #[test]
+    fn another_content_has_another_stamp() {
+        let folder = tree();
+        let root = Root::open(&folder.path().join("root"), Links::None).expect("a folder");
+        let Ok(Found::File(opened)) = root.find(b"file", How::Wait) else {
+            panic!("a file");
+        };
+        let same = root.stamp(b"file", How::Wait).expect("there");
+        assert_eq!(same, Some(opened.stamp));
+        assert_eq!(root.stamp(b"sub", How::Wait).expect("there"), None);
+        std::fs::write(folder.path().join("root/new"), "CONTENT").expect("written");
+        std::fs::rename(
+            folder.path().join("root/new"),
+            folder.path().join("root/file"),
+        )
+        .expect("renamed");
+        let other = root.stamp(b"file", How::Wait).expect("there");
+        assert_ne!(other, Some(opened.stamp));
+        std::fs::remove_file(folder.path().join("root/file")).expect("removed");
+        assert!(matches!(
+            root.stamp(b"file", How::Wait),
+            Err(Trouble::Absent)
+        ));
+    }
+
+    #[test]
+    fn what_was_just_written_is_at_hand() {
+        let folder = tree();
+        let root = Root::open(folder.path(), Links::None).expect("a folder");
+        std::fs::write(folder.path().join("large"), vec![b'x'; 1 << 20]).expect("written");
+        let Ok(Found::File(opened)) = root.find(b"large", How::Wait) else {
+            panic!("a file");
+        };
+        assert!(is_at_hand(&opened.file, 5, (1 << 20) - 5));
+        assert!(is_at_hand(&opened.file, 7, 0));
+        let mut bytes = b"a".to_vec();
+        let n = read(&opened.file, (1 << 20) - 2, 10, How::Wait, &mut bytes).expect("read");
+        assert_eq!((n, &bytes[..]), (Some(2), &b"axx"[..]));
+        assert!(Root::open(&folder.path().join("large"), Links::None).is_err());
+    }
+}
