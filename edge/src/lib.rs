@@ -8,6 +8,7 @@ pub mod cache;
 pub mod config;
 pub mod downstream;
 pub mod evict;
+pub mod files;
 pub mod fill;
 pub mod handler;
 pub mod http;

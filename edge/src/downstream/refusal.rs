@@ -42,10 +42,11 @@ impl Refusal {
 pub fn status_of(fault: Fault) -> Status {
     match fault.cause {
         Cause::ClientGone | Cause::BadRequestBody => 400,
-        Cause::NoRoute => 404,
+        Cause::FileDenied => 403,
+        Cause::NoRoute | Cause::NotFound => 404,
         Cause::RequestBodyTimeout => 408,
         Cause::RequestBodyTooLarge => 413,
-        Cause::Panic => 500,
+        Cause::Panic | Cause::FileFailed | Cause::FileChanged => 500,
         Cause::Unresolved
         | Cause::ConnectFailed
         | Cause::StaleConnection

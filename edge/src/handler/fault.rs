@@ -86,6 +86,14 @@ causes! {
     NoRoute = "no-route", Edge, Client, false;
     /// No server is configured or all are marked down (503).
     NoServer = "no-server", Connect, Origin, true;
+    /// There is no such file, or none that may be served (404).
+    NotFound = "not-found", Edge, Client, false;
+    /// The file may not be read (403).
+    FileDenied = "file-denied", Edge, Edge, false;
+    /// The file system failed (500).
+    FileFailed = "file-failed", Edge, Edge, false;
+    /// The file was written to while it was sent (the body is cut).
+    FileChanged = "file-changed", Body, Edge, false;
     /// Every server is at its limit of connections (503).
     ServersBusy = "servers-busy", Connect, Edge, true;
     /// A name did not resolve (502).

@@ -237,3 +237,38 @@ impl<C: Ranged> BodyStream for Multiple<C> {
         Some(self.remaining)
     }
 }
+
+/// Content that is in memory as a whole.
+pub struct InMemory {
+    content: Bytes,
+    range: Range<usize>,
+}
+
+impl InMemory {
+    /// All of it.
+    pub fn new(content: Bytes) -> InMemory {
+        let range = 0..content.len();
+        InMemory { content, range }
+    }
+}
+
+impl BodyStream for InMemory {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        let range = std::mem::take(&mut self.range);
+        let bytes = (!range.is_empty()).then(|| self.content.slice(range));
+        Poll::Ready(bytes.map(|bytes| Ok(Frame::Data(bytes))))
+    }
+
+    fn length(&self) -> Option<u64> {
+        Some(self.range.len() as u64)
+    }
+}
+
+impl Ranged for InMemory {
+    fn limit(&mut self, range: Range<u64>) {
+        let at = |place: u64| {
+            usize::try_from(place).map_or(self.content.len(), |at| at.min(self.content.len()))
+        };
+        self.range = at(range.start)..at(range.end);
+    }
+}

@@ -3,6 +3,7 @@
 pub mod cache_control;
 pub mod cache_status;
 pub mod chunked;
+pub mod coding;
 pub mod conditional;
 pub mod cookies;
 pub mod date;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Fields;
+use super::coding::weighted;
 use super::fields::is_token;
 
 pub use language::{is_language_tag, preferred};
@@ -203,7 +204,8 @@ impl Codings {
         let (mut accepted, mut named) = (Codings(0), Codings(0));
         let mut others = None;
         for member in request.members("accept-encoding") {
-            let (coding, accepts) = coding_and_weight(member);
+            let (coding, weight) = weighted(member);
+            let accepts = weight > 0;
             if coding == b"*" {
                 others = Some(accepts);
             } else if let Some(coding) = Codings::named(coding) {
@@ -256,36 +258,6 @@ impl Codings {
         ];
         VALUES[usize::from(self.0 & Codings::ALL.0)]
     }
-}
-
-/// The coding of one member of Accept-Encoding, and whether its weight is more than 0. A weight
-/// that is invalid refuses: identity is always right.
-fn coding_and_weight(member: &[u8]) -> (&[u8], bool) {
-    let Some(semicolon) = memchr::memchr(b';', member) else {
-        return (member, true);
-    };
-    let coding = member[..semicolon].trim_ascii();
-    let parameter = member[semicolon + 1..].trim_ascii();
-    let weight = match parameter {
-        [b'q' | b'Q', b'=', weight @ ..] => weight,
-        _ => return (coding, false),
-    };
-    (coding, thousandths(weight).is_some_and(|weight| weight > 0))
-}
-
-/// A qvalue (RFC 9110 12.4.2): 0 or 1 with at most three decimals.
-fn thousandths(weight: &[u8]) -> Option<u16> {
-    let (whole, decimals) = match weight {
-        [whole @ (b'0' | b'1')] => (whole, &[][..]),
-        [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),
-        _ => return None,
-    };
-    if decimals.len() > 3 || !decimals.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let digit = |at: usize| decimals.get(at).map_or(0, |b| u16::from(b - b'0'));
-    let number = u16::from(whole - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
-    (number <= 1000).then_some(number)
 }
 
 #[cfg(test)]

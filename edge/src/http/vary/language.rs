@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::thousandths;
 use crate::http::Fields;
+use crate::http::coding::thousandths;
 
 /// Longer lists are left as they are, and reduced by so many of their ranges; those of browsers have
 /// up to ten.

@@ -1,0 +1,154 @@
+//! From the path of a request to that of a file: pure.
+
+use std::borrow::Cow;
+
+/// Where a request's path leads to, below the root.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Located<'a> {
+    /// Names with one slash between them, each a name that a file may have; empty: the root.
+    pub names: Cow<'a, [u8]>,
+    /// Whether it asks for a folder: it ends in a slash.
+    pub is_folder: bool,
+}
+
+/// Longest path that is looked for: the kernel takes none that is longer (PATH_MAX).
+const LENGTH_MAX: usize = 4095;
+
+/// Takes a path apart that is in the one form that routes see (`http::target`). `hidden`: whether
+/// names that begin with a dot may be asked for; those below `.well-known` (RFC 8615) may be at any
+/// rate. `None`: no file has such a name.
+pub(super) fn locate(path: &str, hidden: bool) -> Option<Located<'_>> {
+    let path = path.as_bytes();
+    let rest = path.strip_prefix(b"/")?;
+    if rest.len() > LENGTH_MAX {
+        return None;
+    }
+    let is_plain = memchr::memchr(b'%', rest).is_none()
+        && memchr::memmem::find(path, b"//").is_none()
+        && memchr::memmem::find(path, b"/.").is_none();
+    if is_plain {
+        let names = rest.strip_suffix(b"/").unwrap_or(rest);
+        return Some(Located {
+            names: Cow::Borrowed(names),
+            is_folder: names.len() < rest.len() || rest.is_empty(),
+        });
+    }
+    let mut names = Vec::with_capacity(rest.len());
+    for name in rest.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+        if !names.is_empty() {
+            names.push(b'/');
+        }
+        let begin = names.len();
+        decode(name, &mut names)?;
+        if !is_name(&names[begin..], hidden, begin == 0) {
+            return None;
+        }
+    }
+    Some(Located {
+        names: Cow::Owned(names),
+        is_folder: rest.is_empty() || rest.ends_with(b"/"),
+    })
+}
+
+/// Whether a file may have this name, and it may be asked for.
+fn is_name(name: &[u8], hidden: bool, first: bool) -> bool {
+    let dotted = match name {
+        b"." | b".." => return false,
+        [b'.', ..] => hidden || (first && name == b".well-known"),
+        _ => true,
+    };
+    // A slash or a backslash can only have been escaped: for others it parts names.
+    dotted && !name.iter().any(|b| *b < b' ' || b"/\\\x7f".contains(b))
+}
+
+/// Takes escapes away (RFC 3986 2.1).
+fn decode(name: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut rest = name;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        out.extend_from_slice(&rest[..at]);
+        let digits = std::str::from_utf8(rest.get(at + 1..at + 3)?).ok()?;
+        let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
+        out.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
+        rest = &rest[at + 3..];
+    }
+    out.extend_from_slice(rest);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn names(path: &str) -> Option<(String, bool)> {
+        let located = locate(path, false)?;
+        let names = String::from_utf8(located.names.into_owned()).ok()?;
+        Some((names, located.is_folder))
+    }
+
+    #[test]
+    fn names_are_decoded_and_nothing_leads_out() {
+        for (path, expected, is_folder) in [
+            ("/", "", true),
+            ("//", "", true),
+            ("/a", "a", false),
+            ("/a/b.c", "a/b.c", false),
+            ("/a/", "a", true),
+            ("//a///b//", "a/b", true),
+            ("/a%20b/c%C3%A4", "a b/cä", false),
+            ("/.well-known/acme/x", ".well-known/acme/x", false),
+        ] {
+            let expected = (expected.to_owned(), is_folder);
+            assert_eq!(names(path), Some(expected), "{path}");
+        }
+        for refused in [
+            "",
+            "a",
+            "*",
+            "/..",
+            "/a/..",
+            "/../a",
+            "/.",
+            "/%2e%2e/a",
+            "/a/%2E%2E",
+            "/a...b/..c.",
+            "/a%2Fb",
+            "/a%5Cb",
+            "/a%5c..%5cb",
+            "/a%00b",
+            "/a%0Ab",
+            "/a%7F",
+            "/a%",
+            "/a%2",
+            "/a%+1",
+            "/a%zz",
+            "/.git/config",
+            "/a/.htaccess",
+            "/a/.well-known/x",
+            "/.well-known/.x",
+        ] {
+            assert_eq!(names(refused), None, "{refused}");
+        }
+        assert_eq!(names(&format!("/{}", "a".repeat(5000))), None);
+        let hidden = locate("/.git/config", true).map(|l| l.names.into_owned());
+        assert_eq!(hidden.as_deref(), Some(&b".git/config"[..]));
+        assert_eq!(locate("/a/..", true), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_asked_for_stays_below(path in "(/|%2[eEfF]|%5c|[.a%0-9])*") {
+            for hidden in [false, true] {
+                if let Some(located) = locate(&format!("/{path}"), hidden) {
+                    for name in located.names.split(|b| *b == b'/') {
+                        prop_assert!(![&b"."[..], b".."].contains(&name));
+                        prop_assert!(!name.contains(&b'\\') && !name.contains(&0));
+                        prop_assert!(!name.is_empty() || located.names.is_empty());
+                    }
+                    prop_assert!(!located.names.starts_with(b"/"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What is known of paths: files with their contents or open, folders, and what is not there. In
+//! shards, each behind a lock that is held for a lookup and no longer.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use crate::evict::{self, Policy};
+use crate::http::coding::Coding;
+use crate::sys::root::{Opened, Stamp};
+
+/// Shards: enough that two workers seldom want the same one.
+const SHARDS: usize = 16;
+
+/// What an entry takes beside its name and what it holds.
+const BOOKKEEPING: u64 = 512;
+
+/// One path, and what is known of it.
+pub(super) struct Entry {
+    pub known: Known,
+    /// When it was last looked whether that is still true, monotonic microseconds.
+    checked_us: AtomicU64,
+    /// Somebody is looking.
+    is_checked: AtomicBool,
+}
+
+/// What a path leads to.
+pub(super) enum Known {
+    File(File),
+    Folder,
+    Absent,
+    Denied,
+}
+
+/// A file as it is served.
+pub(super) struct File {
+    /// Names this content.
+    pub id: u128,
+    /// What it was when this was made.
+    pub stamp: Stamp,
+    /// Its field lines.
+    pub head: Bytes,
+    /// Its ETag's value.
+    pub etag: Box<[u8]>,
+    /// The media type, for whoever compresses it.
+    pub media_type: Box<str>,
+    pub content: Content,
+    /// The same in other codings, as they lie beside it.
+    pub coded: SmallVec<[(Coding, Box<File>); 1]>,
+}
+
+/// Where a file's content is.
+#[derive(Clone)]
+pub(super) enum Content {
+    /// All of it in memory.
+    Memory(Bytes),
+    /// In the file, which is open.
+    Open(Opened),
+}
+
+impl Entry {
+    pub fn new(known: Known, now_us: u64) -> Entry {
+        Entry {
+            known,
+            checked_us: AtomicU64::new(now_us),
+            is_checked: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it is time to look again, and nobody else does: then the caller has to, and to say
+    /// what came of it with `is_true` or by putting another entry in its place.
+    pub fn claim_check(&self, now_us: u64, valid_us: u64) -> bool {
+        let age_us = now_us.saturating_sub(self.checked_us.load(Ordering::Relaxed));
+        age_us >= valid_us && !self.is_checked.swap(true, Ordering::Relaxed)
+    }
+
+    /// It is still true.
+    pub fn is_true(&self, now_us: u64) {
+        self.checked_us.store(now_us, Ordering::Relaxed);
+        self.is_checked.store(false, Ordering::Relaxed);
+    }
+
+    /// It could not be found out.
+    pub fn give_up_check(&self) {
+        self.is_checked.store(false, Ordering::Relaxed);
+    }
+}
+
+impl File {
+    /// Bytes of content.
+    pub fn length(&self) -> u64 {
+        self.stamp.size
+    }
+
+    fn weight(&self, of_open: u64) -> u64 {
+        let content = match &self.content {
+            Content::Memory(bytes) => bytes.len() as u64,
+            Content::Open(_) => of_open,
+        };
+        let coded: u64 = self
+            .coded
+            .iter()
+            .map(|(_, file)| file.weight(of_open))
+            .sum();
+        BOOKKEEPING + self.head.len() as u64 + content + coded
+    }
+}
+
+/// All that is known of a folder.
+pub(super) struct Table {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: foldhash::fast::RandomState,
+    /// Of one shard.
+    limit: u64,
+    /// An open file weighs so much that no more than so many fit.
+    of_open: u64,
+}
+
+struct Shard {
+    ids: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
+    entries: Slab<(Box<[u8]>, Arc<Entry>)>,
+    policy: Box<dyn Policy + Send>,
+}
+
+impl Table {
+    /// For so many bytes, in which so many open files fit.
+    pub fn new(memory: u64, open: u64) -> Table {
+        let shard = |_| {
+            Mutex::new(Shard {
+                ids: HashMap::default(),
+                entries: Slab::new(),
+                policy: evict::Kind::S3Fifo.build(),
+            })
+        };
+        Table {
+            shards: (0..SHARDS).map(shard).collect(),
+            hasher: foldhash::fast::RandomState::default(),
+            limit: memory / SHARDS as u64,
+            of_open: memory / open.max(1),
+        }
+    }
+
+    /// What is known of a path.
+    #[inline]
+    pub fn find(&self, path: &[u8]) -> Option<Arc<Entry>> {
+        let shard = &mut *self.shard(path).lock();
+        let id = *shard.ids.get(path)?;
+        shard.policy.touch(id);
+        shard
+            .entries
+            .get(id as usize)
+            .map(|(_, entry)| entry.clone())
+    }
+
+    /// Notes what is known of a path, in place of what was; what no longer fits is forgotten.
+    pub fn put(&self, path: &[u8], entry: Arc<Entry>) {
+        let weight = path.len() as u64
+            + match &entry.known {
+                Known::File(file) => file.weight(self.of_open),
+                _ => BOOKKEEPING,
+            };
+        let hash = self.hasher.hash_one(path);
+        // Dropped after the lock: that frees memory and closes files.
+        let mut gone: SmallVec<[Arc<Entry>; 4]> = SmallVec::new();
+        let shard = &mut *self.shard(path).lock();
+        gone.extend(shard.take(path));
+        let Ok(id) = u32::try_from(shard.entries.insert((path.into(), entry))) else {
+            return;
+        };
+        shard.ids.insert(path.into(), id);
+        shard.policy.track(id, hash, weight);
+        while shard.policy.weight() > self.limit {
+            let Some(victim) = shard.policy.evict() else {
+                break;
+            };
+            if let Some((path, entry)) = shard.entries.try_remove(victim as usize) {
+                shard.ids.remove(&path);
+                gone.push(entry);
+            }
+        }
+    }
+
+    /// Forgets a path.
+    pub fn forget(&self, path: &[u8]) {
+        let gone = self.shard(path).lock().take(path);
+        drop(gone);
+    }
+
+    fn shard(&self, path: &[u8]) -> &Mutex<Shard> {
+        // The map inside a shard uses the low bits.
+        let at = (self.hasher.hash_one(path) >> 57) as usize % SHARDS;
+        &self.shards[at]
+    }
+}
+
+impl Shard {
+    fn take(&mut self, path: &[u8]) -> Option<Arc<Entry>> {
+        let id = self.ids.remove(path)?;
+        self.policy.forget(id);
+        self.entries.try_remove(id as usize).map(|(_, entry)| entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_forgotten() {
+        let table = Table::new(SHARDS as u64 * 4 * (BOOKKEEPING + 8), 10);
+        for n in 0..10_000_u32 {
+            let path = format!("{n:08}");
+            table.put(path.as_bytes(), Arc::new(Entry::new(Known::Absent, 0)));
+            assert!(table.find(path.as_bytes()).is_some(), "the newest is there");
+        }
+        let count: usize = table.shards.iter().map(|s| s.lock().entries.len()).sum();
+        assert!((SHARDS..=4 * SHARDS).contains(&count), "{count}");
+        for shard in &table.shards {
+            let shard = shard.lock();
+            assert_eq!(shard.entries.len(), shard.ids.len());
+            assert_eq!(shard.entries.len(), shard.policy.len());
+        }
+    }
+
+    #[test]
+    fn one_looks_again_and_the_others_go_on() {
+        let entry = Entry::new(Known::Folder, 1000);
+        assert!(!entry.claim_check(1999, 1000));
+        assert!(entry.claim_check(2000, 1000));
+        assert!(!entry.claim_check(2000, 1000));
+        entry.is_true(2000);
+        assert!(!entry.claim_check(2500, 1000));
+        assert!(entry.claim_check(3000, 1000));
+        entry.give_up_check();
+        assert!(entry.claim_check(3000, 1000));
+    }
+}

@@ -1,0 +1,170 @@
+//! Content codings (RFC 9110 8.4.1), and which of them a request would have (12.5.3).
+
+use super::Fields;
+
+/// A coding that content is compressed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Coding {
+    /// `zstd` (RFC 8878).
+    Zstd,
+    /// `br` (RFC 7932).
+    Brotli,
+    /// `gzip` (RFC 1952).
+    Gzip,
+}
+
+impl Coding {
+    /// All of them, the one that does best at equal cost first.
+    pub const ALL: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Coding::Zstd => "zstd",
+            Coding::Brotli => "br",
+            Coding::Gzip => "gzip",
+        }
+    }
+
+    /// The one of this name, in any case; `x-gzip` is gzip (RFC 9110 8.4.1.3).
+    pub fn named(name: &[u8]) -> Option<Coding> {
+        match () {
+            _ if name.eq_ignore_ascii_case(b"x-gzip") => Some(Coding::Gzip),
+            _ => Coding::ALL
+                .into_iter()
+                .find(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes())),
+        }
+    }
+}
+
+/// How much a request would have each coding: thousandths; 0: not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    weights: [u16; 3],
+    /// Where it is said.
+    identity: Option<u16>,
+}
+
+impl Accepted {
+    /// What Accept-Encoding says. Without it none is accepted: not everybody who may be given anything
+    /// understands it.
+    pub fn of(request: &Fields) -> Accepted {
+        let mut named: [Option<u16>; 3] = [None; 3];
+        let (mut identity, mut others) = (None, None);
+        for member in request.members("accept-encoding") {
+            let (name, weight) = weighted(member);
+            match Coding::named(name) {
+                // Of two contradicting weights the smaller counts.
+                Some(coding) => {
+                    let known = &mut named[coding as usize];
+                    *known = Some(known.map_or(weight, |known| known.min(weight)));
+                }
+                None if name == b"*" => others = Some(weight),
+                None if name.eq_ignore_ascii_case(b"identity") => identity = Some(weight),
+                None => {}
+            }
+        }
+        Accepted {
+            weights: named.map(|weight| weight.or(others).unwrap_or(0)),
+            identity,
+        }
+    }
+
+    /// Whether any coding would do.
+    pub fn is_any(&self) -> bool {
+        self.weights.iter().any(|weight| *weight > 0)
+    }
+
+    /// Whether this one would do.
+    pub fn takes(&self, coding: Coding) -> bool {
+        self.weights[coding as usize] > 0
+    }
+
+    /// The one of these that it would have most, of several the first; `None`: none of them, or rather
+    /// the content as it is.
+    pub fn best(&self, of: impl IntoIterator<Item = Coding>) -> Option<Coding> {
+        let least = self.identity.unwrap_or(0).max(1);
+        let mut best: Option<(u16, Coding)> = None;
+        for coding in of {
+            let weight = self.weights[coding as usize];
+            if weight >= least && best.is_none_or(|(most, _)| weight > most) {
+                best = Some((weight, coding));
+            }
+        }
+        best.map(|(_, coding)| coding)
+    }
+}
+
+/// The coding of one member of Accept-Encoding and its weight in thousandths. A weight that is invalid
+/// refuses: the content as it is is always right.
+pub fn weighted(member: &[u8]) -> (&[u8], u16) {
+    let Some(semicolon) = memchr::memchr(b';', member) else {
+        return (member, 1000);
+    };
+    let coding = member[..semicolon].trim_ascii();
+    let parameter = member[semicolon + 1..].trim_ascii();
+    let weight = match parameter {
+        [b'q' | b'Q', b'=', weight @ ..] => weight,
+        _ => return (coding, 0),
+    };
+    (coding, thousandths(weight).unwrap_or(0))
+}
+
+/// A qvalue (RFC 9110 12.4.2): 0 or 1 with at most three decimals.
+pub(super) fn thousandths(weight: &[u8]) -> Option<u16> {
+    let (whole, decimals) = match weight {
+        [whole @ (b'0' | b'1')] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),
+        _ => return None,
+    };
+    if decimals.len() > 3 || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |at: usize| decimals.get(at).map_or(0, |b| u16::from(b - b'0'));
+    let number = u16::from(whole - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
+    (number <= 1000).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepted(value: &str) -> Accepted {
+        let mut fields = Fields::new();
+        fields.append("accept-encoding", value);
+        Accepted::of(&fields)
+    }
+
+    fn best(value: &str) -> Option<&'static str> {
+        accepted(value).best(Coding::ALL).map(Coding::name)
+    }
+
+    #[test]
+    fn weights_decide_and_then_our_order() {
+        for (value, expected) in [
+            ("gzip, deflate, br, zstd", Some("zstd")),
+            ("gzip, deflate, br", Some("br")),
+            ("gzip;q=1.0, br;q=0.5", Some("gzip")),
+            ("x-GZIP", Some("gzip")),
+            ("gzip;q=0", None),
+            ("*", Some("zstd")),
+            ("*, zstd;q=0", Some("br")),
+            ("gzip, *;q=0", Some("gzip")),
+            ("identity, gzip;q=0.5", None),
+            ("identity;q=0.5, gzip;q=0.5", Some("gzip")),
+            ("identity;q=0, gzip;q=0.1", Some("gzip")),
+            ("gzip;q=0.5, gzip;q=0", None),
+            ("gzip;q=2", None),
+            ("gzip;level=1", None),
+            ("deflate", None),
+            ("", None),
+        ] {
+            assert_eq!(best(value), expected, "{value}");
+        }
+        assert_eq!(Accepted::of(&Fields::new()), Accepted::default());
+        assert!(accepted("br").takes(Coding::Brotli) && accepted("br").is_any());
+        assert!(!accepted("br").takes(Coding::Gzip) && !accepted("identity").is_any());
+        let only = accepted("br, gzip;q=0.1").best([Coding::Gzip]);
+        assert_eq!(only, Some(Coding::Gzip));
+    }
+}
