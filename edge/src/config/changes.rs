@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::volumes::goes_on;
-use super::{Plan, SitePlan};
+use super::{LeadsTo, Plan, RoutePlan, SitePlan};
 use crate::cache::Rules;
 
 /// The differences, in words.
@@ -79,7 +79,9 @@ fn other_volumes(old: &Plan, new: &Plan) -> Vec<String> {
 fn places(plan: &Plan) -> Vec<SitePlan> {
     let mut sites = plan.sites.clone();
     for route in sites.iter_mut().flat_map(|site| &mut site.routes) {
-        route.rules = Rules::default();
+        if let LeadsTo::Upstream(proxied) = &mut route.leads_to {
+            proxied.rules = Rules::default();
+        }
     }
     sites
 }
@@ -87,9 +89,9 @@ fn places(plan: &Plan) -> Vec<SitePlan> {
 /// The caching rules of all routes, but for who may purge.
 fn rules(plan: &Plan) -> Vec<Rules> {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
-    let rules = routes.map(|route| Rules {
+    let rules = routes.filter_map(RoutePlan::proxied).map(|proxied| Rules {
         purge: Vec::new(),
-        ..route.rules.clone()
+        ..proxied.rules.clone()
     });
     rules.collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Write};
 
-use super::sites::{RoutePlan, SitePlan};
+use super::sites::{LeadsTo, RoutePlan, SitePlan};
 use super::value::{show_size, show_time};
 use super::volumes::segment_of;
 use super::{LogOptions, Plan, words};
@@ -36,7 +36,10 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("site {}", hosts(site)));
         for typed in &site.routes {
             line(format!("  {}", route(typed)));
-            let rules = words::rules(&typed.rules).into_iter();
+            let rules = typed
+                .proxied()
+                .map_or(Vec::new(), |proxied| words::rules(&proxied.rules));
+            let rules = rules.into_iter();
             rules.for_each(|rule| line(format!("    {rule}")));
         }
     }
@@ -79,11 +82,14 @@ fn hosts(site: &SitePlan) -> String {
 }
 
 fn route(route: &RoutePlan) -> String {
-    let cached = match &route.cache {
-        Some(cache) => format!("cached in {cache}"),
-        None => "not cached".to_owned(),
+    let to = match &route.leads_to {
+        LeadsTo::Files(options) => super::files::describe(options),
+        LeadsTo::Upstream(proxied) => match &proxied.cache {
+            Some(cache) => format!("upstream {}, cached in {cache}", proxied.upstream),
+            None => format!("upstream {}, not cached", proxied.upstream),
+        },
     };
-    format!("{} -> upstream {}, {cached}", route.matcher, route.proxy)
+    format!("{} -> {to}", route.matcher)
 }
 
 fn cache(options: &cache::Options) -> String {

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{
-    Ahead, Cookies, Ignorable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable, Word,
-    word,
+    Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
+    Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
 use crate::telemetry::AccessFormat;
@@ -223,6 +223,46 @@ rule_keys!(section(
     }
 ));
 
+/// `files`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct FilesFile {
+    pub root: Key<String>,
+    pub strip: Key<String>,
+    pub index: Key<Names>,
+    pub fallback: Key<Names>,
+    pub symlinks: Key<Word<LinksWord>>,
+    pub hidden: Option<bool>,
+    pub types: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    pub charset: Key<String>,
+    pub valid: Key<Time>,
+    pub memory: Key<Size>,
+    pub small: Key<Size>,
+    pub open: Key<u64>,
+    pub precompressed: Option<bool>,
+}
+
+impl From<Spanned<String>> for FilesFile {
+    fn from(root: Spanned<String>) -> FilesFile {
+        FilesFile {
+            root: Some(root),
+            ..FilesFile::default()
+        }
+    }
+}
+
+/// `symlinks = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum LinksWord {
+    None,
+    #[default]
+    Within,
+    Any,
+}
+
 /// `bypass`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -270,5 +310,6 @@ rule_keys!(section(
         r#match: Key<String>,
         proxy: Key<String>,
         cache: Key<String>,
+        files: Key<OrTable<FilesFile>>,
     }
 ));

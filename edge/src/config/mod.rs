@@ -6,6 +6,7 @@ mod checks;
 mod describe;
 mod doubts;
 mod file;
+mod files;
 mod kept;
 mod names;
 mod options;
@@ -28,7 +29,7 @@ pub use describe::describe;
 pub use options::Options;
 pub use plan::{ADMIN, LISTEN, Level, ListenerPlan, LogOptions, Plan};
 pub use report::{Problem, Report};
-pub use sites::{RoutePlan, SitePlan};
+pub use sites::{LeadsTo, Proxied, RoutePlan, SitePlan};
 pub use value::{show_size, show_time};
 pub use volumes::goes_on;
 

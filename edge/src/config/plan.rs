@@ -138,7 +138,7 @@ pub fn build(file: &File, look: Look<'_>) -> (Plan, Vec<Problem>) {
 fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
     let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
     let typed = file.admin.purge.as_ref();
-    if let Some(typed) = typed.filter(|_| routes.all(|route| route.cache.is_none())) {
+    if let Some(typed) = typed.filter(|_| routes.all(|route| route.cache().is_none())) {
         checks.push(
             Problem::warning("`purge` does nothing here")
                 .at(typed.span())

@@ -13,6 +13,7 @@ use super::unknown::did_you_mean;
 use super::upstreams::is_host;
 use crate::cache::Rules;
 use crate::cache::rules::Network;
+use crate::files;
 use crate::route::Matcher;
 
 /// One site: the hosts it answers for, and where their requests go.
@@ -29,12 +30,43 @@ pub struct SitePlan {
 pub struct RoutePlan {
     /// Which requests.
     pub matcher: Matcher,
+    /// What answers them.
+    pub leads_to: LeadsTo,
+}
+
+/// What answers on a route.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LeadsTo {
+    /// An upstream's servers, maybe through a cache.
+    Upstream(Proxied),
+    /// A folder of files.
+    Files(files::Options),
+}
+
+/// An upstream, maybe behind a cache.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proxied {
     /// The upstream's name.
-    pub proxy: String,
+    pub upstream: String,
     /// The cache's name, if its responses are cached.
     pub cache: Option<String>,
     /// How they are: what the route says, else its cache, else the defaults.
     pub rules: Rules,
+}
+
+impl RoutePlan {
+    /// The upstream it leads to, if it does.
+    pub fn proxied(&self) -> Option<&Proxied> {
+        match &self.leads_to {
+            LeadsTo::Upstream(proxied) => Some(proxied),
+            LeadsTo::Files(_) => None,
+        }
+    }
+
+    /// The name of the cache that it goes through.
+    pub fn cache(&self) -> Option<&str> {
+        self.proxied()?.cache.as_deref()
+    }
 }
 
 /// What the routes' names may lead to.
@@ -78,13 +110,13 @@ pub fn plan(file: &File, purge: &[Network], checks: &mut Checks) -> Vec<SitePlan
     unused(
         "upstream",
         &file.upstream,
-        |name| routes().any(|r| r.proxy == name),
+        |name| routes().any(|r| r.proxied().is_some_and(|p| p.upstream == name)),
         checks,
     );
     unused(
         "cache",
         &file.cache,
-        |name| routes().any(|r| r.cache.as_deref() == Some(name)),
+        |name| routes().any(|r| r.cache() == Some(name)),
         checks,
     );
     plans
@@ -199,26 +231,54 @@ fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
 fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     let typed = route.get_ref();
     let keys = [&typed.path, &typed.r#match, &typed.proxy];
-    keys.into_iter()
-        .flatten()
-        .next()
-        .map_or(route.span(), Spanned::span)
+    let files = typed.files.as_ref().map(Spanned::span);
+    let key = keys.into_iter().flatten().next().map(Spanned::span);
+    key.or(files).unwrap_or(route.span())
 }
 
 fn route(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> RoutePlan {
     let typed = route.get_ref();
-    if typed.proxy.is_none() {
-        checks.push(
-            Problem::error("a route that leads nowhere")
-                .at(route.span())
-                .help("add `proxy = \"NAME\"` with the name of an [upstream.NAME]"),
-        );
-    }
     RoutePlan {
         matcher: matcher(typed, checks),
-        proxy: named("upstream", &typed.proxy, known.upstreams, checks).unwrap_or_default(),
+        leads_to: leads_to(route, known, checks),
+    }
+}
+
+fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> LeadsTo {
+    let typed = route.get_ref();
+    match (&typed.proxy, &typed.files) {
+        (None, None) => checks.push(
+            Problem::error("a route that leads nowhere")
+                .at(route.span())
+                .help(
+                    "add `proxy = \"NAME\"` with the name of an [upstream.NAME], or `files = \"FOLDER\"`",
+                ),
+        ),
+        (Some(_), Some(files)) => checks.push(
+            Problem::error("a route with both `proxy` and `files`")
+                .at(files.span())
+                .help("keep one, and give the other a route of its own"),
+        ),
+        _ => {}
+    }
+    let proxied = Proxied {
+        upstream: named("upstream", &typed.proxy, known.upstreams, checks).unwrap_or_default(),
         cache: named("cache", &typed.cache, known.caches, checks),
         rules: rules_of(typed, known, checks),
+    };
+    match &typed.files {
+        None => LeadsTo::Upstream(proxied),
+        Some(files) => {
+            if let Some(cache) = &typed.cache {
+                checks.push(
+                    Problem::warning("`cache` does nothing here")
+                        .at(cache.span())
+                        .label("files are kept in memory of their own")
+                        .help("leave it out, and set `memory` of `files`"),
+                );
+            }
+            LeadsTo::Files(super::files::plan(files, checks))
+        }
     }
 }
 

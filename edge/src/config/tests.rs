@@ -58,7 +58,8 @@ fn the_least_configuration_has_the_documented_defaults() {
         crate::upstream::Options::new(vec![server])
     );
     assert_eq!(plan.sites[0].hosts, Vec::<String>::new());
-    assert_eq!(plan.sites[0].routes[0].proxy, "origin");
+    let proxied = plan.sites[0].routes[0].proxied().expect("an upstream");
+    assert_eq!(proxied.upstream, "origin");
 }
 
 const FULL: &str = r#"
@@ -145,7 +146,10 @@ fn everything_typed_is_in_the_plan() {
         ..Default::default()
     };
     assert_eq!((&video.fill, video.client_budget), (&fill, 32 << 20));
-    let rules = &plan.sites[0].routes[0].rules;
+    let rules = &plan.sites[0].routes[0]
+        .proxied()
+        .expect("an upstream")
+        .rules;
     assert_eq!(
         rules.valid,
         [
@@ -172,7 +176,7 @@ fn everything_typed_is_in_the_plan() {
         plan.sites[0].hosts,
         ["cdn.example.com", "*.example.org", "[::1]"]
     );
-    assert_eq!(plan.sites[0].routes[0].cache.as_deref(), Some("video"));
+    assert_eq!(plan.sites[0].routes[0].cache(), Some("video"));
     insta::assert_snapshot!("described", describe(&plan));
 }
 

@@ -51,7 +51,7 @@ pub struct ServerFile {
 }
 
 /// What is expected, as the messages of this file and of serde call it, and how to write it.
-const SHAPES: [(&str, &str); 9] = [
+const SHAPES: [(&str, &str); 10] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -61,6 +61,7 @@ const SHAPES: [(&str, &str); 9] = [
         TABLE,
         "write { cookies = [\"session*\"], headers = [\"X-Debug\"] }",
     ),
+    (OR_TABLE, "write \"…\", or a table with that and more"),
     (
         "a whole number",
         "write digits alone, without quotes, as in 8",
@@ -81,6 +82,7 @@ const AHEAD: &str = "\"none\", \"whole\" or a size";
 const AHEAD_ADVICE: &str = "write \"none\", \"whole\", or a size, as in \"8MiB\"";
 const STATUSES: &str = "times by status";
 const TABLE: &str = "a table of lists";
+const OR_TABLE: &str = "text in quotes or a table";
 /// Before the words that may be chosen from.
 const WORD: &str = "a word in quotes: ";
 
@@ -380,6 +382,36 @@ impl<'de> Deserialize<'de> for ServerFile {
             }
         }
         deserializer.deserialize_any(ServerVisitor)
+    }
+}
+
+/// One value in quotes, or a table in which it is one of several keys.
+#[derive(Clone, Debug)]
+pub struct OrTable<T>(pub T);
+
+impl<'de, T> Deserialize<'de> for OrTable<T>
+where
+    T: Deserialize<'de> + From<Spanned<String>>,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OrTable<T>, D::Error> {
+        struct EitherVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + From<Spanned<String>>> Visitor<'de> for EitherVisitor<T> {
+            type Value = OrTable<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(OR_TABLE)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<OrTable<T>, E> {
+                // Its place is that of the whole value, which the reader of that knows.
+                Ok(OrTable(T::from(Spanned::new(0..0, text.to_owned()))))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrTable<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(OrTable)
+            }
+        }
+        deserializer.deserialize_any(EitherVisitor(PhantomData))
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Shared;
 use super::body::FileBody;
 use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
-use super::Shared;
 use crate::handler::representation::{InMemory, Representation};
 use crate::handler::{Body, Cause, Encoded, Encodings, Fault, Head, Plain, Response};
 use crate::http::Method;

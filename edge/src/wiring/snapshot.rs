@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use parking_lot::{Condvar, Mutex};
 
 use crate::cache::{self, purge::Keys, purge::Ways};
-use crate::config::Plan;
+use crate::config::{LeadsTo, Plan, RoutePlan};
+use crate::files;
 use crate::store::{self, Store, kept};
 use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
@@ -32,6 +33,8 @@ pub(super) struct Snapshot {
     retired: Vec<Retired>,
     pub(super) accounts: BTreeMap<String, Arc<cache::Accounts>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
+    /// One for each folder that is served in one way.
+    pub(super) files: Vec<Arc<files::Shared>>,
     pub(super) log: Option<Arc<Log>>,
     pub(super) taken_up: Arc<TakenUp>,
 }
@@ -62,6 +65,7 @@ impl Snapshot {
         clock: &Clock,
     ) -> anyhow::Result<Snapshot> {
         let log = log(plan.log.access.as_ref(), before)?;
+        let files = folders(&plan, before, clock)?;
         let volumes = volumes::open(&plan, before, clock)?;
         let sequence = before.map_or_else(
             || Arc::new(AtomicU64::new(1)),
@@ -101,6 +105,7 @@ impl Snapshot {
             retired,
             accounts: accounts.collect(),
             upstreams: upstreams.collect(),
+            files,
             log,
             generation: before.map_or(1, |before| before.generation + 1),
             taken_up: Arc::default(),
@@ -194,11 +199,38 @@ fn stored(
     }
 }
 
+/// The folders that are served: those that were are taken over with what is known of them.
+fn folders(
+    plan: &Plan,
+    before: Option<&Snapshot>,
+    clock: &Clock,
+) -> anyhow::Result<Vec<Arc<files::Shared>>> {
+    let mut folders: Vec<Arc<files::Shared>> = Vec::new();
+    for route in plan.sites.iter().flat_map(|site| &site.routes) {
+        let LeadsTo::Files(options) = &route.leads_to else {
+            continue;
+        };
+        let is_it = |folder: &&Arc<files::Shared>| folder.options() == options;
+        if folders.iter().any(|folder| is_it(&folder)) {
+            continue;
+        }
+        let kept = before.and_then(|before| before.files.iter().find(is_it));
+        let folder = match kept {
+            Some(kept) => kept.clone(),
+            None => files::Shared::open(options.clone(), clock.clone())
+                .with_context(|| format!("can't serve {}", options.root.display()))?,
+        };
+        folders.push(folder);
+    }
+    Ok(folders)
+}
+
 /// Notes how the routes of a plan make the keys of a cache.
 fn take_up_keys(plan: &Plan, cache: &str, ways: &Ways) {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
-    let its = routes.filter(|route| route.cache.as_deref() == Some(cache));
-    let forgotten = ways.take_up(its.map(|route| &route.rules.key));
+    let its = routes.filter_map(RoutePlan::proxied);
+    let its = its.filter(|proxied| proxied.cache.as_deref() == Some(cache));
+    let forgotten = ways.take_up(its.map(|proxied| &proxied.rules.key));
     if forgotten > 0 {
         tracing::warn!(
             "cache {cache}: its keys were made in so many ways that {forgotten} of them are \

@@ -12,8 +12,9 @@ use tokio::runtime::{Builder, LocalOptions};
 use super::Edge;
 use super::snapshot::Snapshot;
 use crate::cache::Cache;
-use crate::config::RoutePlan;
+use crate::config::{LeadsTo, RoutePlan};
 use crate::downstream::{Serving, Worker, WorkerContext};
+use crate::files::Files;
 use crate::handler::Handler;
 use crate::http::Scheme;
 use crate::route::{Router, Site};
@@ -187,16 +188,25 @@ fn handler(
     upstreams: &BTreeMap<String, (upstream::Options, Upstream)>,
     route: &RoutePlan,
 ) -> Option<Rc<dyn Handler>> {
-    let (_, upstream) = upstreams.get(&route.proxy)?;
+    let proxied = match &route.leads_to {
+        LeadsTo::Upstream(proxied) => proxied,
+        LeadsTo::Files(options) => {
+            let mut folders = snapshot.files.iter();
+            let folder = folders.find(|folder| folder.options() == options)?;
+            let files = Files::new(folder.clone(), edge.random.clone(), None);
+            return Some(Rc::new(files));
+        }
+    };
+    let (_, upstream) = upstreams.get(&proxied.upstream)?;
     let origin: Rc<dyn Handler> = Rc::new(upstream.clone());
-    let Some(name) = &route.cache else {
+    let Some(name) = &proxied.cache else {
         return Some(origin);
     };
     let stored = snapshot.stores.get(name)?;
     let accounts = snapshot.accounts.get(name)?;
     let options = snapshot.plan.caches.get(name)?.clone();
     let cache = Cache::new(
-        (options, route.rules.clone()),
+        (options, proxied.rules.clone()),
         (stored.store.clone(), stored.ways.clone()),
         accounts.clone(),
         origin,

@@ -15,7 +15,12 @@ fn cached(cache: &str, route: &str) -> String {
 }
 
 fn rules_of(cache: &str, route: &str) -> Rules {
-    plan(&cached(cache, route)).sites[0].routes[0].rules.clone()
+    let plan = plan(&cached(cache, route));
+    plan.sites[0].routes[0]
+        .proxied()
+        .expect("an upstream")
+        .rules
+        .clone()
 }
 
 /// Every key once, each with another value than the default.
@@ -138,7 +143,8 @@ fn who_may_purge_is_in_every_route() {
     };
     let networks = [network("127.0.0.1", 32), network("10.0.0.0", 8)];
     assert_eq!(plan.purge, networks);
-    assert_eq!(plan.sites[0].routes[0].rules.purge, networks);
+    let proxied = plan.sites[0].routes[0].proxied().expect("an upstream");
+    assert_eq!(proxied.rules.purge, networks);
     assert!(describe(&plan).contains("PURGE from 127.0.0.1, 10.0.0.0/8\n"));
 }
 
