@@ -14,7 +14,7 @@ use crate::handler::{BodyStream, Cause, Fault, FileRange, Frame};
 use crate::sys::root::{self, How, Opened, Stamp};
 
 /// Sent at once.
-const PART: u64 = 512 << 10;
+const PART: u64 = 2 << 20;
 /// Read at once by another thread, which then has the kernel read on.
 const READ: u64 = 256 << 10;
 /// So far.

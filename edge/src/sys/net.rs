@@ -436,9 +436,12 @@ fn poll_send(
             }
         }
     };
-    match send(watch.fd()?) {
-        Err(Errno::AGAIN) => {}
-        result => return Poll::Ready(result.map_err(io::Error::from)),
+    // Once it is registered, the reactor knows whether it is worth a try.
+    if let Watch::Bare(fd) = watch {
+        match send(fd) {
+            Err(Errno::AGAIN) => {}
+            result => return Poll::Ready(result.map_err(io::Error::from)),
+        }
     }
     let watched = watch.watched()?;
     loop {

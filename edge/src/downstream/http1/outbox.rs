@@ -108,9 +108,6 @@ impl Outbox {
         cx: &mut Context<'_>,
         socket: &mut Socket,
     ) -> Poll<io::Result<usize>> {
-        if self.bytes >= MUCH {
-            socket.fit_send_buffer();
-        }
         let n = match self.pieces.get(self.first) {
             Some(Piece::File(part)) => {
                 let range = part.range.start + self.offset as u64..part.range.end;
@@ -146,6 +143,10 @@ impl Outbox {
             };
             slices.push(IoSlice::new(&bytes[skip..]));
             skip = 0;
+        }
+        // A part of a file lies in the page cache in any case.
+        if !more && self.bytes >= MUCH {
+            socket.fit_send_buffer();
         }
         socket.poll_write(cx, &slices, more)
     }
