@@ -379,10 +379,12 @@ impl Volume {
         mounted.map_or_else(Vec::new, |mounted| mounted.purges.lock().rules(space))
     }
 
-    /// The newest purge of a cache that was ever logged here; 0 for none.
-    pub fn purged_upto(&self, space: u64) -> u64 {
-        let mounted = self.inner.mounted();
-        mounted.map_or(0, |mounted| mounted.purges.lock().upto(space))
+    /// The newest purge of a cache that was ever logged here; `None` if nothing was, and no mark: that
+    /// cache has never had a record here.
+    pub fn purged_upto(&self, space: u64) -> Option<u64> {
+        let mounted = self.inner.mounted()?;
+        let upto = mounted.purges.lock().upto(space);
+        upto
     }
 
     /// Logs a purge: it outlasts a loss of power when this returns.

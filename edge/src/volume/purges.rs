@@ -170,9 +170,9 @@ impl PurgeLog {
             .map_or(Vec::new(), |space| space.rules.clone())
     }
 
-    /// The newest number of a cache.
-    pub fn upto(&self, space: u64) -> u64 {
-        self.spaces.get(&space).map_or(0, |space| space.upto)
+    /// The newest number of a cache; `None` if it was never heard of.
+    pub fn upto(&self, space: u64) -> Option<u64> {
+        self.spaces.get(&space).map(|space| space.upto)
     }
 
     /// Its generation.

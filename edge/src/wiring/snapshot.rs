@@ -182,6 +182,9 @@ fn stored(
         None => {
             let volumes = volumes();
             let store = Store::named(&options, &Keys, sequence.clone());
+            if let Some((old, _)) = kept {
+                store.succeed(&old.store);
+            }
             volumes::give(&store, volumes.as_ref());
             (store, volumes, Arc::default())
         }

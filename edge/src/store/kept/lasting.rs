@@ -117,10 +117,16 @@ impl Store {
         Ok(())
     }
 
+    /// Takes the place of a store of the same cache, to be told of volumes by `set_volumes`: those that
+    /// one has miss nothing.
+    pub fn succeed(&self, before: &Store) {
+        *self.volumes.write() = before.volumes();
+    }
+
     fn take_up(&self, volumes: &Volumes) -> Result<(), Full> {
         let (space, all) = (volumes.space, volumes.all());
-        let newest = all.iter().map(|volume| volume.purged_upto(space)).max();
-        let newest = newest.unwrap_or(0).max(self.purged_upto());
+        let logged = all.iter().filter_map(|volume| volume.purged_upto(space));
+        let newest = logged.max().unwrap_or(0).max(self.purged_upto());
         // What a volume of this store does not have in its log is being logged, or it would be out.
         let before = self.volumes();
         let knows = |new: &Arc<Volume>| {
@@ -130,7 +136,8 @@ impl Store {
         for volume in all.iter().filter(|volume| !knows(volume)) {
             // Fetches from here on are younger than anything that is kept.
             self.sequence.fetch_max(volume.sequence(), Ordering::SeqCst);
-            if volume.purged_upto(space) < newest {
+            // One that never heard of this cache has nothing of it: it gets a mark before it does.
+            if volume.purged_upto(space).is_some_and(|upto| upto < newest) {
                 volume.wipe("it missed purges of a cache");
             }
         }
@@ -150,11 +157,14 @@ impl Store {
         }
         self.purges.restore_upto(newest);
         for volume in all.iter().filter(|volume| volume.is_up() && !knows(volume)) {
-            if let Err(error) = volume.mark_purged(space, newest) {
-                tracing::warn!(
+            match volume.mark_purged(space, newest) {
+                Ok(()) => {}
+                // It begins with that mark.
+                Err(LogError::Full) => volume.wipe("its purge log is full"),
+                Err(error) => tracing::warn!(
                     "volume {}: can't note purges in its log: {error:?}",
                     volume.name()
-                );
+                ),
             }
         }
         Ok(())
@@ -174,5 +184,70 @@ impl Store {
                 volume.drop_purges(volumes.space, upto);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{bring, flush, store_on, versioned, volume_in};
+    use super::super::{Options, Placement, PlacementKind};
+    use super::*;
+
+    fn both() -> Options {
+        Options {
+            placement: Placement {
+                kind: PlacementKind::Mirror,
+                weights: Vec::new(),
+            },
+            ..Options::default()
+        }
+    }
+
+    fn records(volume: &Volume) -> u64 {
+        volume.status().records
+    }
+
+    #[test]
+    fn a_volume_that_another_cache_uses_keeps_what_it_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
+        let store = store_on(&volumes[..1], &Options::default());
+        let number = store.purge(&Rule::All, false, 0).expect("room");
+        let lasting = store.lasting(&Rule::All, None, number).expect("volumes");
+        lasting.log().expect("a volume that is up");
+        // Another cache has something on the other one.
+        let another = store_on(&[], &Options::default());
+        let its = Volumes::new(&Options::default(), volumes[1..].to_vec(), 8);
+        another.set_volumes(Some(its)).expect("few purges");
+        bring(&another, 1, versioned(5000, 0), 0..5000);
+        flush(&volumes);
+        assert_eq!(records(&volumes[1]), 1);
+        let all = Volumes::new(&both(), volumes.to_vec(), 7);
+        store.set_volumes(Some(all)).expect("few purges");
+        assert_eq!(records(&volumes[1]), 1);
+        assert_eq!(volumes[1].purged_upto(7), Some(number));
+        // Without the cache it misses purges, and loses everything when it is used again.
+        let one = Volumes::new(&Options::default(), volumes[..1].to_vec(), 7);
+        store.set_volumes(Some(one)).expect("few purges");
+        let number = store.purge(&Rule::All, false, 0).expect("room");
+        let all = Volumes::new(&both(), volumes.to_vec(), 7);
+        store.set_volumes(Some(all)).expect("few purges");
+        assert_eq!(records(&volumes[1]), 0);
+        assert_eq!(volumes[1].purged_upto(7), Some(number));
+    }
+
+    #[test]
+    fn a_store_that_succeeds_another_finds_volumes_that_are_just_taking_a_purge() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
+        let old = store_on(&volumes, &both());
+        bring(&old, 1, versioned(5000, 0), 0..5000);
+        flush(&volumes);
+        volumes[0].log_purge(7, old.moment(), b"").expect("logged");
+        let new = store_on(&[], &Options::default());
+        new.succeed(&old);
+        let all = Volumes::new(&both(), volumes.to_vec(), 7);
+        new.set_volumes(Some(all)).expect("few purges");
+        assert_eq!(volumes.each_ref().map(|volume| records(volume)), [1, 1]);
     }
 }
