@@ -382,9 +382,7 @@ impl Volume {
     /// The newest purge of a cache that was ever logged here; `None` if nothing was, and no mark: that
     /// cache has never had a record here.
     pub fn purged_upto(&self, space: u64) -> Option<u64> {
-        let mounted = self.inner.mounted()?;
-        let upto = mounted.purges.lock().upto(space);
-        upto
+        self.inner.mounted()?.purges.lock().upto(space)
     }
 
     /// Logs a purge: it outlasts a loss of power when this returns.

@@ -117,9 +117,10 @@ impl Store {
         Ok(())
     }
 
-    /// Takes the place of a store of the same cache, to be told of volumes by `set_volumes`: those that
-    /// one has miss nothing.
+    /// Takes the place of a store of the same cache: what was purged there is purged here, whether it is
+    /// in the logs yet or not. To be told of volumes by `set_volumes`: those that one has miss nothing.
     pub fn succeed(&self, before: &Store) {
+        self.purges.take_over(&before.purges);
         *self.volumes.write() = before.volumes();
     }
 

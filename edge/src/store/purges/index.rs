@@ -216,6 +216,23 @@ impl Index {
         }
     }
 
+    /// All rules, with their numbers; of soft ones since when what they cover is stale (Unix ms).
+    pub(super) fn rules(&self) -> Vec<(Rule, u64, Option<u64>)> {
+        let resources = self.resources.iter();
+        let tags = self.tags.iter();
+        let prefixes = self.prefixes.iter();
+        std::iter::once((Rule::All, &self.all))
+            .chain(resources.map(|(hash, mark)| (Rule::Resource(*hash), mark)))
+            .chain(tags.map(|(hash, mark)| (Rule::Tag(*hash), mark)))
+            .chain(prefixes.map(|(text, mark)| (Rule::Prefix(text.clone()), mark)))
+            .flat_map(|(rule, mark)| {
+                let hard = (rule.clone(), mark.hard, None);
+                [hard, (rule, mark.soft, Some(mark.soft_ms))]
+            })
+            .filter(|(_, number, _)| *number > 0)
+            .collect()
+    }
+
     pub(super) fn has_resources(&self) -> bool {
         !self.resources.is_empty()
     }

@@ -201,6 +201,20 @@ impl Purges {
         Ok(())
     }
 
+    /// The rules of another store are in force here, too.
+    pub(super) fn take_over(&self, before: &Purges) {
+        let rules = before.index.read().rules();
+        let latest = before.latest.load(Ordering::Acquire);
+        let taken = rules
+            .iter()
+            .try_for_each(|(rule, number, soft_ms)| self.restore(rule, *number, *soft_ms));
+        if taken.is_err() {
+            // There are others already, which came just now. For this one there is always room.
+            let _ = self.restore(&Rule::All, latest, None);
+        }
+        self.restore_upto(latest);
+    }
+
     /// There have been rules up to this number.
     pub(super) fn restore_upto(&self, number: u64) {
         self.latest.fetch_max(number, Ordering::AcqRel);
