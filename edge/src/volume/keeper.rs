@@ -124,9 +124,11 @@ impl Inner {
     pub fn keep(self: &Arc<Inner>) {
         let mut cursor = Cursor::default();
         let mut loaded: Option<Arc<Mounted>> = None;
+        let mut is_out = false;
         loop {
             match self.mounted() {
                 Some(mounted) => {
+                    is_out = false;
                     let is_new = loaded
                         .as_ref()
                         .is_none_or(|known| !Arc::ptr_eq(known, &mounted));
@@ -140,6 +142,10 @@ impl Inner {
                 }
                 None => {
                     loaded = None;
+                    // Under no lock: a witness that goes with this may be the last to have the volume.
+                    if !std::mem::replace(&mut is_out, true) {
+                        self.context.tell_out();
+                    }
                     self.bring_back();
                 }
             }

@@ -173,6 +173,9 @@ pub enum Missing {
 pub trait Witness: Send + Sync {
     /// Whether what this record belongs to is in memory.
     fn is_in_use(&self, id: &Id) -> bool;
+
+    /// The volume is out now. What was forgotten last may be there again when it is opened next.
+    fn is_out(&self) {}
 }
 
 /// A purge that was logged.

@@ -62,6 +62,16 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Tells who has records here that the volume is out.
+    pub fn tell_out(&self) {
+        let witnesses: Vec<_> = self.witnesses.read().values().cloned().collect();
+        for witness in witnesses.iter().filter_map(Weak::upgrade) {
+            witness.is_out();
+        }
+    }
+}
+
 /// Something that one thread waits for.
 #[derive(Default)]
 pub struct Bell {

@@ -158,16 +158,25 @@ fn no_cache(snapshot: &Snapshot, order: &Order) -> Refusal {
 }
 
 impl Snapshot {
-    /// Purges of its stores wake this thread.
+    /// Purges of its stores wake this thread. So does this: there may be volumes now. To be called once
+    /// the snapshot is in force.
     pub(super) fn wake(&self, sweeper: &JoinHandle<()>) {
         for Stored { store, .. } in self.stores.values() {
             store.set_sweeper(sweeper.thread().clone());
         }
+        sweeper.thread().unpark();
+    }
+
+    /// Volumes that are out miss what is forgotten: the others of their cache note that.
+    pub(super) fn mark_absence(&self) {
+        for Stored { store, .. } in self.stores.values() {
+            store.mark_absence();
+        }
     }
 }
 
-/// Starts the thread that sweeps. It has nothing to do, and no timer, until a purge wakes it; it ends
-/// with the edge, once it is woken.
+/// Starts the thread that sweeps. Without volumes it has nothing to do, and no timer, until a purge wakes
+/// it; it ends with the edge, once it is woken.
 pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
     let sweep = move || {
         loop {
@@ -189,6 +198,7 @@ pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
 /// One step in each store that is in use, by busy workers too.
 fn sweep(edge: &Edge) -> Swept {
     let snapshot = edge.snapshots.borrow().clone();
+    snapshot.mark_absence();
     let mut all = Swept::Idle;
     let used = snapshot.stores.values().map(|stored| stored.store.clone());
     for store in used.chain(snapshot.retired()) {

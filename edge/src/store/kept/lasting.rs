@@ -171,6 +171,33 @@ impl Store {
         Ok(())
     }
 
+    /// Notes on all volumes that one is out, as if there had been a purge: if the program ends before
+    /// that one is back, it is found at the next start to have missed something. What was forgotten
+    /// there just before may not have been written, and what is forgotten meanwhile is not. Once for
+    /// each time that one is out; to be called by who sweeps, and before volumes are closed. Waits for
+    /// disks.
+    pub fn mark_absence(&self) {
+        let Some(volumes) = self.volumes() else {
+            return;
+        };
+        let out = volumes.all().iter().map(|volume| !volume.is_up()).collect();
+        let mut absent = volumes.absent.lock();
+        let before = std::mem::replace(&mut *absent, out);
+        let was_out = |number| before.get(number).is_some_and(|was_out| *was_out);
+        if !absent
+            .iter()
+            .enumerate()
+            .any(|(n, out)| *out && !was_out(n))
+        {
+            return;
+        }
+        let moment = self.moment();
+        for volume in volumes.all() {
+            // One that is out remembers it, too, for when it is back.
+            let _ = volume.mark_purged(volumes.space, moment);
+        }
+    }
+
     /// Nothing on volumes, or on the way there, is older than this.
     pub(in crate::store) fn oldest_kept(&self) -> u64 {
         let volumes = self.volumes();
@@ -235,6 +262,30 @@ mod tests {
         store.set_volumes(Some(all)).expect("few purges");
         assert_eq!(records(&volumes[1]), 0);
         assert_eq!(volumes[1].purged_upto(7), Some(number));
+    }
+
+    #[test]
+    fn what_is_forgotten_while_a_volume_is_out_or_just_before_does_not_come_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        {
+            let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
+            let store = store_on(&volumes, &both());
+            bring(&store, 1, versioned(5000, 0), 0..5000);
+            flush(&volumes);
+            store.mark_absence();
+            let upto = || volumes[0].purged_upto(7);
+            assert_eq!(upto(), Some(0), "all are there");
+            volumes[1].close(std::time::Duration::from_secs(10));
+            store.mark_absence();
+            let marked = upto();
+            assert!(marked > Some(0));
+            store.mark_absence();
+            assert_eq!(upto(), marked, "once is enough");
+            store.forget_kept(1);
+        }
+        let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
+        let _store = store_on(&volumes, &both());
+        assert_eq!(records(&volumes[1]), 0);
     }
 
     #[test]

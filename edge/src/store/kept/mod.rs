@@ -19,9 +19,9 @@ mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use asked::Asked;
@@ -72,16 +72,9 @@ pub struct Volumes {
     space: u64,
     volumes: Vec<Arc<Volume>>,
     asked: Option<Asked>,
-    /// What the others were told of one that is out, and misses what is forgotten.
-    absence: AtomicU8,
+    /// Which of them are out, as far as the others have noted that.
+    absent: Mutex<SmallVec<[bool; 8]>>,
 }
-
-/// All volumes are there, as far as is known.
-const ALL_THERE: u8 = 0;
-/// Something was forgotten that one which is out has not heard of.
-const MISSED: u8 = 1;
-/// The others have noted that.
-const NOTED: u8 = 2;
 
 /// Blocks that are looked up when an object is opened.
 const LOOKED_UP: u64 = 1024;
@@ -106,7 +99,7 @@ impl Volumes {
             options: options.clone(),
             space,
             volumes,
-            absence: AtomicU8::new(ALL_THERE),
+            absent: Mutex::default(),
         })
     }
 
@@ -163,16 +156,8 @@ impl Volumes {
     /// Forgets a record.
     fn forget(&self, id: &Id) {
         for volume in &self.volumes {
-            if !volume.forget(id) && !volume.is_up() {
-                self.note(ALL_THERE, MISSED);
-            }
+            volume.forget(id);
         }
-    }
-
-    fn note(&self, from: u8, to: u8) -> bool {
-        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        let noted = self.absence.compare_exchange(from, to, success, failure);
-        noted.is_ok()
     }
 
     /// Forgets the heads of a key of which `which` is true.
@@ -244,23 +229,6 @@ impl Store {
         if let Some(volumes) = self.volumes() {
             // Also where it is not known yet, as the index still loads.
             volumes.forget(&volumes.head_id(place));
-        }
-    }
-
-    /// Where a volume is out and misses what is forgotten, the others note it as if there had been a
-    /// purge: if the program ends before that one is back, it is found at the next start to have missed
-    /// something. Waits for disks.
-    pub(super) fn mark_absence(&self) {
-        let Some(volumes) = self.volumes() else {
-            return;
-        };
-        let all_up = volumes.all().iter().all(|volume| volume.is_up());
-        if volumes.note(MISSED, NOTED) || (all_up && volumes.note(NOTED, ALL_THERE)) {
-            let moment = self.moment();
-            for volume in volumes.all().iter().filter(|volume| volume.is_up()) {
-                // One that can't note it is out itself by now.
-                let _ = volume.mark_purged(volumes.space, moment);
-            }
         }
     }
 

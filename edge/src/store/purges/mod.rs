@@ -220,6 +220,13 @@ impl Purges {
         self.latest.fetch_max(number, Ordering::AcqRel);
     }
 
+    /// There is something to do for who sweeps.
+    pub(super) fn wake_sweeper(&self) {
+        if let Some(sweeper) = &*self.sweeper.lock() {
+            sweeper.unpark();
+        }
+    }
+
     /// What the rules say of an object with the tags of one head and the age of another.
     fn covered(
         &self,
@@ -268,9 +275,7 @@ impl Store {
         purges.latest.store(number, Ordering::Release);
         drop(index);
         drop(dropped);
-        if let Some(sweeper) = &*purges.sweeper.lock() {
-            sweeper.unpark();
-        }
+        purges.wake_sweeper();
         Ok(number)
     }
 
@@ -298,7 +303,8 @@ impl Store {
         self.purges.index.read().len()
     }
 
-    /// Has this thread unparked by each purge: it is to call `sweep` until that says `Idle`.
+    /// Has this thread unparked by each purge, and when a volume is out: it is to call `mark_absence`,
+    /// and `sweep` until that says `Idle`.
     pub fn set_sweeper(&self, thread: Thread) {
         *self.purges.sweeper.lock() = Some(thread);
     }

@@ -4,6 +4,7 @@ mod crash;
 mod decay;
 mod rig;
 
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -246,6 +247,35 @@ fn a_device_that_fails_is_out_and_comes_back_empty() {
     rig.put(&volume, block(4, 0), 1_000);
     volume.flush();
     rig.has(&volume, block(4, 0), 1_000);
+}
+
+/// Is told when a volume is out.
+#[derive(Default)]
+struct Told(std::sync::atomic::AtomicBool);
+
+impl Witness for Told {
+    fn is_in_use(&self, _: &Id) -> bool {
+        false
+    }
+
+    fn is_out(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_has_records_is_told_that_a_volume_is_out() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    let told = Arc::<Told>::default();
+    let witness: Weak<dyn Witness> = Arc::<Told>::downgrade(&told);
+    volume.set_witness(7, witness);
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    assert!(!told.0.load(Ordering::SeqCst));
+    rig.device.fail_writes(Some(EIO));
+    rig.put(&volume, block(2, 0), 1_000);
+    wait_until(|| told.0.load(Ordering::SeqCst));
 }
 
 #[test]
