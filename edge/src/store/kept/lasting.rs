@@ -157,9 +157,10 @@ impl Store {
                 .restore(&written.rule, number, written.soft_ms)?;
         }
         self.purges.restore_upto(newest);
-        for volume in all.iter().filter(|volume| volume.is_up() && !knows(volume)) {
+        for volume in all.iter().filter(|volume| !knows(volume)) {
             match volume.mark_purged(space, newest) {
-                Ok(()) => {}
+                // One that is out begins with that mark when it is back.
+                Ok(()) | Err(LogError::Out) => {}
                 // It begins with that mark.
                 Err(LogError::Full) => volume.wipe("its purge log is full"),
                 Err(error) => tracing::warn!(
@@ -217,9 +218,12 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::tests::{bring, flush, store_on, versioned, volume_in};
     use super::super::{Options, Placement, PlacementKind};
     use super::*;
+    use crate::sys::Clock;
 
     fn both() -> Options {
         Options {
@@ -265,6 +269,46 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_that_came_back_in_the_last_run_keeps_what_it_got() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sub = folder.path().join("sub");
+        let open = || {
+            let missing = crate::volume::Options {
+                name: "b".to_owned(),
+                path: sub.join("b"),
+                size: 16 << 20,
+                segment: 0,
+                queue: 1 << 20,
+                readers: 1,
+                read_timeout: Duration::from_secs(10),
+                retry: Duration::from_millis(1),
+                overwrite: false,
+            };
+            let missing = Volume::open(missing, Clock::system()).expect("out, at worst");
+            [volume_in(folder.path(), "a"), missing]
+        };
+        {
+            let volumes = open();
+            volumes[0].mark_purged(7, 5).expect("logged");
+            let store = store_on(&volumes, &both());
+            assert!(!volumes[1].is_up());
+            std::fs::create_dir(&sub).expect("a folder");
+            while !volumes[1].is_up() {
+                std::thread::yield_now();
+            }
+            assert_eq!(volumes[1].purged_upto(7), Some(5));
+            bring(&store, 1, versioned(5000, 0), 0..5000);
+            flush(&volumes);
+        }
+        let volumes = open();
+        let _store = store_on(&volumes, &both());
+        while volumes.iter().any(|volume| volume.is_loading()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(volumes.each_ref().map(|volume| records(volume)), [1, 1]);
+    }
+
+    #[test]
     fn what_is_forgotten_while_a_volume_is_out_or_just_before_does_not_come_back() {
         let folder = tempfile::tempdir().expect("a folder");
         {
@@ -275,7 +319,7 @@ mod tests {
             store.mark_absence();
             let upto = || volumes[0].purged_upto(7);
             assert_eq!(upto(), Some(0), "all are there");
-            volumes[1].close(std::time::Duration::from_secs(10));
+            volumes[1].close(Duration::from_secs(10));
             store.mark_absence();
             let marked = upto();
             assert!(marked > Some(0));
