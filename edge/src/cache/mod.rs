@@ -6,6 +6,7 @@
 mod account;
 mod adopt;
 mod ahead;
+mod behind;
 mod bring;
 mod decide;
 mod ending;

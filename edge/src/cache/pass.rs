@@ -158,8 +158,7 @@ impl Cache {
             purged.and_then(|number| store.lasting(&rule, None, number))
         });
         if let Some(lasting) = lasting.into_iter().flatten().next() {
-            // Nobody waits for it: it was not asked for.
-            tokio::task::spawn_blocking(move || lasting.log());
+            self.0.stores.log_behind(lasting);
         }
     }
 

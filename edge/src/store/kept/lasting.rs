@@ -51,6 +51,16 @@ pub struct Lasting {
 }
 
 impl Lasting {
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether this is the same rule on the same volumes, whatever its number.
+    pub fn repeats(&self, other: &Lasting) -> bool {
+        Arc::ptr_eq(&self.volumes, &other.volumes) && self.text == other.text
+    }
+
     /// Logs it on all volumes that are up. Waits for their disks.
     ///
     /// # Errors
