@@ -190,7 +190,8 @@ pub struct Logged {
 /// Why a purge is not in the log.
 #[derive(Debug)]
 pub enum LogError {
-    /// There is no room for it, also without those that are not needed any more.
+    /// There is no room for it, also without those that are not needed any more; or it is longer than
+    /// any rule may be.
     Full,
     /// The volume is out.
     Out,

@@ -161,6 +161,8 @@ fn a_purge_is_there_after_a_loss_of_power() {
     volume.log_purge(7, 10, b"one").expect("logged");
     volume.log_purge(8, 11, b"other").expect("logged");
     volume.log_purge(7, 12, &[9; 5000]).expect("logged");
+    let too_long = volume.log_purge(7, 13, &[9; 10_000]);
+    assert!(matches!(too_long, Err(LogError::Full)));
     volume.mark_purged(7, 20).expect("logged");
     volume.drop_purges(7, 10);
     let check = |volume: &Volume, dropped: bool| {
