@@ -168,7 +168,7 @@ pub struct Mounted {
     pub clean_run: Option<u64>,
     /// When the volume was made, in seconds since the Unix epoch.
     pub made_s: u64,
-    /// A segment is loaded, or reclaimed, under this.
+    /// A segment is loaded, or reclaimed, under this; so that none is while all are looked at.
     pub gate: Mutex<()>,
     superblock: Mutex<Superblock>,
     /// The next run counts from here on at least; before a number of this size is written, it is moved.
@@ -406,6 +406,9 @@ impl Mounted {
 
     /// Nothing in any segment is older than this.
     fn oldest(&self) -> u64 {
+        // No segment is cleared meanwhile: what was just moved from there to where was looked already
+        // would be missed.
+        let _gate = self.gate.lock();
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)
     }
