@@ -175,11 +175,16 @@ impl Inner {
         mounted: &Arc<Mounted>,
         open: super::compose::Open,
     ) -> std::io::Result<()> {
+        // Who makes the volume anew waits for this thread, or finds that it never began.
+        let mut changing = self.changing.lock();
+        if mounted.is_ended() {
+            return Ok(());
+        }
         let life = Arc::clone(mounted);
         let thread = std::thread::Builder::new()
             .name("volume-writer".into())
             .spawn(move || writer::run(&life, open))?;
-        self.changing.lock().threads.push(thread);
+        changing.threads.push(thread);
         Ok(())
     }
 
