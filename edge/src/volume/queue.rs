@@ -138,6 +138,7 @@ impl Queue {
             return Ok(was_there);
         }
         state.push_tombstone(id)?;
+        index.forget_lost(index.key(id));
         drop(state);
         self.bell.notify_one();
         Ok(was_there || on_its_way)
