@@ -46,7 +46,9 @@ use keeper::{Inner, Opener, wait_for};
 use mounted::{Bell, Context, LOADED};
 use queue::Overrun;
 
-pub use format::default_segment;
+pub use format::{
+    SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment, room,
+};
 pub use status::{State, Status};
 
 /// Bytes of a record's data that have a checksum of their own, and that are read together.
