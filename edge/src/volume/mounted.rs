@@ -166,8 +166,6 @@ pub struct Mounted {
     pub sequence: u64,
     /// Of the run before, if it ended in order: its recency counts.
     pub clean_run: Option<u64>,
-    /// When the volume was made, in seconds since the Unix epoch.
-    pub made_s: u64,
     /// A segment is loaded, or reclaimed, under this; so that none is while all are looked at.
     pub gate: Mutex<()>,
     superblock: Mutex<Superblock>,
@@ -267,7 +265,6 @@ impl Mounted {
             sequence: superblock.sequence,
             ceiling: AtomicU64::new(superblock.sequence + SEQUENCE_STEP),
             clean_run: parts.clean_run,
-            made_s: superblock.made_s,
             gate: Mutex::new(()),
             superblock: Mutex::new(superblock),
             oldest: (0..segments).map(|_| AtomicU64::new(u64::MAX)).collect(),
@@ -312,7 +309,7 @@ impl Mounted {
 
     /// Seconds since the volume was made.
     pub fn now(&self) -> u32 {
-        (self.context.clock.unix_ms() / 1000).saturating_sub(self.made_s) as u32
+        self.reader.now()
     }
 
     /// Changes the superblock, and returns when that, and all that was written before, would outlast

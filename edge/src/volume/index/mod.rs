@@ -175,8 +175,8 @@ impl Index {
             .collect()
     }
 
-    /// Puts a record in that was just written, in place of what was there: where that was.
-    pub fn insert(&self, id: &Id, place: Place, now: u32) -> Option<Place> {
+    /// Puts a record in that was just written, in place of what was there.
+    pub fn insert(&self, id: &Id, place: Place, now: u32) {
         let key = self.key(id);
         let class = self.class(id.space);
         self.forget_lost(key);
@@ -186,7 +186,7 @@ impl Index {
             let old = std::mem::replace(&mut entry.packed, packed).place();
             entry.atime = now;
             self.count(Some(old), Some(place));
-            return Some(old);
+            return;
         }
         table.put(Entry {
             hash: key.hash,
@@ -195,7 +195,6 @@ impl Index {
             packed,
         });
         self.count(None, Some(place));
-        None
     }
 
     /// Puts a record in that an older part of the log tells of, unless a newer one is there, or was

@@ -105,7 +105,7 @@ impl Model {
 
 fn apply(index: &Index, step: &Step) {
     match step {
-        Step::Insert(id, place) => _ = index.insert(id, *place, 1),
+        Step::Insert(id, place) => index.insert(id, *place, 1),
         Step::Load(id, place) => _ = index.insert_if_absent(id, *place, 1),
         Step::Remove(id) => _ = index.remove(id),
         Step::RemoveIf(id, place) => _ = index.remove_if(index.key(id), *place),
@@ -296,7 +296,7 @@ fn what_was_lost_is_remembered_until_the_log_has_something_newer() {
         let id = lose(key);
         assert!(index.is_lost(&id));
         match key % 2 {
-            0 => drop(index.insert(&id, at, 2)),
+            0 => index.insert(&id, at, 2),
             _ => index.forget_lost(index.key(&id)),
         }
         assert!(!index.is_lost(&id));
