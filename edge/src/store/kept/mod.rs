@@ -21,7 +21,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use asked::Asked;
@@ -33,6 +32,7 @@ pub use recall::Recall;
 use super::head::Head;
 use super::ledger::Charge;
 use super::object::Object;
+use super::sync::Mutex;
 use super::table::Place;
 use super::{PAGE, Store};
 use crate::ranges::Ranges;
