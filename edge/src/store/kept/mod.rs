@@ -314,6 +314,8 @@ pub(super) struct Keep {
     passing: bool,
     /// Such bytes, which the eviction policy knows nothing of.
     pub(super) transient: Ranges,
+    /// Moves of readers since it was seen which of those are passed.
+    moves: usize,
     /// How far memory had turned over when it was asked for last.
     asked_at: Option<u64>,
     _charge: Option<Charge>,
@@ -351,6 +353,7 @@ impl Keep {
             head: false,
             passing: false,
             transient: Ranges::new(),
+            moves: 0,
             asked_at: None,
             _charge: None,
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::Volumes;
+use crate::ranges::Ranges;
 use crate::store::claims::Claim;
 use crate::store::landing::Landing;
 use crate::store::object::{Object, Phase, State};
@@ -21,6 +22,8 @@ use crate::volume::{Id, Missing};
 const AT_ONCE: u64 = 4;
 /// Blocks that are looked up at once, which takes an object's lock for some microseconds.
 const LOOKED_UP: u64 = 64;
+/// For each so many riders of an object, one move passes before it is seen what all have passed.
+const CROWD: usize = 4;
 
 /// One read of a part of a block, which has to be run.
 pub struct KeptRead {
@@ -146,27 +149,49 @@ impl State {
         self.keep.as_ref().is_some_and(|keep| keep.passing)
     }
 
-    /// Takes out the pages that came from volumes and that every reader and every claim has passed.
+    /// Takes out the pages that came from volumes and that no claim and no reader is in or comes to
+    /// soon. Who comes to them later reads them again: else a fast reader would have all of an object
+    /// stay in memory for a slow one.
     pub(in crate::store) fn pass_on(&mut self) -> Dropped {
         let mut passed = Dropped::new();
+        let riders = self.riders.len();
         let Some(keep) = self.keep.as_mut().filter(|keep| !keep.transient.is_empty()) else {
             return passed;
         };
-        let riders = self.riders.iter().map(|(_, rider)| rider.at);
-        let claims = self.claims.iter().map(|claim| claim.at);
-        let slowest = riders.chain(claims).min().unwrap_or(u64::MAX);
-        let length = self.length.unwrap_or(0);
-        let upto = match slowest >= length {
-            true => length,
-            false => slowest / PAGE * PAGE,
-        };
-        let gone: SmallVec<[Range<u64>; 2]> = keep.transient.within(0..upto).collect();
-        for range in gone {
-            keep.transient.remove(range.clone());
-            self.present.remove(range.clone());
-            passed.extend(self.pages.take(span(&range)));
+        // A crowd would look at itself at every step.
+        keep.moves += 1;
+        if keep.moves * CROWD <= riders {
+            return passed;
+        }
+        keep.moves = 0;
+        let soon = 2 * keep.block;
+        let transient = std::mem::take(&mut keep.transient);
+        let needed = self.needed_soon(soon);
+        for gone in transient.iter().flat_map(|there| needed.gaps(there)) {
+            self.present.remove(gone.clone());
+            passed.extend(self.pages.take(span(&gone)));
+        }
+        if let Some(keep) = &mut self.keep {
+            let stays = transient.iter().flat_map(|there| needed.within(there));
+            keep.transient = stays.collect();
         }
         passed
+    }
+
+    /// The pages that claims bring, and those that readers are in or come to within so many bytes.
+    fn needed_soon(&self, soon: u64) -> Ranges {
+        let length = self.length.unwrap_or(u64::MAX);
+        let riders = self.riders.iter().map(|(_, rider)| rider);
+        let riders = riders.filter(|rider| rider.at < length).map(|rider| {
+            let upto = rider.at.saturating_add(soon);
+            rider.at..rider.keep.max(upto)
+        });
+        let claims = self.claims.iter().map(|claim| claim.at..claim.end);
+        let pages = |range: Range<u64>| {
+            let end = range.end.checked_next_multiple_of(PAGE);
+            range.start / PAGE * PAGE..end.unwrap_or(u64::MAX)
+        };
+        riders.chain(claims).map(pages).collect()
     }
 }
 

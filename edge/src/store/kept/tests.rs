@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::store::object::Phase;
 use crate::store::tests::{content, head, place};
-use crate::store::{Landing, Next, Options as StoreOptions, Progress, Rule, Seen};
+use crate::store::{Landing, Next, Options as StoreOptions, Progress, Reader, Rule, Seen};
 use crate::sys::Clock;
 use crate::volume;
 
@@ -110,8 +110,12 @@ fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
 
 /// Reads bytes of an object that are in memory or on volumes.
 pub fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Option<Vec<u8>> {
-    let primary = 1;
     let mut reader = object.reader(range.start);
+    read_on(store, &mut reader, range)
+}
+
+fn read_on(store: &Arc<Store>, reader: &mut Reader, range: Range<u64>) -> Option<Vec<u8>> {
+    let (primary, object) = (1, reader.object().clone());
     reader.limit(range.start, range.end);
     let mut bytes = Vec::new();
     while !reader.wanted().is_empty() {
@@ -120,7 +124,7 @@ pub fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Opti
             std::task::Poll::Ready(Next::Bytes(piece)) => bytes.extend_from_slice(&piece),
             std::task::Poll::Ready(Next::End) => break,
             _ => {
-                let reads = store.claim_kept(object, place(primary), reader.wanted(), 0);
+                let reads = store.claim_kept(&object, place(primary), reader.wanted(), 0);
                 if reads.is_empty() {
                     return None;
                 }
@@ -342,4 +346,47 @@ fn what_is_asked_for_once_is_not_written() {
     flush(&volumes);
     forget_memory(&store, 1);
     assert!(recalled(&store, 1).is_some());
+}
+
+/// An object of this length that is all on volumes, and what has been fetched of it in memory no more.
+fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> Arc<Object> {
+    for start in (0..length).step_by(2 * MIB as usize) {
+        let end = length.min(start + 2 * MIB);
+        bring(store, 1, versioned(length, 9), start..end);
+        flush(volumes);
+        forget_memory(store, 1);
+    }
+    recalled(store, 1).expect("it is kept")
+}
+
+#[test]
+fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    let length = 10 * MIB;
+    let object = kept_whole(&store, &volumes, length);
+    store.begin_ride(&object);
+    let mut slow = object.reader(0);
+    let piece = read_on(&store, &mut slow, 0..5000);
+    assert_eq!(piece, Some(content(0, 5000)));
+    store.begin_ride(&object);
+    for start in (0..length).step_by(MIB as usize) {
+        let range = start..start + MIB;
+        assert_eq!(
+            read(&store, &object, range.clone()),
+            Some(content(range.start, range.end))
+        );
+        assert!(
+            store.status().bytes <= MIB,
+            "{} bytes",
+            store.status().bytes
+        );
+    }
+    // What the slow one is in has stayed for it; the rest is read again.
+    assert!(object.lock().present.covers(&(5000..PAGE)));
+    let rest = read_on(&store, &mut slow, 5000..length);
+    assert_eq!(rest, Some(content(5000, length)));
+    drop(slow);
+    assert!(object.lock().present.is_empty());
 }
