@@ -17,6 +17,7 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -33,7 +34,7 @@ pub use recall::Recall;
 use super::head::Head;
 use super::ledger::Charge;
 use super::object::Object;
-use super::table::Place;
+use super::table::{Place, VARIANTS_MAX};
 use super::{PAGE, Store};
 use crate::ranges::Ranges;
 use crate::volume::{Found, Id, Kind, Volume};
@@ -116,10 +117,14 @@ impl Volumes {
     }
 
     fn head_id(&self, place: Place) -> Id {
+        self.id_of_head(place.primary, tag_of(place.variant))
+    }
+
+    fn id_of_head(&self, key: u128, tag: u32) -> Id {
         Id {
             space: self.space,
-            key: place.primary,
-            version: u64::from(tag_of(place.variant)),
+            key,
+            version: u64::from(tag),
             part: 0,
             kind: Kind::Head,
         }
@@ -179,14 +184,22 @@ impl Volumes {
     fn forget_heads(&self, primary: u128, which: impl Fn(u32) -> bool) {
         for (number, found) in self.heads(primary) {
             if which(found.tag) {
-                let id = Id {
-                    space: self.space,
-                    key: primary,
-                    version: u64::from(found.tag),
-                    part: 0,
-                    kind: Kind::Head,
-                };
-                self.volumes[number].forget(&id);
+                self.volumes[number].forget(&self.id_of_head(primary, found.tag));
+            }
+        }
+    }
+
+    /// Sees that no volume has more heads of a key than memory may have, with one more: all of them are
+    /// gone through at each look-up. Those furthest back in the log are forgotten.
+    fn bound_heads(&self, primary: u128) {
+        for volume in &self.volumes {
+            let mut heads = volume.heads(self.space, primary);
+            if heads.len() < VARIANTS_MAX {
+                continue;
+            }
+            heads.sort_unstable_by_key(|found| Reverse((found.lap, found.segment, found.offset)));
+            for found in &heads[VARIANTS_MAX - 1..] {
+                volume.forget(&self.id_of_head(primary, found.tag));
             }
         }
     }
@@ -217,6 +230,7 @@ impl Store {
         let varies = head.vary.is_some();
         volumes.forget_heads(place.primary, |tag| (tag != 0) != varies);
         volumes.forget(&volumes.head_id(place));
+        volumes.bound_heads(place.primary);
         let since = self
             .purges
             .newest_hard(place.primary, &object.key, &head.tags);

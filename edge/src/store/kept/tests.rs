@@ -58,12 +58,27 @@ pub fn versioned(length: u64, generation: u64) -> Head {
     }
 }
 
+/// A small one of a variant.
+fn varied(variant: u128) -> Head {
+    Head {
+        vary: Some(crate::store::Selected {
+            names: Arc::from([Box::from("user-agent")]),
+            variant,
+        }),
+        ..versioned(5000, 0)
+    }
+}
+
 fn launch(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Landing {
     let object = store.create(KEY).expect("room");
     let weight = store.weight(KEY);
-    store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
+    let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+    store.enter(primary, |locked| {
+        locked.insert(variant, object.clone(), weight);
+    });
     let all = |_: &Seen<'_>| (smallvec::smallvec![range.clone()], ());
-    let ((), mut landings) = store.arrange(&object, place(primary), 0, all);
+    let place = Place { primary, variant };
+    let ((), mut landings) = store.arrange(&object, place, 0, all);
     let mut landing = landings.pop().expect("a flight");
     landing.accept(range, 0).expect("all is claimed");
     landing.reserve().expect("room");
@@ -389,4 +404,21 @@ fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
     assert_eq!(rest, Some(content(5000, length)));
     drop(slow);
     assert!(object.lock().present.is_empty());
+}
+
+#[test]
+fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    let last = 2 * VARIANTS_MAX as u128;
+    for variant in 1..=last {
+        bring(&store, 1, varied(variant), 0..5000);
+        flush(&volumes);
+        forget_memory(&store, 1);
+    }
+    let heads = volumes[0].heads(7, 1);
+    assert_eq!(heads.len(), VARIANTS_MAX);
+    let is_there = |variant| heads.iter().any(|found| found.tag == tag_of(variant));
+    assert!((last - VARIANTS_MAX as u128 + 1..=last).all(is_there));
 }
