@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_lab::disk::{Condition, Pace, SlowDisk};
-use sluice_lab::origin::{Origin, Resource};
+use sluice_lab::origin::{Modified, Origin, Resource, Tag};
 
 use crate::disks::{
     BLOCK, Disks, End, File, MIB, SMALL, again, ask, ask_purge, end, fill, is_hit, loaded,
     number_of, purge, records, settled, shelf, start, sum, volume, without_origin, written,
 };
-use crate::harness::{Edge, Setup, eventually, fresh};
+use crate::harness::{Edge, Setup, assert_hit, eventually, fresh};
 
 /// Room for a volume, and to spare.
 const ROOM: u64 = 4 * SMALL;
@@ -470,6 +470,40 @@ fn what_was_superseded_while_the_index_loads_stays_so() {
         let reply = crate::disks::get(edge, "/x");
         reply.verify_version(1, 0).expect("it was not found yet");
     });
+}
+
+// What has no strong validator is of use only when all of it is known: that its head is known first
+// does not cost it.
+#[test]
+fn what_is_asked_for_before_all_of_it_is_known_is_not_lost() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let length = 3 * MIB;
+    origin.serve("/x", fresh(length).tag(Tag::None).modified(Modified::None));
+    crate::disks::get(&edge, "/x")
+        .verify_whole(length)
+        .expect("the body");
+    written(&edge, records(length));
+    fill(&edge, &File::row(0, 8, 300_000));
+    end(edge, End::Killed);
+    disk.set_pace(Pace {
+        rate: None,
+        latency: Duration::from_millis(50),
+    });
+    let edge = setup.start();
+    let look = || ask(&edge, "GET", "/x", &[("Cache-Control", "only-if-cached")]);
+    let mut statuses = Vec::new();
+    while is(&edge, 1, "loading") {
+        statuses.push(look().status);
+    }
+    assert_eq!(statuses.first(), Some(&504), "nothing is known of it yet");
+    disk.set_pace(Pace::default());
+    let reply = look();
+    assert_hit(&reply);
+    reply.verify_whole(length).expect("the body");
 }
 
 // One slow disk of two: what is on the other comes as ever, and both have their share in the end.

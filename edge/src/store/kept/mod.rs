@@ -116,6 +116,11 @@ impl Volumes {
         &self.volumes
     }
 
+    /// Whether they may have more than they know yet.
+    fn is_loading(&self) -> bool {
+        self.volumes.iter().any(|volume| volume.is_loading())
+    }
+
     fn head_id(&self, place: Place) -> Id {
         self.id_of_head(place.primary, tag_of(place.variant))
     }
@@ -280,9 +285,7 @@ impl Store {
 
     /// Whether volumes may have more than they know yet.
     pub fn is_loading(&self) -> bool {
-        let volumes = self.volumes();
-        let mut all = volumes.iter().flat_map(|volumes| volumes.all());
-        all.any(|volume| volume.is_loading())
+        self.volumes().is_some_and(|volumes| volumes.is_loading())
     }
 
     /// What volumes have of this key is not found any more.
@@ -449,6 +452,7 @@ impl Keep {
         if range.is_empty() || self.known.covers(&range) {
             return;
         }
+        let is_loading = self.volumes.is_loading(); // before anything is looked up
         let first = range.start / self.block;
         let last = (range.end - 1) / self.block;
         for number in first..=last.min(first.saturating_add(at_most)) {
@@ -456,12 +460,15 @@ impl Keep {
             if self.known.covers(&bytes) {
                 continue;
             }
-            if let Some(id) = self.block_id(number)
-                && !self.volumes.find(&id).is_empty()
-            {
+            let found = self.block_id(number).map(|id| self.volumes.find(&id));
+            let is_there = found.is_some_and(|found| !found.is_empty());
+            if is_there {
                 self.there.insert(bytes.clone());
             }
-            self.known.insert(bytes);
+            // What is not known while the index loads may come.
+            if is_there || !is_loading {
+                self.known.insert(bytes);
+            }
         }
         if self.known.len() > FRAGMENTS_MAX {
             // Someone looks here and there in something huge: it is looked up again.

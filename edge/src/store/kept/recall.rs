@@ -162,9 +162,16 @@ impl Recall {
         );
         keep.head = true;
         if !inline {
-            keep.consult(0..length, length, LOOKED_UP);
+            let is_loading = self.volumes.is_loading();
+            let at_most = if head.joinable { LOOKED_UP } else { u64::MAX };
+            keep.consult(0..length, length, at_most);
             if !head.joinable && !keep.there.covers(&(0..length)) {
-                return Met::Useless; // the rest of it can't be had
+                // The rest of it can't be had, or not yet.
+                return if is_loading {
+                    Met::Failed
+                } else {
+                    Met::Useless
+                };
             }
         }
         let Some((object, weight)) =

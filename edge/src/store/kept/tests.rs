@@ -22,10 +22,14 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 pub fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
+    volume_of(folder, name, 16 * MIB)
+}
+
+fn volume_of(folder: &Path, name: &str, size: u64) -> Arc<Volume> {
     let options = volume::Options {
         name: name.to_owned(),
         path: folder.join(name),
-        size: 16 * MIB,
+        size,
         segment: 0,
         queue: 32 * MIB,
         readers: 2,
@@ -38,13 +42,18 @@ pub fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
 
 /// A store of 8 MiB with blocks of 128 KiB on these volumes.
 pub fn store_on(volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
-    let store = Store::new(&StoreOptions {
+    let sizes = StoreOptions {
         memory: 8 * MIB,
         object: 4 * MIB,
         evict: crate::evict::Kind::S3Fifo,
         shards: 1,
         block: 128 << 10,
-    });
+    };
+    store_of(&sizes, volumes, options)
+}
+
+fn store_of(sizes: &StoreOptions, volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
+    let store = Store::new(sizes);
     let volumes = Volumes::new(options, volumes.to_vec(), 7);
     store.set_volumes(Some(volumes)).expect("few purges");
     store
@@ -421,4 +430,31 @@ fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
     assert_eq!(heads.len(), VARIANTS_MAX);
     let is_there = |variant| heads.iter().any(|found| found.tag == tag_of(variant));
     assert!((last - VARIANTS_MAX as u128 + 1..=last).all(is_there));
+}
+
+#[test]
+fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_of(folder.path(), "a", 128 * MIB)];
+    let sizes = StoreOptions {
+        memory: 160 * MIB,
+        object: 80 * MIB,
+        evict: crate::evict::Kind::S3Fifo,
+        shards: 1,
+        block: PAGE,
+    };
+    let store = store_of(&sizes, &volumes, &Options::default());
+    let blocks = LOOKED_UP + 100;
+    let length = blocks * PAGE;
+    let mut landing = launch(&store, 1, versioned(length, 0), 0..length);
+    let page = content(0, PAGE);
+    for _ in 0..blocks {
+        assert!(block_on(landing.write(&page, 0)).is_ok());
+        flush(&volumes);
+    }
+    landing.land();
+    flush(&volumes);
+    forget_memory(&store, 1);
+    let again = recalled(&store, 1).expect("all of it is kept");
+    assert!(again.has(0..length));
 }
