@@ -229,6 +229,43 @@ fn a_stuck_read_falls_back_to_the_origin() {
     });
 }
 
+// What has no strong validator only the disk has: its reader waits for the disk, not in vain.
+#[test]
+fn a_read_that_is_late_does_not_cut_what_only_the_disk_has() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let length = 3 * MIB;
+    origin.serve("/x", plain(length));
+    let reply = crate::disks::get(&edge, "/x");
+    reply.verify_whole(length).expect("the body");
+    written(&edge, records(length));
+    let edge = again(edge, End::Stopped, &setup);
+    let reply = ask(&edge, "GET", "/x", &[("Range", "bytes=0-9")]);
+    assert_hit(&reply);
+    disk.set_condition(Condition::Hang);
+    thread::scope(|scope| {
+        let reply = scope.spawn(|| crate::disks::get(&edge, "/x"));
+        eventually("a read is stuck", || disk.in_flight() > 0);
+        let reads = number_of(&edge, 1, "reads");
+        eventually("it is tried again", || {
+            number_of(&edge, 1, "reads") >= reads + 2
+        });
+        disk.set_condition(Condition::Fine);
+        let reply = reply.join().expect("an answer");
+        assert_hit(&reply);
+        reply.verify_whole(length).expect("the body");
+    });
+    assert_eq!(origin.read_record(|record| record.count("/x")), 1);
+}
+
+/// What is of no use unless all of it is there.
+fn plain(length: u64) -> Resource {
+    fresh(length).tag(Tag::None).modified(Modified::None)
+}
+
 /// Asserts that a file which is in memory comes without the origin.
 fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     let before = origin.read_record(|record| record.count(&file.path()));
@@ -482,7 +519,7 @@ fn what_is_asked_for_before_all_of_it_is_known_is_not_lost() {
     let setup = disks.setup(&origin);
     let edge = start(&setup);
     let length = 3 * MIB;
-    origin.serve("/x", fresh(length).tag(Tag::None).modified(Modified::None));
+    origin.serve("/x", plain(length));
     crate::disks::get(&edge, "/x")
         .verify_whole(length)
         .expect("the body");

@@ -321,6 +321,10 @@ pub(super) struct Keep {
     known: Ranges,
     /// What can be read from volumes, as far as is known.
     pub(super) there: Ranges,
+    /// What is there, too, and is not asked for before `rested_us`: its volume did not keep up.
+    aside: Ranges,
+    /// In microseconds of the clock that reads are claimed by.
+    rested_us: u64,
     /// Blocks that wait to be written, once for each copy: they stay in memory.
     queued: SmallVec<[Range<u64>; 2]>,
     /// Whether it may be written.
@@ -365,6 +369,8 @@ impl Keep {
             since,
             known: Ranges::new(),
             there: Ranges::new(),
+            aside: Ranges::new(),
+            rested_us: 0,
             queued: SmallVec::new(),
             admitted: true,
             head: false,
@@ -398,6 +404,7 @@ impl Keep {
             volumes: self.volumes.clone(),
             there: self.there.clone(),
             known: Ranges::new(),
+            aside: Ranges::new(),
             transient: Ranges::new(),
             queued: SmallVec::new(),
             _charge: None,
@@ -474,6 +481,22 @@ impl Keep {
             // Someone looks here and there in something huge: it is looked up again.
             self.known = Ranges::new();
             self.there = Ranges::new();
+            self.aside = Ranges::new();
+        }
+    }
+
+    /// Nothing is read from volumes before this time.
+    fn rest_until(&mut self, rested_us: u64) {
+        self.aside.extend(self.there.iter());
+        self.there = Ranges::new();
+        self.rested_us = rested_us;
+    }
+
+    /// Has it read from volumes again, if it is time.
+    fn rested(&mut self, now_us: u64) {
+        if !self.aside.is_empty() && now_us >= self.rested_us {
+            self.there.extend(self.aside.iter());
+            self.aside = Ranges::new();
         }
     }
 

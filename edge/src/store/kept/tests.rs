@@ -123,7 +123,7 @@ pub fn placed(store: &Arc<Store>, primary: u128) -> Arc<Object> {
     spare
 }
 
-fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
+pub fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
     let spare = placed(store, primary);
     match store.recall(&spare, place(primary), 0) {
         Some(recall) => block_on(recall.run()),
@@ -373,7 +373,7 @@ fn what_is_asked_for_once_is_not_written() {
 }
 
 /// An object of this length that is all on volumes, and what has been fetched of it in memory no more.
-fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> Arc<Object> {
+pub fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> Arc<Object> {
     for start in (0..length).step_by(2 * MIB as usize) {
         let end = length.min(start + 2 * MIB);
         bring(store, 1, versioned(length, 9), start..end);

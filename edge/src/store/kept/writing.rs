@@ -142,8 +142,9 @@ impl Keep {
     }
 
     /// Whether this block need not be handed over: it waits, or is there.
-    fn has(&self, range: &Range<u64>) -> bool {
-        self.there.covers(range) || self.queued.iter().any(|queued| queued == range)
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        let is_there = self.there.covers(range) || self.aside.covers(range);
+        is_there || self.queued.iter().any(|queued| queued == range)
     }
 }
 
