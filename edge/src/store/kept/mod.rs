@@ -236,9 +236,7 @@ impl Store {
         volumes.forget_heads(place.primary, |tag| (tag != 0) != varies);
         volumes.forget(&volumes.head_id(place));
         volumes.bound_heads(place.primary);
-        let since = self
-            .purges
-            .newest_hard(place.primary, &object.key, &head.tags);
+        let since = self.purges.newest_hard(place.primary, &object.key);
         let blocks = (u64::from(self.block()?.get()), since);
         let mut keep = Keep::new(volumes.clone(), place, head, object.born_seq, blocks);
         keep.admitted = volumes.admits_key(place.primary);

@@ -458,3 +458,21 @@ fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
     let again = recalled(&store, 1).expect("all of it is kept");
     assert!(again.has(0..length));
 }
+
+#[test]
+fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    let block = 128 << 10;
+    let tagged = |tag| Head {
+        tags: Box::from([tag]),
+        ..versioned(4 * block, 9)
+    };
+    bring(&store, 1, tagged(41), 0..2 * block);
+    flush(&volumes);
+    store.purge(&Rule::Tag(41), false, 0).expect("room");
+    assert!(store.enter(1, |locked| locked.find(0)).is_none());
+    let same = bring(&store, 1, tagged(42), 3 * block..4 * block);
+    assert!(!same.has(0..1));
+}
