@@ -180,16 +180,18 @@ impl Recall {
             return Met::Failed;
         };
         store.enter(primary, |locked| {
-            let Some(head) = object.head() else {
-                return Met::Failed;
-            };
             if !locked.holds(from.variant, placeholder) {
                 return Met::Failed; // it was taken out meanwhile
             }
+            // Before it is seen that the volume has it yet: when it has not, rules about it may go.
+            let purged = store.purges.judge(primary, &object);
+            let Some(head) = object.head() else {
+                return Met::Failed;
+            };
             if volume.find(&read.id) != Some(found) {
                 return Met::Moved;
             }
-            if store.purges.covers(primary, &object, &head) {
+            if purged {
                 return Met::Useless;
             }
             let names = head.vary.as_ref().map(|vary| &vary.names);

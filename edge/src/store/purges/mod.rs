@@ -127,10 +127,10 @@ impl Purges {
         object.checked.load(Ordering::Relaxed) >= self.latest.load(Ordering::Acquire)
     }
 
-    /// Checks an object of the table against the rules; its shard is locked. Whether they take it
+    /// Checks an object that is in the table, or comes there now, against the rules; its shard is locked. Whether they take it
     /// out. What they mark stale is stale from here on.
     #[cold]
-    fn judge(&self, primary: u128, object: &Object) -> bool {
+    pub(super) fn judge(&self, primary: u128, object: &Object) -> bool {
         // Read first: the check may meet newer rules, which does no harm.
         let latest = self.latest.load(Ordering::Acquire);
         let phase = object.phase();
