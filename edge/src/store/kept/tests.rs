@@ -476,3 +476,52 @@ fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
     let same = bring(&store, 1, tagged(42), 3 * block..4 * block);
     assert!(!same.has(0..1));
 }
+
+#[test]
+fn what_was_purged_softly_comes_back_stale() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    let fresh = Head {
+        fresh_until_ms: 9000,
+        ..versioned(5000, 9)
+    };
+    bring(&store, 1, fresh, 0..5000);
+    flush(&volumes);
+    forget_memory(&store, 1);
+    store.purge(&Rule::All, true, 4000).expect("room");
+    let spare = placed(&store, 1);
+    let recall = store.recall(&spare, place(1), 0).expect("it is kept");
+    block_on(recall.run());
+    // It is so before anybody looks it up: the rule may be dropped first.
+    let shard = store.shard(1).lock();
+    let object = &shard.entries[&1].variants[0].object;
+    assert!(!Arc::ptr_eq(object, &spare));
+    assert_eq!(object.head().map(|head| head.fresh_until_ms), Some(4000));
+}
+
+#[test]
+fn a_head_that_was_not_written_is_with_the_next_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    let object = kept_whole(&store, &volumes, MIB);
+    // As when the queue was full.
+    store.forget_head(place(1));
+    if let Some(keep) = &mut object.lock().keep {
+        keep.head = false;
+    }
+    let newer = Head {
+        fresh_until_ms: 9000,
+        born_seq: store.moment(),
+        ..versioned(MIB, 9)
+    };
+    let charge = store.charge_head(newer.memory()).expect("room");
+    store.renew(place(1), &object, Arc::new(newer.clone()), charge);
+    assert!(object.lock().keep.as_ref().is_some_and(|keep| keep.head));
+    flush(&volumes);
+    forget_memory(&store, 1);
+    let again = recalled(&store, 1).expect("it is kept");
+    assert_eq!(again.head().as_deref(), Some(&newer));
+    assert!(again.has(0..MIB));
+}
