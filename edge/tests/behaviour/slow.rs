@@ -475,8 +475,13 @@ fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
     assert!(is(&edge, 1, "loading"), "{}", volume(&edge, 1));
     disk.set_pace(Pace::default());
     loaded(&edge);
-    let reply = crate::disks::get(&edge, "/x");
-    reply.verify_version(1, 0).expect("the new one");
+    let new = |edge: &Edge| {
+        let reply = crate::disks::get(edge, "/x");
+        reply.verify_version(1, 0).expect("the new one");
+    };
+    new(&edge);
+    // Nor when nothing of it is in memory.
+    new(&again(edge, End::Stopped, &setup));
 }
 
 // What is invalidated while the index loads does not come back with the rest of it.
@@ -504,6 +509,16 @@ fn what_may_not_be_stored_any_more_while_the_index_loads_does_not_come_back() {
 fn what_was_superseded_while_the_index_loads_stays_so() {
     while_it_loads(|edge, origin| {
         origin.serve("/x", fresh(20_000).version(1));
+        let reply = crate::disks::get(edge, "/x");
+        reply.verify_version(1, 0).expect("it was not found yet");
+    });
+}
+
+// Nor what a response without Vary left for one that has some.
+#[test]
+fn what_did_not_vary_before_the_index_loads_does_not_come_back() {
+    while_it_loads(|edge, origin| {
+        origin.serve("/x", fresh(20_000).version(1).vary("accept-language"));
         let reply = crate::disks::get(edge, "/x");
         reply.verify_version(1, 0).expect("it was not found yet");
     });

@@ -202,7 +202,7 @@ impl Volumes {
             if heads.len() < VARIANTS_MAX {
                 continue;
             }
-            heads.sort_unstable_by_key(|found| Reverse((found.lap, found.segment, found.offset)));
+            heads.sort_unstable_by_key(|found| Reverse(written(found)));
             for found in &heads[VARIANTS_MAX - 1..] {
                 volume.forget(&self.id_of_head(primary, found.tag));
             }
@@ -234,6 +234,10 @@ impl Store {
         let volumes = self.volumes()?;
         let varies = head.vary.is_some();
         volumes.forget_heads(place.primary, |tag| (tag != 0) != varies);
+        // These by name, too: they may not be known yet, as the index still loads.
+        if varies {
+            volumes.forget(&volumes.id_of_head(place.primary, 0));
+        }
         volumes.forget(&volumes.head_id(place));
         volumes.bound_heads(place.primary);
         let since = self.purges.newest_hard(place.primary, &object.key);
@@ -298,6 +302,11 @@ impl Store {
 fn tag_of(variant: u128) -> u32 {
     let folded = (variant >> 64) as u64 ^ variant as u64;
     (folded >> 32) as u32 ^ folded as u32
+}
+
+/// In which order the records of a volume were written.
+fn written(found: &Found) -> (u64, u32, u32) {
+    (found.lap, found.segment, found.offset)
 }
 
 /// A hash of a key for placement, which the index and the table don't go by.

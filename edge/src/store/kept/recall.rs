@@ -4,13 +4,14 @@
 //! While that goes on, a placeholder stands in the table, so that all who ask wait for one read.
 //! They look again when it is over.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{At, Keep, LOOKED_UP, Volumes, meta, tag_of};
+use super::{At, Keep, LOOKED_UP, Volumes, meta, tag_of, written};
 use crate::store::landing::Landing;
 use crate::store::object::{Abandoned, Object};
 use crate::store::page::{PAGE, Page};
@@ -55,14 +56,15 @@ impl Store {
     ) -> Option<Recall> {
         let volumes = self.volumes()?;
         let mut heads = volumes.heads(place.primary);
-        // As long as no Vary names are known, any of them may be the one, or tells the names.
+        // As long as no Vary names are known, any of them may be the one, or tells the names: the newest
+        // has those that are in force.
         if self.enter(place.primary, |locked| locked.vary().is_some()) {
             heads.retain(|(_, found)| found.tag == tag_of(place.variant));
         }
-        heads.sort_by_key(|(_, found)| found.tag != tag_of(place.variant));
-        if heads.is_empty() {
-            return None;
-        }
+        heads.sort_by_key(|(_, found)| Reverse(written(found)));
+        // Its other copies behind it.
+        let newest = heads.first()?.1.tag;
+        heads.sort_by_key(|(_, found)| found.tag != newest);
         let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
         let ((), mut landings) = self.arrange(placeholder, place, now_us, whole);
         Some(Recall {

@@ -69,9 +69,13 @@ pub fn versioned(length: u64, generation: u64) -> Head {
 
 /// A small one of a variant.
 fn varied(variant: u128) -> Head {
+    varied_by("user-agent", variant)
+}
+
+fn varied_by(name: &str, variant: u128) -> Head {
     Head {
         vary: Some(crate::store::Selected {
-            names: Arc::from([Box::from("user-agent")]),
+            names: Arc::from([Box::from(name)]),
             variant,
         }),
         ..versioned(5000, 0)
@@ -524,4 +528,20 @@ fn a_head_that_was_not_written_is_with_the_next_one() {
     let again = recalled(&store, 1).expect("it is kept");
     assert_eq!(again.head().as_deref(), Some(&newer));
     assert!(again.has(0..MIB));
+}
+
+#[test]
+fn the_newest_head_tells_the_vary_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    for (name, variant) in [("cookie", 5), ("user-agent", 6), ("accept", 7)] {
+        bring(&store, 1, varied_by(name, variant), 0..5000);
+        flush(&volumes);
+        forget_memory(&store, 1);
+    }
+    assert_eq!(volumes[0].heads(7, 1).len(), 3);
+    assert!(recalled(&store, 1).is_none(), "it is another variant");
+    let names = store.enter(1, |locked| locked.vary().cloned());
+    assert_eq!(names.as_deref(), Some(&[Box::from("accept")][..]));
 }
