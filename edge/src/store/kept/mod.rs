@@ -6,6 +6,7 @@
 //! was made for.
 
 mod asked;
+mod known;
 mod lasting;
 mod meta;
 pub mod placement;
@@ -89,9 +90,6 @@ const LOOKED_UP: u64 = 1024;
 
 /// Blocks of one object that inspecting it looks up at most.
 const SURVEYED: usize = 16_384;
-
-/// Ranges that are remembered of one object.
-const FRAGMENTS_MAX: usize = 4096;
 
 /// A volume's number and where on it something is.
 type At = (usize, Found);
@@ -458,53 +456,6 @@ impl Keep {
     fn range_of(&self, number: u64, length: u64) -> Range<u64> {
         let start = number.saturating_mul(self.block).min(length);
         start..start.saturating_add(self.block).min(length)
-    }
-
-    /// Looks up which blocks of `range` are kept, some at most.
-    pub(super) fn consult(&mut self, range: Range<u64>, length: u64, at_most: u64) {
-        let range = range.start.min(length)..range.end.min(length);
-        if range.is_empty() || self.known.covers(&range) {
-            return;
-        }
-        let is_loading = self.volumes.is_loading(); // before anything is looked up
-        let first = range.start / self.block;
-        let last = (range.end - 1) / self.block;
-        for number in first..=last.min(first.saturating_add(at_most)) {
-            let bytes = self.range_of(number, length);
-            if self.known.covers(&bytes) {
-                continue;
-            }
-            let found = self.block_id(number).map(|id| self.volumes.find(&id));
-            let is_there = found.is_some_and(|found| !found.is_empty());
-            if is_there {
-                self.there.insert(bytes.clone());
-            }
-            // What is not known while the index loads may come.
-            if is_there || !is_loading {
-                self.known.insert(bytes);
-            }
-        }
-        if self.known.len() > FRAGMENTS_MAX {
-            // Someone looks here and there in something huge: it is looked up again.
-            self.known = Ranges::new();
-            self.there = Ranges::new();
-            self.aside = Ranges::new();
-        }
-    }
-
-    /// Nothing is read from volumes before this time.
-    fn rest_until(&mut self, rested_us: u64) {
-        self.aside.extend(self.there.iter());
-        self.there = Ranges::new();
-        self.rested_us = rested_us;
-    }
-
-    /// Has it read from volumes again, if it is time.
-    fn rested(&mut self, now_us: u64) {
-        if !self.aside.is_empty() && now_us >= self.rested_us {
-            self.there.extend(self.aside.iter());
-            self.aside = Ranges::new();
-        }
     }
 
     /// Whether it may be written without being asked for again.

@@ -18,7 +18,7 @@ use crate::store::page::{PAGE, Page};
 use crate::store::pages::PageState;
 use crate::store::{Place, Seen, Store};
 use crate::sys::buffer::Buffer;
-use crate::volume::{Found, HeadRead, Missing, Volume};
+use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 
 /// A head that is to be read; it has to be run.
 pub struct Recall {
@@ -135,7 +135,7 @@ impl Recall {
     fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> Met {
         let store = self.landing.store();
         let placeholder = self.landing.object();
-        let (from, primary) = (self.landing.place(), self.landing.place().primary);
+        let primary = self.landing.place().primary;
         let Some(kept) = meta::decode(&read.meta).filter(|kept| kept.key == placeholder.key) else {
             return Met::Useless;
         };
@@ -168,19 +168,28 @@ impl Recall {
             let at_most = if head.joinable { LOOKED_UP } else { u64::MAX };
             keep.consult(0..length, length, at_most);
             if !head.joinable && !keep.there.covers(&(0..length)) {
-                // The rest of it can't be had, or not yet.
-                return if is_loading {
-                    Met::Failed
-                } else {
-                    Met::Useless
+                return match is_loading {
+                    true => Met::Failed,
+                    false => Met::Useless, // the rest of it can't be had
                 };
             }
         }
-        let Some((object, weight)) =
-            store.restored(kept.key, kept.born_seq, head, keep, &read.data)
-        else {
-            return Met::Failed;
-        };
+        match store.restored(kept.key, kept.born_seq, head, keep, &read.data) {
+            Some(restored) => self.put(volume, (&read.id, found), variant, restored),
+            None => Met::Failed,
+        }
+    }
+
+    /// Puts a restored object, and what it weighs, into the table, if its head is still where it was.
+    fn put(
+        &self,
+        volume: &Volume,
+        (id, found): (&Id, Found),
+        variant: u128,
+        (object, weight): (Arc<Object>, u64),
+    ) -> Met {
+        let (store, placeholder) = (self.landing.store(), self.landing.object());
+        let (from, primary) = (self.landing.place(), self.landing.place().primary);
         store.enter(primary, |locked| {
             if !locked.holds(from.variant, placeholder) {
                 return Met::Failed; // it was taken out meanwhile
@@ -190,7 +199,7 @@ impl Recall {
             let Some(head) = object.head() else {
                 return Met::Failed;
             };
-            if volume.find(&read.id) != Some(found) {
+            if volume.find(id) != Some(found) {
                 return Met::Moved;
             }
             if purged {
