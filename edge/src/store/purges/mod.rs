@@ -127,10 +127,10 @@ impl Purges {
         object.checked.load(Ordering::Relaxed) >= self.latest.load(Ordering::Acquire)
     }
 
-    /// Checks an object of the table against the rules; its shard is locked. Whether they take it
+    /// Checks an object that is in the table, or comes there now, against the rules; its shard is locked. Whether they take it
     /// out. What they mark stale is stale from here on.
     #[cold]
-    fn judge(&self, primary: u128, object: &Object) -> bool {
+    pub(super) fn judge(&self, primary: u128, object: &Object) -> bool {
         // Read first: the check may meet newer rules, which does no harm.
         let latest = self.latest.load(Ordering::Acquire);
         let phase = object.phase();
@@ -166,8 +166,8 @@ impl Purges {
     }
 
     /// The newest rule in force that takes out what it covers of this key, however young; 0 for none.
-    /// `tags` are sorted.
-    pub(super) fn newest_hard(&self, primary: u128, key: &[u8], tags: &[u64]) -> u64 {
+    /// A tag that is not known of it may have been that of an earlier response of the same version.
+    pub(super) fn newest_hard(&self, primary: u128, key: &[u8]) -> u64 {
         let index = self.index.read();
         if index.len() == 0 {
             return 0;
@@ -175,7 +175,7 @@ impl Purges {
         let mut covered = Covered::nothing(0, u64::MAX);
         index.all(&mut covered);
         index.resource(self.names.resource(primary, key), &mut covered);
-        index.tags(tags, 0, &mut covered);
+        covered.by(&index.newest_tag());
         let mut each = |text: &[u8]| index.prefixes(text, &mut covered);
         self.names.texts(key, &mut each);
         covered.hardest
