@@ -328,7 +328,6 @@ impl KeptRead {
 mod tests {
     use super::super::tests::*;
     use super::*;
-    use crate::store::kept::Options;
     use crate::store::tests::place;
 
     fn only_read(store: &Arc<Store>, object: &Arc<Object>, now_us: u64) -> KeptRead {
@@ -339,9 +338,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_does_not_keep_up_is_asked_again_later() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let volumes = [volume_in(folder.path(), "a")];
-        let store = store_on(&volumes, &Options::default());
+        let (_folder, volumes, store) = with_one_volume();
         let object = kept_whole(&store, &volumes, 1 << 20);
         let rider = object.reader(0);
         only_read(&store, &object, 5).miss(Missing::Slow, 7);
@@ -363,9 +360,7 @@ mod tests {
 
     #[test]
     fn what_nobody_else_has_is_given_up_only_if_someone_waits_for_it() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let volumes = [volume_in(folder.path(), "a")];
-        let store = store_on(&volumes, &Options::default());
+        let (_folder, volumes, store) = with_one_volume();
         bring(&store, 1, versioned(300_000, 0), 0..300_000);
         flush(&volumes);
         forget_memory(&store, 1);

@@ -267,9 +267,7 @@ mod tests {
 
     #[test]
     fn a_head_that_moved_while_it_was_read_is_looked_for_again() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let volumes = [volume_in(folder.path(), "a")];
-        let store = store_on(&volumes, &super::super::Options::default());
+        let (_folder, volumes, store) = with_one_volume();
         let put = || {
             bring(&store, 1, versioned(5000, 9), 0..5000);
             flush(&volumes);

@@ -59,6 +59,14 @@ fn store_of(sizes: &StoreOptions, volumes: &[Arc<Volume>], options: &Options) ->
     store
 }
 
+/// A store with one volume, in a folder that lasts as long.
+pub fn with_one_volume() -> (tempfile::TempDir, [Arc<Volume>; 1], Arc<Store>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    (folder, volumes, store)
+}
+
 pub fn versioned(length: u64, generation: u64) -> Head {
     Head {
         joinable: generation != 0,
@@ -171,9 +179,7 @@ pub fn flush(volumes: &[Arc<Volume>]) {
 
 #[test]
 fn a_small_object_comes_back_as_it_was() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let object = bring(&store, 1, versioned(5000, 0), 0..5000);
     flush(&volumes);
     forget_memory(&store, 1);
@@ -186,9 +192,7 @@ fn a_small_object_comes_back_as_it_was() {
 
 #[test]
 fn blocks_come_back_and_what_is_missing_is_known() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     // Two of five blocks, and a part of a third.
     bring(
@@ -214,9 +218,7 @@ fn blocks_come_back_and_what_is_missing_is_known() {
 
 #[test]
 fn a_head_that_is_fetched_again_finds_its_blocks() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     bring(&store, 1, versioned(4 * block, 9), 0..2 * block);
     flush(&volumes);
@@ -234,9 +236,7 @@ fn a_head_that_is_fetched_again_finds_its_blocks() {
 
 #[test]
 fn what_others_cannot_complete_comes_back_whole_or_not_at_all() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     bring(&store, 1, versioned(300_000, 0), 0..300_000);
     flush(&volumes);
     forget_memory(&store, 1);
@@ -290,9 +290,7 @@ fn wait_until_loaded(volume: &Volume) {
 
 #[test]
 fn what_was_superseded_does_not_come_back() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let old = bring(&store, 1, versioned(5000, 3), 0..5000);
     flush(&volumes);
     assert!(store.supersede(place(1), &old, None));
@@ -389,9 +387,7 @@ pub fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> A
 
 #[test]
 fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let length = 10 * MIB;
     let object = kept_whole(&store, &volumes, length);
     store.begin_ride(&object);
@@ -421,9 +417,7 @@ fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
 
 #[test]
 fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let last = 2 * VARIANTS_MAX as u128;
     for variant in 1..=last {
         bring(&store, 1, varied(variant), 0..5000);
@@ -465,9 +459,7 @@ fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
 
 #[test]
 fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     let tagged = |tag| Head {
         tags: Box::from([tag]),
@@ -483,9 +475,7 @@ fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
 
 #[test]
 fn what_was_purged_softly_comes_back_stale() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let fresh = Head {
         fresh_until_ms: 9000,
         ..versioned(5000, 9)
@@ -506,9 +496,7 @@ fn what_was_purged_softly_comes_back_stale() {
 
 #[test]
 fn a_head_that_was_not_written_is_with_the_next_one() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let object = kept_whole(&store, &volumes, MIB);
     // As when the queue was full.
     store.forget_head(place(1));
@@ -532,9 +520,7 @@ fn a_head_that_was_not_written_is_with_the_next_one() {
 
 #[test]
 fn the_newest_head_tells_the_vary_names() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     for (name, variant) in [("cookie", 5), ("user-agent", 6), ("accept", 7)] {
         bring(&store, 1, varied_by(name, variant), 0..5000);
         flush(&volumes);
