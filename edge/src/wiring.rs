@@ -202,10 +202,12 @@ impl Edge {
         let taken_up = next.taken_up.clone();
         let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
         next.take_effect(&before);
+        let next = Arc::new(next);
+        self.snapshots.send_replace(next.clone());
         if let Some(sweeper) = &*self.sweeper.lock() {
             next.wake(sweeper);
         }
-        self.snapshots.send_replace(Arc::new(next));
+        drop(next);
         self.keep_log();
         drop(before);
         self.volumes.take_up(&volumes, patience);
@@ -270,6 +272,9 @@ impl Running {
                 tracing::error!("the thread that goes through stores had panicked");
             }
         }
+        let snapshot = self.edge.snapshots.borrow().clone();
+        snapshot.mark_absence();
+        drop(snapshot);
         let left_us = deadline_us.saturating_sub(self.edge.clock.monotonic_us());
         self.edge.close_volumes(Duration::from_micros(left_us));
         self.edge.finish_logs();

@@ -342,16 +342,21 @@ fn the_lab_counts_what_single_bytes_cost() {
     assert_eq!(last["not_right"], 0, "{last:#}");
 }
 
-#[test]
-fn the_lab_counts_what_crowds_and_dead_origins_cost() {
+/// What an experiment of the lab reports.
+fn experiment(arguments: &str) -> serde_json::Value {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let arguments = "lab caching --json --seconds 1 --clients 40 --rate 200 \
-                     --only crowd --only dead --only micro";
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
     let output = sluice(folder.path(), &arguments);
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn the_lab_counts_what_crowds_and_dead_origins_cost() {
+    let arguments = "lab caching --json --seconds 1 --clients 40 --rate 200 \
+                     --only crowd --only dead --only micro";
+    let report = experiment(arguments);
     let figures = report["figures"].as_array().expect("figures");
     // Everything that counts requests; times are the machine's.
     let timed = |figure: &&serde_json::Value| figure["key"] != "micro_waited";
@@ -364,14 +369,9 @@ fn the_lab_counts_what_crowds_and_dead_origins_cost() {
 
 #[test]
 fn the_lab_purges_some_of_many() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
     let arguments =
         "lab purge --json --objects 2000 --tagged 300 --rules 30 --rounds 1 --seconds 0.2";
-    let arguments: Vec<&str> = arguments.split_whitespace().collect();
-    let output = sluice(folder.path(), &arguments);
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let report = experiment(arguments);
     let figures = report["figures"].as_array().expect("figures");
     let figure = |key: &str| {
         let found = figures.iter().find(|figure| figure["key"] == key);

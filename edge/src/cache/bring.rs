@@ -9,7 +9,7 @@ use super::handover::Handover;
 use super::look::{Found, How, Looked};
 use super::pass::forwarded;
 use super::ride::{Met, Ride};
-use super::{Cache, ahead, decide, fault_of, flight, not_cached, recall, serve};
+use super::{Cache, ahead, decide, fault_of, flight, not_cached, serve};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Cause, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
@@ -90,15 +90,16 @@ impl Cache {
             if asks.only_if_cached() && !self.is_stored(&request, &looked) {
                 return Ok(not_cached());
             }
-            if let Looked::Missing = looked {
+            if let Looked::Missing | Looked::Stale = looked {
                 looked = self.launch(&request, &asks, key);
             }
             let (object, place, why) = match looked {
                 Looked::Pass(status) => return self.pass(request, status).wait().await,
-                Looked::Missing => return self.pass(request, no_room()).wait().await,
+                Looked::Missing | Looked::Stale => {
+                    return self.pass(request, no_room()).wait().await;
+                }
                 Looked::Recalled(object) => {
-                    recall::over(&object).await;
-                    looked = self.look(&request, &asks, key, self.0.clock.unix_ms(), None);
+                    looked = self.look_behind(&request, &asks, key, &object).await;
                     continue;
                 }
                 Looked::Stored(found) => (found.object, found.place, Why::Stored(found.how)),

@@ -95,9 +95,13 @@ impl Flight {
                 self.lore(|lore| lore::rest(lore, now_ms));
                 0
             }
-            _ => {
+            status => {
                 self.recovered();
                 self.replace();
+                if speaks_for_all(status) {
+                    // What a volume has of it may not be known yet.
+                    self.cache.0.store.forget_head(self.landing.place());
+                }
                 now_ms + self.cache.0.rules.pass_for.as_millis() as u64
             }
         };

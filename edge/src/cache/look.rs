@@ -25,6 +25,8 @@ pub(super) enum Looked {
     New(Arc<Object>, Place, Fwd),
     /// Nothing usable; there was no spare object to register.
     Missing,
+    /// It is stored, and has to be validated first; there was no spare object to register for that.
+    Stale,
     /// Not through the cache.
     Pass(CacheStatus),
 }
@@ -236,7 +238,7 @@ fn validation(
         return Looked::Flying(running, place, fwd);
     }
     let Some(spare) = spare else {
-        return Looked::Missing;
+        return Looked::Stale;
     };
     object.validate_by(head, &spare);
     Looked::New(spare, place, fwd)

@@ -6,6 +6,7 @@
 mod account;
 mod adopt;
 mod ahead;
+mod behind;
 mod bring;
 mod decide;
 mod ending;
@@ -23,6 +24,7 @@ mod recall;
 mod ride;
 pub mod rules;
 mod serve;
+mod stores;
 mod validate;
 
 use std::rc::Rc;
@@ -47,6 +49,7 @@ use memo::Memo;
 use ride::Ride;
 pub use rules::Rules;
 use serve::Answering;
+pub use stores::Stores;
 
 /// `[cache.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +91,8 @@ struct Parts {
     /// Keys are made of the URL just as it is.
     plain_keys: bool,
     store: Arc<Store>,
-    ways: Arc<purge::Ways>,
+    /// That one, and those that other workers may still have.
+    stores: Arc<Stores>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
     accounts: Arc<Accounts>,
@@ -129,10 +133,10 @@ impl Handler for Cache {
 
 impl Cache {
     /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store, the
-    /// ways in which its keys were made, and accounts are those of all workers.
+    /// others of this cache, and accounts are those of all workers.
     pub fn new(
         (options, rules): (Options, Rules),
-        (store, ways): (Arc<Store>, Arc<purge::Ways>),
+        (store, stores): (Arc<Store>, Arc<Stores>),
         accounts: Arc<Accounts>,
         origin: Rc<dyn Handler>,
         clock: Clock,
@@ -148,7 +152,7 @@ impl Cache {
             plain_keys: rules.key.is_plain(),
             rules,
             store,
-            ways,
+            stores,
             origin,
             clock,
             random,

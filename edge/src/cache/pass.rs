@@ -1,5 +1,7 @@
 //! Requests that go past the cache: sent on alone, with what their responses teach it.
 
+use std::sync::Arc;
+
 use super::Cache;
 use super::adopt::Posted;
 use super::decide::{self, storing};
@@ -7,7 +9,7 @@ use crate::handler::{Answer, Body, Head, Pending, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::vary::{self, Codings};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
-use crate::store::{Phase, Place, RULES_MAX, Rule};
+use crate::store::{Phase, Place, RULES_MAX, Rule, Store};
 
 /// What a response to a request that was sent on alone may change.
 enum Teaches {
@@ -141,31 +143,22 @@ impl Cache {
     }
 
     fn clear(&self, request: &Request) {
-        let (key, store) = (self.key(request), &self.0.store);
-        store.enter(key.0, |locked| {
-            // In one, so that nobody restores it in between. By name, too: what is just being written
-            // is not found yet.
-            for (variant, _) in locked.all() {
-                let primary = key.0;
-                store.forget_head(Place { primary, variant });
-            }
-            store.forget_kept(key.0);
-            locked.clear();
+        let (key, keys) = (self.key(request), &self.0.rules.key);
+        let (scheme, head) = (request.peer.scheme, &request.head);
+        let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
+        let (rule, now_ms) = (Rule::Resource(resource.0), self.0.clock.unix_ms());
+        let lasting = self.0.stores.each(|(store, _)| {
+            clear_in(store, key.0);
+            // Half of the rules there may be stay for those whom the purges are for. Where there are too
+            // many already, only what the request itself would have been given is known to be gone.
+            let hidden = keys.needs_fields() || store.is_loading();
+            let purged = (hidden && store.rules() < RULES_MAX / 2)
+                .then(|| store.purge(&rule, false, now_ms).ok())
+                .flatten();
+            purged.and_then(|number| store.lasting(&rule, None, number))
         });
-        let keys = &self.0.rules.key;
-        // Half of the rules there may be stay for those whom the purges are for.
-        let hidden = keys.needs_fields() || store.is_loading();
-        if hidden && self.0.store.rules() < RULES_MAX / 2 {
-            let (scheme, head) = (request.peer.scheme, &request.head);
-            let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
-            // Where there are too many purges already, only what the request itself would have been
-            // given is known to be gone.
-            let (rule, now_ms) = (Rule::Resource(resource.0), self.0.clock.unix_ms());
-            let purged = store.purge(&rule, false, now_ms);
-            if let Some(lasting) = purged.ok().and_then(|n| store.lasting(&rule, None, n)) {
-                // Nobody waits for it: it was not asked for.
-                tokio::task::spawn_blocking(move || lasting.log());
-            }
+        if let Some(lasting) = lasting.into_iter().flatten().next() {
+            self.0.stores.log_behind(lasting);
         }
     }
 
@@ -215,6 +208,19 @@ impl Cache {
             _ => store.expire(place, &object, &head, now_ms),
         }
     }
+}
+
+/// Takes out all variants of a key, in memory and on volumes.
+fn clear_in(store: &Arc<Store>, primary: u128) {
+    store.enter(primary, |locked| {
+        // In one, so that nobody restores it in between. By name, too: what is just being written
+        // is not found yet.
+        for (variant, _) in locked.all() {
+            store.forget_head(Place { primary, variant });
+        }
+        store.forget_kept(primary);
+        locked.clear();
+    });
 }
 
 /// A request without its body.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::Cache;
+use super::{Cache, Stores};
 use crate::handler::{self, Answer, Head, Request, Response};
 use crate::http::fields::{is_field_value, is_token, lines_of};
 use crate::http::key::{self, KeyHash, KeyRules, Parts};
@@ -240,19 +240,37 @@ pub struct Enforced {
     pub lasting: Vec<Lasting>,
 }
 
-/// Purges from one store. `keys`: how its keys are and were made (`Ways`). It is in force when this
-/// returns; whoever acknowledges it has to have it logged first.
+/// Purges from a cache. It is in force when this returns; whoever acknowledges it has to have it logged
+/// first.
 ///
 /// # Errors
-/// What is wrong with what was asked for, or that there are too many rules.
-pub fn purge(
-    store: &Store,
-    what: &Purge,
-    keys: &[KeyRules],
+/// What is wrong with what was asked for, or that there are too many rules in one of its stores; it is
+/// in force in the others then.
+pub fn purge(stores: &Stores, what: &Purge, soft: bool, now_ms: u64) -> Result<Enforced, Refusal> {
+    purge_by(stores, soft, now_ms, |ways| rules(what, &ways.all()))
+}
+
+/// The same by the rules that there are for keys made in these ways.
+fn purge_by(
+    stores: &Stores,
     soft: bool,
     now_ms: u64,
+    rules: impl Fn(&Ways) -> Result<Vec<Rule>, Refusal>,
 ) -> Result<Enforced, Refusal> {
-    enforce(store, &rules(what, keys)?, soft, now_ms).map_err(Refusal::Full)
+    let all = stores
+        .each(|(store, ways)| enforce(store, &rules(ways)?, soft, now_ms).map_err(Refusal::Full));
+    let all: Vec<Enforced> = all.into_iter().collect::<Result<_, _>>()?;
+    Ok(first_to_log(all))
+}
+
+/// What the newest store says; but one that is just being made has no volumes yet. They all have the same.
+fn first_to_log(all: Vec<Enforced>) -> Enforced {
+    let sequence = all.first().map_or(0, |newest| newest.sequence);
+    let mut lasting = all.into_iter().map(|enforced| enforced.lasting);
+    Enforced {
+        sequence,
+        lasting: lasting.find(|rules| !rules.is_empty()).unwrap_or_default(),
+    }
 }
 
 fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<Enforced, Full> {
@@ -315,9 +333,8 @@ impl Cache {
             Some(_) => return nothing(400, "Sluice-Purge is soft, or left out\n".to_owned()),
         };
         let (host, path, query) = (&head.authority, head.path(), head.query());
-        let rules = resources(scheme, host, path, query, &self.0.ways.all());
-        let now_ms = self.0.clock.unix_ms();
-        match enforce(&self.0.store, &rules, soft, now_ms) {
+        let rules = |ways: &Ways| Ok(resources(scheme, host, path, query, &ways.all()));
+        match purge_by(&self.0.stores, soft, self.0.clock.unix_ms(), rules) {
             Ok(enforced) => {
                 let url = key::Key::new(scheme, host, path, query).to_string();
                 let purged = Purged {
@@ -333,7 +350,7 @@ impl Cache {
                 response.fields.set("content-type", "application/json");
                 (response, enforced)
             }
-            Err(full) => nothing(429, format!("{full}\n")),
+            Err(refusal) => nothing(refusal.status(), format!("{refusal}\n")),
         }
     }
 }

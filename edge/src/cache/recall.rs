@@ -31,16 +31,29 @@ impl Cache {
                 },
                 other => return other,
             };
-            over(&object).await;
-            looked = self.look(request, asks, key, self.0.clock.unix_ms(), None);
-            if let Looked::Stored(found) = &looked
-                && let How::Stale { behind: true, .. } = found.how
-            {
-                self.revalidate_behind(request, found);
-            }
+            looked = self.look_behind(request, asks, key, &object).await;
             if matches!(object.phase(), Phase::Failed(_)) {
                 break;
             }
+        }
+        looked
+    }
+
+    /// What looking up comes to when the read that an object stands for is over.
+    pub(super) async fn look_behind(
+        &self,
+        request: &Request,
+        asks: &Asks,
+        key: KeyHash,
+        object: &Arc<Object>,
+    ) -> Looked {
+        let mut reader = object.reader(0);
+        poll_fn(|cx| reader.poll_opening(false, cx).map(|_| ())).await;
+        let looked = self.look(request, asks, key, self.0.clock.unix_ms(), None);
+        if let Looked::Stored(found) = &looked
+            && let How::Stale { behind: true, .. } = found.how
+        {
+            self.revalidate_behind(request, found);
         }
         looked
     }
@@ -71,10 +84,4 @@ impl Cache {
             }
         }
     }
-}
-
-/// Returns when the read that an object stands for is over.
-pub(super) async fn over(object: &Arc<Object>) {
-    let mut reader = object.reader(0);
-    poll_fn(|cx| reader.poll_opening(false, cx).map(|_| ())).await;
 }

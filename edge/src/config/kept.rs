@@ -212,7 +212,7 @@ fn nothing_admitted(file: &CacheFile, options: &Options, checks: &mut Checks) {
     }
 }
 
-/// Blocks that no segment, or no queue, has room for.
+/// Blocks that no segment has room for, or that fill a queue alone.
 fn too_large(
     file: &CacheFile,
     slice: u64,
@@ -238,22 +238,28 @@ fn too_large(
             _ => segment_of(volume),
         };
         // Room for a record's head and the segment's table is less than a slice's step.
-        let (what, most) = match () {
-            () if slice >= segment => ("segment", segment),
-            () if slice > volume.queue => ("queue", volume.queue),
+        let (how_much, what, most, then) = match () {
+            () if slice >= segment => ("no", "segment", segment, "are not kept there"),
+            () if slice > volume.queue => {
+                let then = "are not kept there while anything else waits to be written";
+                ("little", "queue", volume.queue, then)
+            }
             () => continue,
         };
         checks.push(
-            Problem::warning(format!("volume `{}` has no room for blocks", volume.name))
-                .at(at.clone())
-                .label(format!(
-                    "`slice` is {}, its `{what}` {}",
-                    show_size(slice),
-                    show_size(most)
-                ))
-                .help(format!(
-                    "make its `{what}` larger, or `slice` smaller: blocks of that size are not kept there"
-                )),
+            Problem::warning(format!(
+                "volume `{}` has {how_much} room for blocks",
+                volume.name
+            ))
+            .at(at.clone())
+            .label(format!(
+                "`slice` is {}, its `{what}` {}",
+                show_size(slice),
+                show_size(most)
+            ))
+            .help(format!(
+                "make its `{what}` larger, or `slice` smaller: blocks of that size {then}"
+            )),
         );
     }
 }
@@ -297,19 +303,26 @@ fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut
     if options.placement.kind != PlacementKind::Mirror {
         return;
     }
-    let places: Vec<_> = options
-        .volumes
-        .iter()
-        .filter_map(|name| volumes.places.get(name))
-        .filter(|place| matches!(place.kind, Kind::Nothing | Kind::File(_)))
-        .map(|place| place.file_system)
-        .collect();
-    let all = places.len() == options.volumes.len();
-    if all && places.len() > 1 && places.iter().all(|it| *it == places[0]) {
+    let its = options.volumes.iter();
+    let file_system = |name: &String| {
+        let place = volumes.places.get(name)?;
+        let is_file = matches!(place.kind, Kind::Nothing | Kind::File(_));
+        is_file.then_some(place.file_system)
+    };
+    // Each object is on one of them and the next one.
+    let next = its.clone().cycle().skip(1);
+    let together = its.zip(next).find(|(one, next)| {
+        one != next && file_system(one).is_some_and(|its| file_system(next) == Some(its))
+    });
+    if let Some((one, next)) = together {
+        let title = match options.volumes.len() {
+            2 => "both copies are on one disk",
+            _ => "both copies of some objects are on one disk",
+        };
         checks.push(
-            Problem::warning("both copies are on one disk")
+            Problem::warning(title)
                 .at(typed.span())
-                .label("these volumes are on one file system")
+                .label(format!("`{one}` and `{next}` are on one file system"))
                 .help("put each on a disk of its own; on one, \"single\" keeps twice as much"),
         );
     }

@@ -12,22 +12,14 @@ use super::file::{Named, VolumeFile};
 use super::report::Problem;
 use super::value::show_size;
 use crate::sys::disk::place::{Kind, Place};
-use crate::volume::{Options, default_segment};
+use crate::volume::{
+    self, Options, SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment,
+};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const TIB: u64 = 1 << 40;
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-const SIZE_MIN: u64 = 16 * MIB;
-const SIZE_MAX: u64 = 4 * TIB;
-/// Largest segment.
-const SEGMENT_MAX: u64 = 64 * MIB;
-/// With fewer segments each step of reclaiming would drop too much at once.
-const SEGMENTS_MIN: u64 = 8;
-/// More than so many can't be told apart in the index.
-const SEGMENTS_MAX: u64 = 1 << 16;
 
 /// Says what is at a path, where that is to be looked at.
 pub type Look<'a> = &'a dyn Fn(&Path) -> Option<Place>;
@@ -177,7 +169,8 @@ fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
     let Some(typed) = file.segment.as_ref().filter(|_| segment != 0) else {
         return;
     };
-    let help = "choose whole MiB from 1 to 64, or leave it out: a 64th of `size`";
+    let help = "choose whole MiB from 1 to 64, or leave it out: a 64th of `size`, \
+                at least 4 MiB where eight of those fit";
     if !segment.is_multiple_of(MIB) {
         checks.push(
             Problem::error("`segment` is not a whole number of MiB")
@@ -187,9 +180,7 @@ fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
         );
         return;
     }
-    // Two superblocks and the log of purges take some of it.
-    let before = 8192 + (size / 64).clamp(MIB / 4, 32 * MIB);
-    let room = size.saturating_sub(before);
+    let room = volume::room(size);
     if size != 0 && room / segment < SEGMENTS_MIN {
         let most = room / SEGMENTS_MIN / MIB;
         checks.push(
@@ -199,8 +190,8 @@ fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
                 .help(format!("choose at most \"{}MiB\"", most.max(1))),
         );
     }
-    if size / segment > SEGMENTS_MAX {
-        let least = size.div_ceil(SEGMENTS_MAX).div_ceil(MIB);
+    if room / segment > SEGMENTS_MAX {
+        let least = room.div_ceil(SEGMENTS_MAX).div_ceil(MIB);
         checks.push(
             Problem::error("`segment` is too small for this volume")
                 .at(typed.span())

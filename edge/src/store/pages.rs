@@ -11,7 +11,7 @@ use super::page::{PAGE, Page};
 use super::parts::PART_OVERHEAD;
 use super::slots::{Slot, Slots};
 
-/// Where a page's bytes are. (Write queue and disk join these with the volumes.)
+/// A page in memory. What waits to be written is one, too; what is only on volumes is none.
 pub(super) enum PageState {
     /// A flight writes into it.
     Filling(Arc<Page>),

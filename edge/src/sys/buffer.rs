@@ -75,6 +75,11 @@ impl Buffer {
         self.filled = filled;
     }
 
+    /// Nothing is filled any more.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+    }
+
     /// Copies as much of `bytes` behind what is filled as there is room for; how much that was.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let take = bytes.len().min(self.capacity - self.filled);

@@ -154,8 +154,7 @@ impl Packer {
             if let Piece::Packed(mut buffer) = piece
                 && self.spare.len() < SPARE_MAX
             {
-                // SAFETY: no byte needs to have been written to.
-                unsafe { buffer.set_filled(0) };
+                buffer.clear();
                 self.spare.push(buffer);
             }
         }

@@ -64,8 +64,6 @@ pub struct Open {
     tail: Vec<u8>,
     /// Entries, as they are stored.
     table: Vec<u8>,
-    /// No record in it is older.
-    min_born: u64,
     last_seq: u64,
 }
 
@@ -77,20 +75,17 @@ impl Open {
             at: 0,
             tail: Vec::new(),
             table: Vec::new(),
-            min_born: u64::MAX,
             last_seq,
         }
     }
 
     /// A segment with these records, which end there; `tail` is what is in that block before.
     pub fn with(position: Position, entries: &[Entry], at: u64, tail: Vec<u8>, seq: u64) -> Open {
-        let born = entries.iter().map(|entry| entry.born_seq).min();
         Open {
             position,
             at,
             tail,
             table: entries.iter().flat_map(Entry::encode).collect(),
-            min_born: born.unwrap_or(u64::MAX),
             last_seq: seq,
         }
     }
@@ -158,7 +153,6 @@ impl Open {
         self.last_seq += 1;
         self.write(mounted, packer, &record, data as u32);
         self.at = layout.end;
-        self.min_born = self.min_born.min(record.born_seq);
         mounted.note_born(self.position.segment, record.born_seq);
         let entry = Entry {
             mark: record.mark,
@@ -205,8 +199,6 @@ impl Open {
         let count = (self.table.len() / ENTRY) as u64;
         let footer = Footer {
             lap: self.position.lap,
-            last_seq: self.last_seq,
-            min_born: self.min_born,
             end: self.at.max(RECORDS) as u32,
             count: count as u32,
             table_crc: table_crc(mounted.salt, self.position.lap, &self.table),

@@ -25,15 +25,11 @@ pub fn pad(buffer: &mut Buffer) {
 
 /// Reads a block.
 pub fn read_block(device: &dyn Device, place: u64) -> io::Result<Buffer> {
-    read_buffer(device, place, BLOCK as usize)
+    read_exactly(device, place, BLOCK as usize)
 }
 
 /// Reads so many bytes, past the page cache where place and length are those of blocks.
 pub fn read_exactly(device: &dyn Device, place: u64, length: usize) -> io::Result<Buffer> {
-    read_buffer(device, place, length)
-}
-
-fn read_buffer(device: &dyn Device, place: u64, length: usize) -> io::Result<Buffer> {
     let mut buffer = Buffer::new(length);
     let read = device.read(place, &mut [&mut buffer.spare()[..length]], How::Direct)?;
     if read != length {

@@ -23,7 +23,7 @@ pub fn exercise(input: &[u8]) {
     records(input, salt);
     segments(input, salt);
     purge_log(input, salt);
-    let mut recency = Recency::default();
+    let mut recency = Recency::new(1 << 32);
     recency.add(input);
     recency.sort();
     if let Some(place) = Place::new(1, 64, 64) {

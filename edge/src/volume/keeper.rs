@@ -124,9 +124,11 @@ impl Inner {
     pub fn keep(self: &Arc<Inner>) {
         let mut cursor = Cursor::default();
         let mut loaded: Option<Arc<Mounted>> = None;
+        let mut is_out = false;
         loop {
             match self.mounted() {
                 Some(mounted) => {
+                    is_out = false;
                     let is_new = loaded
                         .as_ref()
                         .is_none_or(|known| !Arc::ptr_eq(known, &mounted));
@@ -140,6 +142,10 @@ impl Inner {
                 }
                 None => {
                     loaded = None;
+                    // Under no lock: a witness that goes with this may be the last to have the volume.
+                    if !std::mem::replace(&mut is_out, true) {
+                        self.context.tell_out();
+                    }
                     self.bring_back();
                 }
             }
@@ -169,11 +175,16 @@ impl Inner {
         mounted: &Arc<Mounted>,
         open: super::compose::Open,
     ) -> std::io::Result<()> {
+        // Who makes the volume anew waits for this thread, or finds that it never began.
+        let mut changing = self.changing.lock();
+        if mounted.is_ended() {
+            return Ok(());
+        }
         let life = Arc::clone(mounted);
         let thread = std::thread::Builder::new()
             .name("volume-writer".into())
             .spawn(move || writer::run(&life, open))?;
-        self.changing.lock().threads.push(thread);
+        changing.threads.push(thread);
         Ok(())
     }
 

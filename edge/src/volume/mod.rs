@@ -46,7 +46,9 @@ use keeper::{Inner, Opener, wait_for};
 use mounted::{Bell, Context, LOADED};
 use queue::Overrun;
 
-pub use format::default_segment;
+pub use format::{
+    SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment, room,
+};
 pub use status::{State, Status};
 
 /// Bytes of a record's data that have a checksum of their own, and that are read together.
@@ -173,6 +175,9 @@ pub enum Missing {
 pub trait Witness: Send + Sync {
     /// Whether what this record belongs to is in memory.
     fn is_in_use(&self, id: &Id) -> bool;
+
+    /// The volume is out now. What was forgotten last may be there again when it is opened next.
+    fn is_out(&self) {}
 }
 
 /// A purge that was logged.
@@ -187,7 +192,8 @@ pub struct Logged {
 /// Why a purge is not in the log.
 #[derive(Debug)]
 pub enum LogError {
-    /// There is no room for it, also without those that are not needed any more.
+    /// There is no room for it, also without those that are not needed any more; or it is longer than
+    /// any rule may be.
     Full,
     /// The volume is out.
     Out,
@@ -379,10 +385,10 @@ impl Volume {
         mounted.map_or_else(Vec::new, |mounted| mounted.purges.lock().rules(space))
     }
 
-    /// The newest purge of a cache that was ever logged here; 0 for none.
-    pub fn purged_upto(&self, space: u64) -> u64 {
-        let mounted = self.inner.mounted();
-        mounted.map_or(0, |mounted| mounted.purges.lock().upto(space))
+    /// The newest purge of a cache that was ever logged here; `None` if nothing was, and no mark: that
+    /// cache has never had a record here.
+    pub fn purged_upto(&self, space: u64) -> Option<u64> {
+        self.inner.mounted()?.purges.lock().upto(space)
     }
 
     /// Logs a purge: it outlasts a loss of power when this returns.

@@ -62,6 +62,16 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Tells who has records here that the volume is out.
+    pub fn tell_out(&self) {
+        let witnesses: Vec<_> = self.witnesses.read().values().cloned().collect();
+        for witness in witnesses.iter().filter_map(Weak::upgrade) {
+            witness.is_out();
+        }
+    }
+}
+
 /// Something that one thread waits for.
 #[derive(Default)]
 pub struct Bell {
@@ -156,9 +166,7 @@ pub struct Mounted {
     pub sequence: u64,
     /// Of the run before, if it ended in order: its recency counts.
     pub clean_run: Option<u64>,
-    /// When the volume was made, in seconds since the Unix epoch.
-    pub made_s: u64,
-    /// A segment is loaded, or reclaimed, under this.
+    /// A segment is loaded, or reclaimed, under this; so that none is while all are looked at.
     pub gate: Mutex<()>,
     superblock: Mutex<Superblock>,
     /// The next run counts from here on at least; before a number of this size is written, it is moved.
@@ -257,7 +265,6 @@ impl Mounted {
             sequence: superblock.sequence,
             ceiling: AtomicU64::new(superblock.sequence + SEQUENCE_STEP),
             clean_run: parts.clean_run,
-            made_s: superblock.made_s,
             gate: Mutex::new(()),
             superblock: Mutex::new(superblock),
             oldest: (0..segments).map(|_| AtomicU64::new(u64::MAX)).collect(),
@@ -302,7 +309,7 @@ impl Mounted {
 
     /// Seconds since the volume was made.
     pub fn now(&self) -> u32 {
-        (self.context.clock.unix_ms() / 1000).saturating_sub(self.made_s) as u32
+        self.reader.now()
     }
 
     /// Changes the superblock, and returns when that, and all that was written before, would outlast
@@ -396,6 +403,9 @@ impl Mounted {
 
     /// Nothing in any segment is older than this.
     fn oldest(&self) -> u64 {
+        // No segment is cleared meanwhile: what was just moved from there to where was looked already
+        // would be missed.
+        let _gate = self.gate.lock();
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)
     }

@@ -23,6 +23,9 @@ const ALIGN: u64 = 8;
 /// With so many bytes that are not needed any more it is written anew at the latest.
 const DROPPED_MAX: u64 = 256 << 10;
 
+/// Bytes of a rule's text.
+pub(super) const TEXT_MAX: usize = 8192;
+
 const RULE: u32 = 1;
 const MARK: u32 = 2;
 
@@ -170,9 +173,9 @@ impl PurgeLog {
             .map_or(Vec::new(), |space| space.rules.clone())
     }
 
-    /// The newest number of a cache.
-    pub fn upto(&self, space: u64) -> u64 {
-        self.spaces.get(&space).map_or(0, |space| space.upto)
+    /// The newest number of a cache; `None` if it was never heard of.
+    pub fn upto(&self, space: u64) -> Option<u64> {
+        self.spaces.get(&space).map(|space| space.upto)
     }
 
     /// Its generation.
@@ -189,6 +192,9 @@ impl PurgeLog {
         text: &[u8],
         nonce: u64,
     ) -> Result<(), LogError> {
+        if text.len() > TEXT_MAX {
+            return Err(LogError::Full);
+        }
         self.append(device, (RULE, space, number, text), nonce)
     }
 
@@ -336,8 +342,14 @@ pub(super) fn decode(bytes: &[u8], salt: Salt) -> Option<(u32, u64, u64, &[u8])>
         return None;
     }
     let (kind, text) = (u32_at(bytes, 24), u32_at(bytes, 28) as usize);
-    let entry = bytes.get(8..entry_length(text))?;
-    if salt.crc(entry) != u32_at(bytes, 4) || ![RULE, MARK].contains(&kind) {
+    // Before anything is added up: behind the last entry this is tried everywhere.
+    let most = match kind {
+        RULE => TEXT_MAX,
+        MARK => 0,
+        _ => return None,
+    };
+    let entry = bytes.get(8..entry_length(text.min(most)))?;
+    if text > most || salt.crc(entry) != u32_at(bytes, 4) {
         return None;
     }
     let text = &bytes[ENTRY_HEADER..ENTRY_HEADER + text];
@@ -355,6 +367,7 @@ mod tests {
         fn an_entry_is_read_as_it_was_written(space: u64, number: u64, text in prop::collection::vec(any::<u8>(), 0..100),
                                               kind in 1u32..=2, bit: prop::sample::Index) {
             let salt = entry_salt(Salt::of(u128::from(space)), number, 3);
+            let text = if kind == MARK { Vec::new() } else { text };
             let mut bytes = Vec::new();
             encode(kind, space, number, &text, salt, &mut bytes);
             prop_assert_eq!(bytes.len(), entry_length(text.len()));
@@ -363,6 +376,21 @@ mod tests {
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert_eq!(decode(&bytes, salt), None);
+        }
+
+        #[test]
+        fn a_text_that_no_rule_has_is_not_read(more in 0usize..100) {
+            let mut bytes = Vec::new();
+            for (kind, most) in [(RULE, TEXT_MAX), (MARK, 0)] {
+                let mut bytes = Vec::new();
+                encode(kind, 1, 2, &vec![7; most], Salt::of(1), &mut bytes);
+                prop_assert!(decode(&bytes, Salt::of(1)).is_some());
+                bytes.clear();
+                encode(kind, 1, 2, &vec![7; most + 1 + more], Salt::of(1), &mut bytes);
+                prop_assert_eq!(decode(&bytes, Salt::of(1)), None);
+            }
+            encode(3, 1, 2, &[], Salt::of(1), &mut bytes);
+            prop_assert_eq!(decode(&bytes, Salt::of(1)), None);
         }
 
         #[test]

@@ -12,6 +12,11 @@ use super::{Id, Source};
 
 /// The least that a waiting record counts for.
 const WEIGHT_MIN: u64 = 512;
+/// Records up to this weight are let in when the last of the room is for them: without their heads,
+/// objects that are on the device are not found.
+const SMALL: u64 = 2048;
+/// The most that is left for those.
+const SPARED: u64 = 64 << 10;
 /// What a tombstone counts for when a batch is taken.
 const TOMBSTONE_WEIGHT: u64 = 128;
 /// More tombstones than this can't wait: such a volume has lost its disk.
@@ -104,6 +109,10 @@ impl Queue {
     /// Takes a record, unless `most` bytes wait already or it is closed; gives it back otherwise.
     pub fn put(&self, source: Box<dyn Source>, most: u64) -> Result<(), Box<dyn Source>> {
         let (id, weight) = (source.id(), source.bytes().max(WEIGHT_MIN));
+        let most = match weight > SMALL {
+            true => most - SPARED.min(most / 16),
+            false => most,
+        };
         let mut state = self.state.lock();
         if state.is_closed || (state.bytes > 0 && state.bytes + weight > most) {
             return Err(source);
@@ -138,6 +147,7 @@ impl Queue {
             return Ok(was_there);
         }
         state.push_tombstone(id)?;
+        index.forget_lost(index.key(id));
         drop(state);
         self.bell.notify_one();
         Ok(was_there || on_its_way)

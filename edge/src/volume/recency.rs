@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::format::{UNIT, put, u32_at, u64_at};
+use super::format::{BLOCK, UNIT, put, u32_at, u64_at};
 use super::index::{Place, Use};
 use super::mounted::Mounted;
 
@@ -11,9 +11,14 @@ const EACH: usize = 12;
 /// Bytes in a piece.
 const PIECE: usize = EACH << 14;
 
+/// Bytes that are noted at most, for which there is reasonable room on a volume of this size.
+fn most(size: u64) -> u64 {
+    (size / 64).min(64 << 20)
+}
+
 /// The use of all records, in pieces; of as many as there is reasonable room for.
 pub fn of(mounted: &Mounted) -> Vec<Bytes> {
-    let most = (mounted.geometry.size() / 64).min(64 << 20) as usize;
+    let most = most(mounted.geometry.size()) as usize;
     let mut all = Vec::new();
     mounted.index.for_each(|_, place, usage| {
         if all.len() < most {
@@ -32,29 +37,53 @@ pub fn of(mounted: &Mounted) -> Vec<Bytes> {
 }
 
 /// The use of records by their places.
-#[derive(Default)]
-pub struct Recency(Vec<(u64, u32)>);
+pub struct Recency {
+    uses: Vec<(u64, u32)>,
+    /// Bytes of records that are still read.
+    room: u64,
+}
 
 impl Recency {
+    /// Of a volume of this size; nothing so far.
+    pub fn new(size: u64) -> Recency {
+        let pieces = most(size).div_ceil(PIECE as u64);
+        Recency {
+            uses: Vec::new(),
+            // Of each, header and alignment take two blocks at most.
+            room: pieces * (PIECE as u64 + 2 * BLOCK),
+        }
+    }
+
+    /// Whether a record of this length may be one of those that were noted: others that say so before
+    /// would have been too many. To be asked once, before it is read.
+    pub fn takes(&mut self, length: u64) -> bool {
+        let left = self.room.checked_sub(length.max(BLOCK));
+        self.room = left.unwrap_or(0);
+        left.is_some()
+    }
+
     /// Takes in a piece.
     pub fn add(&mut self, piece: &[u8]) {
         let (each, _) = piece.as_chunks::<EACH>();
         let read = each
             .iter()
             .map(|bytes| (u64_at(bytes, 0), u32_at(bytes, 8)));
-        self.0.extend(read);
+        self.uses.extend(read);
     }
 
     /// To be called when all pieces are in.
     pub fn sort(&mut self) {
-        self.0.sort_unstable();
+        self.uses.sort_unstable();
     }
 
     /// What is known about a record.
     pub fn of(&self, place: Place) -> Option<Use> {
         let number = number(place);
-        let at = self.0.binary_search_by_key(&number, |each| each.0).ok()?;
-        let time = self.0[at].1;
+        let at = self
+            .uses
+            .binary_search_by_key(&number, |each| each.0)
+            .ok()?;
+        let time = self.uses[at].1;
         Some(Use {
             used: time & 1 == 1,
             atime: time >> 1,
@@ -64,4 +93,22 @@ impl Recency {
 
 fn number(place: Place) -> u64 {
     u64::from(place.segment) << 32 | u64::from(place.offset() / UNIT as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_read_than_is_written() {
+        let size = 1 << 30;
+        let pieces = most(size).div_ceil(PIECE as u64);
+        let mut recency = Recency::new(size);
+        for _ in 0..pieces {
+            assert!(recency.takes(PIECE as u64 + 2 * BLOCK));
+        }
+        assert!(!recency.takes(PIECE as u64 + 2 * BLOCK));
+        assert!(!recency.takes(1), "nothing behind it, either");
+        assert!(!Recency::new(size).takes(u64::MAX));
+    }
 }

@@ -149,7 +149,7 @@ impl Window {
 /// The open segment as it was left, to be written on; its records are in the index then.
 pub fn open_segment(mounted: &Mounted) -> io::Result<(Open, Recency)> {
     let position = mounted.begin;
-    let mut recency = Recency::default();
+    let mut recency = Recency::new(mounted.geometry.size());
     let scanned = match mounted.loaded() {
         LOADED => None,
         _ => Some(scan(mounted, position)?).filter(|scanned| scanned.end > 0),
@@ -205,6 +205,9 @@ fn read_piece(
     entry: &Entry,
     recency: &mut Recency,
 ) -> io::Result<()> {
+    if !recency.takes(u64::from(entry.length)) {
+        return Ok(());
+    }
     let (from, to) = (
         u64::from(entry.offset),
         u64::from(entry.offset + entry.length),

@@ -389,9 +389,7 @@ fn tell(mounted: &Mounted, told: Told, written: bool, now: u32) {
             place,
             source,
         } if written => {
-            let insert = || {
-                mounted.index.insert(&id, place, now);
-            };
+            let insert = || mounted.index.insert(&id, place, now);
             let stands = mounted.queue.settle(&id, ticket, weight, insert);
             source.done(stands);
         }

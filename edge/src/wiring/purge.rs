@@ -32,15 +32,10 @@ const LOGGING_MAX: usize = 16;
 impl Edge {
     /// Purges from one cache, or from all.
     pub(super) fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
-        loop {
-            let snapshot = self.snapshots.borrow().clone();
-            let (answer, to_log) = snapshot.purge(order, self.clock.unix_ms())?;
-            // A reload in between may have brought a store that has something already.
-            if Arc::ptr_eq(&snapshot, &*self.snapshots.borrow()) {
-                let lasting = (!to_log.is_empty()).then(|| self.loggers.log(to_log));
-                return Ok(Purging { answer, lasting });
-            }
-        }
+        let snapshot = self.snapshots.borrow().clone();
+        let (answer, to_log) = snapshot.purge(order, self.clock.unix_ms())?;
+        let lasting = (!to_log.is_empty()).then(|| self.loggers.log(to_log));
+        Ok(Purging { answer, lasting })
     }
 }
 
@@ -111,8 +106,8 @@ impl Drop for Place {
 }
 
 impl Snapshot {
-    /// Stores that a reload put out of use serve for as long as there are workers busy with them:
-    /// they are purged, too.
+    /// Stores that a reload put out of use serve for as long as there are workers busy with them, and
+    /// one that a reload is just making may be in force soon: they are purged, too.
     fn purge(&self, order: &Order, now_ms: u64) -> Result<(Answer, Vec<ToLog>), Refusal> {
         let meant = |name: &str| order.cache.as_deref().is_none_or(|only| only == name);
         let stores = || self.stores.iter().filter(|(name, _)| meant(name));
@@ -126,8 +121,7 @@ impl Snapshot {
         let (mut purged, mut to_log) = (Vec::new(), Vec::new());
         for what in &order.what {
             for (name, stored) in stores() {
-                let keys = stored.ways.all();
-                let enforced = purge::purge(&stored.store, what, &keys, order.soft, now_ms);
+                let enforced = purge::purge(&stored.stores, what, order.soft, now_ms);
                 let enforced = enforced.map_err(refused)?;
                 purged.push(Purged {
                     cache: Some(name.clone()),
@@ -139,8 +133,8 @@ impl Snapshot {
                     to_log.push((name.clone(), enforced));
                 }
             }
-            for (_, store, ways) in self.retired().filter(|(name, ..)| meant(name)) {
-                purge::purge(&store, what, &ways.all(), order.soft, now_ms).map_err(refused)?;
+            for (_, stores) in self.left_out().filter(|(name, _)| meant(name)) {
+                purge::purge(stores, what, order.soft, now_ms).map_err(refused)?;
             }
         }
         Ok((Answer { purged }, to_log))
@@ -164,16 +158,25 @@ fn no_cache(snapshot: &Snapshot, order: &Order) -> Refusal {
 }
 
 impl Snapshot {
-    /// Purges of its stores wake this thread.
+    /// Purges of its stores wake this thread. So does this: there may be volumes now. To be called once
+    /// the snapshot is in force.
     pub(super) fn wake(&self, sweeper: &JoinHandle<()>) {
         for Stored { store, .. } in self.stores.values() {
             store.set_sweeper(sweeper.thread().clone());
         }
+        sweeper.thread().unpark();
+    }
+
+    /// Volumes that are out miss what is forgotten: the others of their cache note that.
+    pub(super) fn mark_absence(&self) {
+        for Stored { store, .. } in self.stores.values() {
+            store.mark_absence();
+        }
     }
 }
 
-/// Starts the thread that sweeps. It has nothing to do, and no timer, until a purge wakes it; it ends
-/// with the edge, once it is woken.
+/// Starts the thread that sweeps. Without volumes it has nothing to do, and no timer, until a purge wakes
+/// it; it ends with the edge, once it is woken.
 pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
     let sweep = move || {
         loop {
@@ -195,9 +198,10 @@ pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
 /// One step in each store that is in use, by busy workers too.
 fn sweep(edge: &Edge) -> Swept {
     let snapshot = edge.snapshots.borrow().clone();
+    snapshot.mark_absence();
     let mut all = Swept::Idle;
     let used = snapshot.stores.values().map(|stored| stored.store.clone());
-    for store in used.chain(snapshot.retired().map(|(_, store, _)| store)) {
+    for store in used.chain(snapshot.retired()) {
         match store.sweep(STEP) {
             Swept::Idle => {}
             Swept::Waiting if all == Swept::More => {}
@@ -266,15 +270,49 @@ mod tests {
         assert_eq!(third.retired().count(), 0);
     }
 
-    /// A snapshot whose cache has a volume here.
-    fn kept(path: &std::path::Path) -> Snapshot {
+    /// A snapshot whose cache has a volume here, and such an eviction, behind another.
+    fn kept_by(path: &std::path::Path, evict: &str, before: Option<&Snapshot>) -> Snapshot {
         let text = format!(
             "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n\
              [volume.disk]\npath = {path:?}\nsize = \"16MiB\"\n[cache.main]\nvolumes = [\"disk\"]\n\
-             [[site]]\n[[site.route]]\nproxy = \"o\"\ncache = \"main\"\n"
+             evict = {evict:?}\n[[site]]\n[[site.route]]\nproxy = \"o\"\ncache = \"main\"\n"
         );
         let plan = config::parse("test.toml", &text).expect("a plan").plan;
-        Snapshot::build(plan, 1, None, &Clock::system()).expect("a snapshot")
+        Snapshot::build(plan, 1, before, &Clock::system()).expect("a snapshot")
+    }
+
+    fn kept(path: &std::path::Path) -> Snapshot {
+        kept_by(path, "lru", None)
+    }
+
+    #[test]
+    fn a_purge_comes_to_the_store_that_a_reload_is_just_making() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("vol");
+        let first = kept(&path);
+        let purge = |tag: &str| {
+            let all = first.purge(&order(Purge::Tag(tag.to_owned())), 0);
+            all.expect("room").1
+        };
+        let log = |to_log: Vec<ToLog>| {
+            assert!(to_log.iter().all(|(_, enforced)| enforced.log().is_ok()));
+        };
+        // It is not in the log yet when the new store looks there.
+        let to_log = purge("before");
+        let second = kept_by(&path, "s3-fifo", Some(&first));
+        let (old, new) = (&first.stores["main"].store, &second.stores["main"].store);
+        assert!(!Arc::ptr_eq(old, new));
+        assert_eq!((new.rules(), new.purged_upto()), (1, old.purged_upto()));
+        log(to_log);
+        // Nobody serves from the new one so far.
+        let upto = new.purged_upto();
+        let to_log = purge("meanwhile");
+        assert!(new.rules() == 2 && new.purged_upto() > upto);
+        log(to_log);
+        let upto = new.purged_upto();
+        drop((first, second));
+        let store = kept(&path).stores["main"].store.clone();
+        assert_eq!((store.rules(), store.purged_upto()), (2, upto));
     }
 
     #[test]

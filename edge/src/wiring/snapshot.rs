@@ -1,14 +1,14 @@
 //! One configuration in force, with what outlives it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::{Condvar, Mutex};
 
-use crate::cache::{self, purge::Keys, purge::Ways};
+use crate::cache::{self, Stores, purge::Keys, purge::Ways};
 use crate::config::{LeadsTo, Plan, RoutePlan};
 use crate::files;
 use crate::store::{self, Store, kept};
@@ -29,8 +29,8 @@ pub(super) struct Snapshot {
     /// Numbers of fetches and purges, in all stores: one may find on volumes what another has put there.
     sequence: Arc<AtomicU64>,
     pub(super) stores: BTreeMap<String, Stored>,
-    /// Stores of earlier snapshots, which busy workers may still serve from.
-    retired: Vec<Retired>,
+    /// Of caches that are in the plan no more, those stores that busy workers may still serve from.
+    left_out: BTreeMap<String, Arc<Stores>>,
     pub(super) accounts: BTreeMap<String, Arc<cache::Accounts>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
     /// One for each folder that is served in one way.
@@ -46,14 +46,8 @@ pub(super) struct Stored {
     pub(super) volumes: Option<Arc<kept::Volumes>>,
     /// How its keys are and were made.
     pub(super) ways: Arc<Ways>,
-}
-
-/// A store out of use, but for workers that are busy.
-#[derive(Clone)]
-struct Retired {
-    cache: String,
-    store: Weak<Store>,
-    ways: Arc<Ways>,
+    /// It, and those before it that busy workers may still serve from.
+    pub(super) stores: Arc<Stores>,
 }
 
 impl Snapshot {
@@ -81,12 +75,14 @@ impl Snapshot {
                     Some((before.stores.get(name)?, same))
                 });
                 let its = || volumes::of_cache(name, &options.kept, &volumes);
-                let stored = stored(store_options(options, workers), kept, its, &sequence);
+                let stores = before.and_then(|before| before.stores_of(name));
+                let options = store_options(options, workers);
+                let stored = stored(options, kept, its, stores.unwrap_or_default(), &sequence);
                 take_up_keys(&plan, name, &stored.ways);
                 (name.clone(), stored)
             })
             .collect();
-        let retired = before.map_or(Vec::new(), |before| before.retire(&stores));
+        let left_out = before.map_or_else(BTreeMap::new, |before| before.leave_out(&stores));
         let upstreams = plan.upstreams.iter().map(|(name, options)| {
             let shared = before
                 .filter(|before| before.plan.upstreams.get(name) == Some(options))
@@ -102,7 +98,7 @@ impl Snapshot {
             volumes,
             sequence,
             stores,
-            retired,
+            left_out,
             accounts: accounts.collect(),
             upstreams: upstreams.collect(),
             files,
@@ -116,13 +112,28 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Stores that are out of use, but for workers that are busy: of which cache, and how their keys
-    /// were made.
-    pub(super) fn retired(&self) -> impl Iterator<Item = (&str, Arc<Store>, &Ways)> {
-        self.retired.iter().filter_map(|retired| {
-            let store = retired.store.upgrade()?;
-            Some((&*retired.cache, store, &*retired.ways))
-        })
+    /// Stores that are out of use, but for workers that are busy.
+    pub(super) fn retired(&self) -> impl Iterator<Item = Arc<Store>> {
+        let all = self.stores.values().map(|stored| &stored.stores);
+        let in_force = |store: &Arc<Store>| {
+            let mut stores = self.stores.values();
+            stores.any(|stored| Arc::ptr_eq(&stored.store, store))
+        };
+        all.chain(self.left_out.values())
+            .flat_map(|stores| stores.all())
+            .map(|(store, _)| store)
+            .filter(move |store| !in_force(store))
+    }
+
+    /// The stores of the caches that are in the plan no more, by their names.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = (&String, &Arc<Stores>)> {
+        self.left_out.iter()
+    }
+
+    /// All stores of a cache that there is, or was.
+    fn stores_of(&self, cache: &str) -> Option<Arc<Stores>> {
+        let stored = self.stores.get(cache).map(|stored| &stored.stores);
+        stored.or_else(|| self.left_out.get(cache)).cloned()
     }
 
     /// Whether these are the volumes that a cache uses.
@@ -133,21 +144,13 @@ impl Snapshot {
         })
     }
 
-    /// What is out of use where these stores are in use.
-    fn retire(&self, stores: &BTreeMap<String, Stored>) -> Vec<Retired> {
-        let mut retired = self.retired.clone();
-        retired.retain(|retired| retired.store.strong_count() > 0);
-        for (name, old) in &self.stores {
-            let new = stores.get(name);
-            if new.is_none_or(|new| !Arc::ptr_eq(&new.store, &old.store)) {
-                retired.push(Retired {
-                    cache: name.clone(),
-                    store: Arc::downgrade(&old.store),
-                    ways: old.ways.clone(),
-                });
-            }
-        }
-        retired
+    /// What is in use still of caches that are not among these.
+    fn leave_out(&self, stores: &BTreeMap<String, Stored>) -> BTreeMap<String, Arc<Stores>> {
+        let were = self.stores.iter().map(|(name, old)| (name, &old.stores));
+        were.chain(&self.left_out)
+            .filter(|(name, its)| !stores.contains_key(*name) && !its.all().is_empty())
+            .map(|(name, its)| (name.clone(), its.clone()))
+            .collect()
     }
 
     /// It is in force: stores that were kept take up the sizes and volumes it says.
@@ -171,11 +174,12 @@ impl Stored {
 }
 
 /// A store with these options: the one that was there, unless they need another. `kept`: that one, and
-/// whether its volumes are to stay, too; else `volumes` gives others.
+/// whether its volumes are to stay, too; else `volumes` gives others. `stores`: all of this cache.
 fn stored(
     options: store::Options,
     kept: Option<(&Stored, bool)>,
     volumes: impl Fn() -> Option<Arc<kept::Volumes>>,
+    stores: Arc<Stores>,
     sequence: &Arc<AtomicU64>,
 ) -> Stored {
     let same = |is: &store::Options| {
@@ -187,8 +191,14 @@ fn stored(
         None => {
             let volumes = volumes();
             let store = Store::named(&options, &Keys, sequence.clone());
+            let ways = Arc::default();
+            // First, so that each purge comes here itself or with those before it.
+            stores.join(&store, &ways);
+            if let Some((old, _)) = kept {
+                store.succeed(&old.store);
+            }
             volumes::give(&store, volumes.as_ref());
-            (store, volumes, Arc::default())
+            (store, volumes, ways)
         }
     };
     Stored {
@@ -196,6 +206,7 @@ fn stored(
         store,
         volumes,
         ways,
+        stores,
     }
 }
 

@@ -207,7 +207,7 @@ fn handler(
     let options = snapshot.plan.caches.get(name)?.clone();
     let cache = Cache::new(
         (options, proxied.rules.clone()),
-        (stored.store.clone(), stored.ways.clone()),
+        (stored.store.clone(), stored.stores.clone()),
         accounts.clone(),
         origin,
         edge.clock.clone(),

@@ -383,6 +383,30 @@ fn one_of_two_volumes_is_enough_to_take_a_purge() {
     without_origin(&origin, "not purged", || assert_hit(&get(&edge, "/b")));
 }
 
+// RFC 9111 4.4: what an unsafe request made unusable stays so where a volume missed that.
+#[test]
+fn what_a_post_took_away_stays_away_when_a_volume_was_out() {
+    let origin = four();
+    let disks = Disks::in_memory(2).each("retry = \"1h\"");
+    let both = disks.setup(&origin).cache("placement = \"mirror\"");
+    let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
+    let edge = start(&both);
+    keep_four_twice(&edge);
+    end(edge, End::Stopped);
+    let edge = one.start();
+    eventually("one is out, one knows all that it has", || {
+        volume(&edge, 1)["state"] == "out" && volume(&edge, 2)["state"] == "up"
+    });
+    assert_eq!(ask(&edge, "POST", "/c", &[]).status, 200);
+    end(edge, End::Stopped);
+    let edge = start(&both);
+    loaded(&edge);
+    assert!(!is_hit(&get(&edge, "/c")));
+    without_origin(&origin, "on the other one", || {
+        assert_hit(&get(&edge, "/b"))
+    });
+}
+
 // More purges than a log holds: each that was acknowledged is in force, and none that is refused is called good.
 #[test]
 fn many_purges_last_all_the_same() {

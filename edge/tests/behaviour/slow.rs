@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_lab::disk::{Condition, Pace, SlowDisk};
-use sluice_lab::origin::{Origin, Resource};
+use sluice_lab::origin::{Modified, Origin, Resource, Tag};
 
 use crate::disks::{
     BLOCK, Disks, End, File, MIB, SMALL, again, ask, ask_purge, end, fill, is_hit, loaded,
     number_of, purge, records, settled, shelf, start, sum, volume, without_origin, written,
 };
-use crate::harness::{Edge, Setup, eventually, fresh};
+use crate::harness::{Edge, Setup, assert_hit, eventually, fresh};
 
 /// Room for a volume, and to spare.
 const ROOM: u64 = 4 * SMALL;
@@ -229,6 +229,43 @@ fn a_stuck_read_falls_back_to_the_origin() {
     });
 }
 
+// What has no strong validator only the disk has: its reader waits for the disk, not in vain.
+#[test]
+fn a_read_that_is_late_does_not_cut_what_only_the_disk_has() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let length = 3 * MIB;
+    origin.serve("/x", plain(length));
+    let reply = crate::disks::get(&edge, "/x");
+    reply.verify_whole(length).expect("the body");
+    written(&edge, records(length));
+    let edge = again(edge, End::Stopped, &setup);
+    let reply = ask(&edge, "GET", "/x", &[("Range", "bytes=0-9")]);
+    assert_hit(&reply);
+    disk.set_condition(Condition::Hang);
+    thread::scope(|scope| {
+        let reply = scope.spawn(|| crate::disks::get(&edge, "/x"));
+        eventually("a read is stuck", || disk.in_flight() > 0);
+        let reads = number_of(&edge, 1, "reads");
+        eventually("it is tried again", || {
+            number_of(&edge, 1, "reads") >= reads + 2
+        });
+        disk.set_condition(Condition::Fine);
+        let reply = reply.join().expect("an answer");
+        assert_hit(&reply);
+        reply.verify_whole(length).expect("the body");
+    });
+    assert_eq!(origin.read_record(|record| record.count("/x")), 1);
+}
+
+/// What is of no use unless all of it is there.
+fn plain(length: u64) -> Resource {
+    fresh(length).tag(Tag::None).modified(Modified::None)
+}
+
 /// Asserts that a file which is in memory comes without the origin.
 fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     let before = origin.read_record(|record| record.count(&file.path()));
@@ -438,8 +475,13 @@ fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
     assert!(is(&edge, 1, "loading"), "{}", volume(&edge, 1));
     disk.set_pace(Pace::default());
     loaded(&edge);
-    let reply = crate::disks::get(&edge, "/x");
-    reply.verify_version(1, 0).expect("the new one");
+    let new = |edge: &Edge| {
+        let reply = crate::disks::get(edge, "/x");
+        reply.verify_version(1, 0).expect("the new one");
+    };
+    new(&edge);
+    // Nor when nothing of it is in memory.
+    new(&again(edge, End::Stopped, &setup));
 }
 
 // What is invalidated while the index loads does not come back with the rest of it.
@@ -470,6 +512,50 @@ fn what_was_superseded_while_the_index_loads_stays_so() {
         let reply = crate::disks::get(edge, "/x");
         reply.verify_version(1, 0).expect("it was not found yet");
     });
+}
+
+// Nor what a response without Vary left for one that has some.
+#[test]
+fn what_did_not_vary_before_the_index_loads_does_not_come_back() {
+    while_it_loads(|edge, origin| {
+        origin.serve("/x", fresh(20_000).version(1).vary("accept-language"));
+        let reply = crate::disks::get(edge, "/x");
+        reply.verify_version(1, 0).expect("it was not found yet");
+    });
+}
+
+// What has no strong validator is of use only when all of it is known: that its head is known first
+// does not cost it.
+#[test]
+fn what_is_asked_for_before_all_of_it_is_known_is_not_lost() {
+    let Some(disk) = disk() else { return };
+    let origin = shelf();
+    let disks = on(&disk);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let length = 3 * MIB;
+    origin.serve("/x", plain(length));
+    crate::disks::get(&edge, "/x")
+        .verify_whole(length)
+        .expect("the body");
+    written(&edge, records(length));
+    fill(&edge, &File::row(0, 8, 300_000));
+    end(edge, End::Killed);
+    disk.set_pace(Pace {
+        rate: None,
+        latency: Duration::from_millis(50),
+    });
+    let edge = setup.start();
+    let look = || ask(&edge, "GET", "/x", &[("Cache-Control", "only-if-cached")]);
+    let mut statuses = Vec::new();
+    while is(&edge, 1, "loading") {
+        statuses.push(look().status);
+    }
+    assert_eq!(statuses.first(), Some(&504), "nothing is known of it yet");
+    disk.set_pace(Pace::default());
+    let reply = look();
+    assert_hit(&reply);
+    reply.verify_whole(length).expect("the body");
 }
 
 // One slow disk of two: what is on the other comes as ever, and both have their share in the end.

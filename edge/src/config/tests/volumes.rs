@@ -186,6 +186,9 @@ fn errors_and_doubts_show_the_line_and_the_fix() {
         ("large blocks, small queue", volume(&format!("{sized}\"2GiB\"\nqueue = \"2MiB\"")).replace("\"disk1\"]", "\"disk1\"]\nslice = \"4MiB\"")),
         ("long queues", of_two("memory = \"100MiB\"")),
         ("mirror on one disk", of_two("placement = \"mirror\"").replace("disk2/vol", "disk1/other").replace("10GiB", "1GiB")),
+        ("two of a mirror's three on one disk", of_two("placement = \"mirror\"")
+            .replace("\"disk2\"]", "\"disk2\", \"disk3\"]")
+            .replace("[volume.disk2]", "[volume.disk3]\npath = \"/mnt/disk1/other\"\nsize = \"1GiB\"\n[volume.disk2]")),
     ];
     let all: String = cases
         .iter()

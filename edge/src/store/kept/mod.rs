@@ -6,6 +6,7 @@
 //! was made for.
 
 mod asked;
+mod known;
 mod lasting;
 mod meta;
 pub mod placement;
@@ -17,9 +18,9 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -33,7 +34,8 @@ pub use recall::Recall;
 use super::head::Head;
 use super::ledger::Charge;
 use super::object::Object;
-use super::table::Place;
+use super::sync::Mutex;
+use super::table::{Place, VARIANTS_MAX};
 use super::{PAGE, Store};
 use crate::ranges::Ranges;
 use crate::volume::{Found, Id, Kind, Volume};
@@ -72,25 +74,15 @@ pub struct Volumes {
     space: u64,
     volumes: Vec<Arc<Volume>>,
     asked: Option<Asked>,
-    /// What the others were told of one that is out, and misses what is forgotten.
-    absence: AtomicU8,
+    /// Which of them are out, as far as the others have noted that.
+    absent: Mutex<SmallVec<[bool; 8]>>,
 }
-
-/// All volumes are there, as far as is known.
-const ALL_THERE: u8 = 0;
-/// Something was forgotten that one which is out has not heard of.
-const MISSED: u8 = 1;
-/// The others have noted that.
-const NOTED: u8 = 2;
 
 /// Blocks that are looked up when an object is opened.
 const LOOKED_UP: u64 = 1024;
 
 /// Blocks of one object that inspecting it looks up at most.
 const SURVEYED: usize = 16_384;
-
-/// Ranges that are remembered of one object.
-const FRAGMENTS_MAX: usize = 4096;
 
 /// A volume's number and where on it something is.
 type At = (usize, Found);
@@ -106,7 +98,7 @@ impl Volumes {
             options: options.clone(),
             space,
             volumes,
-            absence: AtomicU8::new(ALL_THERE),
+            absent: Mutex::default(),
         })
     }
 
@@ -115,11 +107,20 @@ impl Volumes {
         &self.volumes
     }
 
+    /// Whether they may have more than they know yet.
+    fn is_loading(&self) -> bool {
+        self.volumes.iter().any(|volume| volume.is_loading())
+    }
+
     fn head_id(&self, place: Place) -> Id {
+        self.id_of_head(place.primary, tag_of(place.variant))
+    }
+
+    fn id_of_head(&self, key: u128, tag: u32) -> Id {
         Id {
             space: self.space,
-            key: place.primary,
-            version: u64::from(tag_of(place.variant)),
+            key,
+            version: u64::from(tag),
             part: 0,
             kind: Kind::Head,
         }
@@ -163,30 +164,30 @@ impl Volumes {
     /// Forgets a record.
     fn forget(&self, id: &Id) {
         for volume in &self.volumes {
-            if !volume.forget(id) && !volume.is_up() {
-                self.note(ALL_THERE, MISSED);
-            }
+            volume.forget(id);
         }
-    }
-
-    fn note(&self, from: u8, to: u8) -> bool {
-        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        let noted = self.absence.compare_exchange(from, to, success, failure);
-        noted.is_ok()
     }
 
     /// Forgets the heads of a key of which `which` is true.
     fn forget_heads(&self, primary: u128, which: impl Fn(u32) -> bool) {
         for (number, found) in self.heads(primary) {
             if which(found.tag) {
-                let id = Id {
-                    space: self.space,
-                    key: primary,
-                    version: u64::from(found.tag),
-                    part: 0,
-                    kind: Kind::Head,
-                };
-                self.volumes[number].forget(&id);
+                self.volumes[number].forget(&self.id_of_head(primary, found.tag));
+            }
+        }
+    }
+
+    /// Sees that no volume has more heads of a key than memory may have, with one more: all of them are
+    /// gone through at each look-up. Those furthest back in the log are forgotten.
+    fn bound_heads(&self, primary: u128) {
+        for volume in &self.volumes {
+            let mut heads = volume.heads(self.space, primary);
+            if heads.len() < VARIANTS_MAX {
+                continue;
+            }
+            heads.sort_unstable_by_key(|found| Reverse(written(found)));
+            for found in &heads[VARIANTS_MAX - 1..] {
+                volume.forget(&self.id_of_head(primary, found.tag));
             }
         }
     }
@@ -216,10 +217,13 @@ impl Store {
         let volumes = self.volumes()?;
         let varies = head.vary.is_some();
         volumes.forget_heads(place.primary, |tag| (tag != 0) != varies);
+        // These by name, too: they may not be known yet, as the index still loads.
+        if varies {
+            volumes.forget(&volumes.id_of_head(place.primary, 0));
+        }
         volumes.forget(&volumes.head_id(place));
-        let since = self
-            .purges
-            .newest_hard(place.primary, &object.key, &head.tags);
+        volumes.bound_heads(place.primary);
+        let since = self.purges.newest_hard(place.primary, &object.key);
         let blocks = (u64::from(self.block()?.get()), since);
         let mut keep = Keep::new(volumes.clone(), place, head, object.born_seq, blocks);
         keep.admitted = volumes.admits_key(place.primary);
@@ -247,28 +251,9 @@ impl Store {
         }
     }
 
-    /// Where a volume is out and misses what is forgotten, the others note it as if there had been a
-    /// purge: if the program ends before that one is back, it is found at the next start to have missed
-    /// something. Waits for disks.
-    pub(super) fn mark_absence(&self) {
-        let Some(volumes) = self.volumes() else {
-            return;
-        };
-        let all_up = volumes.all().iter().all(|volume| volume.is_up());
-        if volumes.note(MISSED, NOTED) || (all_up && volumes.note(NOTED, ALL_THERE)) {
-            let moment = self.moment();
-            for volume in volumes.all().iter().filter(|volume| volume.is_up()) {
-                // One that can't note it is out itself by now.
-                let _ = volume.mark_purged(volumes.space, moment);
-            }
-        }
-    }
-
     /// Whether volumes may have more than they know yet.
     pub fn is_loading(&self) -> bool {
-        let volumes = self.volumes();
-        let mut all = volumes.iter().flat_map(|volumes| volumes.all());
-        all.any(|volume| volume.is_loading())
+        self.volumes().is_some_and(|volumes| volumes.is_loading())
     }
 
     /// What volumes have of this key is not found any more.
@@ -283,6 +268,11 @@ impl Store {
 fn tag_of(variant: u128) -> u32 {
     let folded = (variant >> 64) as u64 ^ variant as u64;
     (folded >> 32) as u32 ^ folded as u32
+}
+
+/// In which order the records of a volume were written.
+fn written(found: &Found) -> (u64, u32, u32) {
+    (found.lap, found.segment, found.offset)
 }
 
 /// A hash of a key for placement, which the index and the table don't go by.
@@ -304,6 +294,10 @@ pub(super) struct Keep {
     known: Ranges,
     /// What can be read from volumes, as far as is known.
     pub(super) there: Ranges,
+    /// What is there, too, and is not asked for before `rested_us`: its volume did not keep up.
+    aside: Ranges,
+    /// In microseconds of the clock that reads are claimed by.
+    rested_us: u64,
     /// Blocks that wait to be written, once for each copy: they stay in memory.
     queued: SmallVec<[Range<u64>; 2]>,
     /// Whether it may be written.
@@ -314,6 +308,8 @@ pub(super) struct Keep {
     passing: bool,
     /// Such bytes, which the eviction policy knows nothing of.
     pub(super) transient: Ranges,
+    /// Moves of readers since it was seen which of those are passed.
+    moves: usize,
     /// How far memory had turned over when it was asked for last.
     asked_at: Option<u64>,
     _charge: Option<Charge>,
@@ -346,11 +342,14 @@ impl Keep {
             since,
             known: Ranges::new(),
             there: Ranges::new(),
+            aside: Ranges::new(),
+            rested_us: 0,
             queued: SmallVec::new(),
             admitted: true,
             head: false,
             passing: false,
             transient: Ranges::new(),
+            moves: 0,
             asked_at: None,
             _charge: None,
         }
@@ -378,6 +377,7 @@ impl Keep {
             volumes: self.volumes.clone(),
             there: self.there.clone(),
             known: Ranges::new(),
+            aside: Ranges::new(),
             transient: Ranges::new(),
             queued: SmallVec::new(),
             _charge: None,
@@ -424,33 +424,6 @@ impl Keep {
     fn range_of(&self, number: u64, length: u64) -> Range<u64> {
         let start = number.saturating_mul(self.block).min(length);
         start..start.saturating_add(self.block).min(length)
-    }
-
-    /// Looks up which blocks of `range` are kept, some at most.
-    pub(super) fn consult(&mut self, range: Range<u64>, length: u64, at_most: u64) {
-        let range = range.start.min(length)..range.end.min(length);
-        if range.is_empty() || self.known.covers(&range) {
-            return;
-        }
-        let first = range.start / self.block;
-        let last = (range.end - 1) / self.block;
-        for number in first..=last.min(first.saturating_add(at_most)) {
-            let bytes = self.range_of(number, length);
-            if self.known.covers(&bytes) {
-                continue;
-            }
-            if let Some(id) = self.block_id(number)
-                && !self.volumes.find(&id).is_empty()
-            {
-                self.there.insert(bytes.clone());
-            }
-            self.known.insert(bytes);
-        }
-        if self.known.len() > FRAGMENTS_MAX {
-            // Someone looks here and there in something huge: it is looked up again.
-            self.known = Ranges::new();
-            self.there = Ranges::new();
-        }
     }
 
     /// Whether it may be written without being asked for again.

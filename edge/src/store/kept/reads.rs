@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::Volumes;
+use crate::ranges::Ranges;
 use crate::store::claims::Claim;
 use crate::store::landing::Landing;
 use crate::store::object::{Object, Phase, State};
@@ -21,6 +23,14 @@ use crate::volume::{Id, Missing};
 const AT_ONCE: u64 = 4;
 /// Blocks that are looked up at once, which takes an object's lock for some microseconds.
 const LOOKED_UP: u64 = 64;
+/// How long a volume that did not keep up is not asked for an object that the origin has, too.
+const REST_US: u64 = 5_000_000;
+/// How often a read is tried where nobody else has what it brings.
+const TRIES: u32 = 4;
+/// How long to wait where too many other reads do.
+const BUSY: Duration = Duration::from_millis(100);
+/// For each so many riders of an object, one move passes before it is seen what all have passed.
+const CROWD: usize = 4;
 
 /// One read of a part of a block, which has to be run.
 pub struct KeptRead {
@@ -48,6 +58,7 @@ impl Store {
         let Some(keep) = &mut state.keep else {
             return SmallVec::new();
         };
+        keep.rested(now_us);
         keep.consult(want.clone(), length, LOOKED_UP);
         let (volumes, block) = (keep.volumes.clone(), keep.block);
         let first = want.start / block;
@@ -84,6 +95,11 @@ impl State {
     /// Whether bytes may come from volumes: also for those who still read what was superseded.
     fn may_read(&self) -> bool {
         matches!(self.phase, Phase::Open(_) | Phase::Retired) && !self.windowed
+    }
+
+    /// Whether the origin may bring what volumes don't.
+    fn is_had_elsewhere(&self) -> bool {
+        self.joinable && matches!(self.phase, Phase::Open(_))
     }
 
     /// The id of a block, if it is on volumes.
@@ -146,27 +162,49 @@ impl State {
         self.keep.as_ref().is_some_and(|keep| keep.passing)
     }
 
-    /// Takes out the pages that came from volumes and that every reader and every claim has passed.
+    /// Takes out the pages that came from volumes and that no claim and no reader is in or comes to
+    /// soon. Who comes to them later reads them again: else a fast reader would have all of an object
+    /// stay in memory for a slow one.
     pub(in crate::store) fn pass_on(&mut self) -> Dropped {
         let mut passed = Dropped::new();
+        let riders = self.riders.len();
         let Some(keep) = self.keep.as_mut().filter(|keep| !keep.transient.is_empty()) else {
             return passed;
         };
-        let riders = self.riders.iter().map(|(_, rider)| rider.at);
-        let claims = self.claims.iter().map(|claim| claim.at);
-        let slowest = riders.chain(claims).min().unwrap_or(u64::MAX);
-        let length = self.length.unwrap_or(0);
-        let upto = match slowest >= length {
-            true => length,
-            false => slowest / PAGE * PAGE,
-        };
-        let gone: SmallVec<[Range<u64>; 2]> = keep.transient.within(0..upto).collect();
-        for range in gone {
-            keep.transient.remove(range.clone());
-            self.present.remove(range.clone());
-            passed.extend(self.pages.take(span(&range)));
+        // A crowd would look at itself at every step.
+        keep.moves += 1;
+        if keep.moves * CROWD <= riders {
+            return passed;
+        }
+        keep.moves = 0;
+        let soon = 2 * keep.block;
+        let transient = std::mem::take(&mut keep.transient);
+        let needed = self.needed_soon(soon);
+        for gone in transient.iter().flat_map(|there| needed.gaps(there)) {
+            self.present.remove(gone.clone());
+            passed.extend(self.pages.take(span(&gone)));
+        }
+        if let Some(keep) = &mut self.keep {
+            let stays = transient.iter().flat_map(|there| needed.within(there));
+            keep.transient = stays.collect();
         }
         passed
+    }
+
+    /// The pages that claims bring, and those that readers are in or come to within so many bytes.
+    fn needed_soon(&self, soon: u64) -> Ranges {
+        let length = self.length.unwrap_or(u64::MAX);
+        let riders = self.riders.iter().map(|(_, rider)| rider);
+        let riders = riders.filter(|rider| rider.at < length).map(|rider| {
+            let upto = rider.at.saturating_add(soon);
+            rider.at..rider.keep.max(upto)
+        });
+        let claims = self.claims.iter().map(|claim| claim.at..claim.end);
+        let pages = |range: Range<u64>| {
+            let end = range.end.checked_next_multiple_of(PAGE);
+            range.start / PAGE * PAGE..end.unwrap_or(u64::MAX)
+        };
+        riders.chain(claims).map(pages).collect()
     }
 }
 
@@ -195,9 +233,9 @@ impl KeptRead {
             }
             let pages = claim.start / PAGE..claim.end.div_ceil(PAGE);
             let pages = pages.start..pages.end.min(pages.start + AT_ONCE);
-            let buffers = match self.read(pages).await {
+            let buffers = match self.read_patiently(pages).await {
                 Ok(buffers) => buffers,
-                Err(missing) => return self.miss(missing),
+                Err(missing) => return self.miss(missing, now_us()),
             };
             let read: usize = buffers.iter().map(|buffer| buffer.filled().len()).sum();
             let bytes = &self.landing.store().volume_bytes;
@@ -207,6 +245,27 @@ impl KeptRead {
             }
             // Whoever waits sends it on while it is in the processor's cache.
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Reads, and tries again where nobody else has these bytes and someone waits for them.
+    async fn read_patiently(&self, pages: Range<u64>) -> Result<Vec<Buffer>, Missing> {
+        let mut tries = 1;
+        loop {
+            let why = match self.read(pages.clone()).await {
+                Ok(buffers) => return Ok(buffers),
+                Err(why) => why,
+            };
+            let late = matches!(why, Missing::Busy | Missing::Slow);
+            let object = self.landing.object();
+            let again = late && tries < TRIES && !object.lock().is_had_elsewhere();
+            if !again || !self.landing.is_awaited() {
+                return Err(why);
+            }
+            tries += 1;
+            if why == Missing::Busy {
+                tokio::time::sleep(BUSY).await;
+            }
         }
     }
 
@@ -234,32 +293,90 @@ impl KeptRead {
         Err(why)
     }
 
-    /// It can't be had from any volume now.
-    fn miss(self, why: Missing) {
+    /// It can't be had from any volume now. What nobody waits for may be had when someone does.
+    fn miss(self, why: Missing, now_us: u64) {
         let object = self.landing.object().clone();
         let (place, store) = (self.landing.place(), self.landing.store().clone());
+        let gone = matches!(why, Missing::Gone | Missing::Damaged);
+        let awaited = self.landing.is_awaited();
         let mut state = object.lock();
-        let length = state.length.unwrap_or(0);
+        let (length, elsewhere) = (state.length.unwrap_or(0), state.is_had_elsewhere());
         if let Some(keep) = &mut state.keep {
-            match why {
-                Missing::Gone | Missing::Damaged => {
-                    let bytes = keep.range_of(u64::from(self.id.part), length);
-                    keep.there.remove(bytes);
-                }
-                // The volume does not keep up: who reads this does not wait for it again.
-                Missing::Busy | Missing::Slow | Missing::Failed => keep.there.clear(),
+            match gone || awaited && !elsewhere {
+                true => keep
+                    .there
+                    .remove(keep.range_of(u64::from(self.id.part), length)),
+                false if elsewhere => keep.rest_until(now_us.saturating_add(REST_US)),
+                false => {}
             }
         }
-        let lost = !state.joinable;
+        let lost = !state.joinable && (gone || awaited);
         drop(state);
         if lost {
             // Nobody can bring the rest of it: it is fetched anew.
             store.withdraw(place, &object);
             object.retire();
-            if matches!(why, Missing::Gone | Missing::Damaged) {
+            if gone {
                 store.forget_head(place);
             }
         }
         self.landing.put_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::*;
+    use super::*;
+    use crate::store::tests::place;
+
+    fn only_read(store: &Arc<Store>, object: &Arc<Object>, now_us: u64) -> KeptRead {
+        let mut reads = store.claim_kept(object, place(1), 0..PAGE, now_us);
+        assert_eq!(reads.len(), 1);
+        reads.remove(0)
+    }
+
+    #[test]
+    fn a_volume_that_does_not_keep_up_is_asked_again_later() {
+        let (_folder, volumes, store) = with_one_volume();
+        let object = kept_whole(&store, &volumes, 1 << 20);
+        let rider = object.reader(0);
+        only_read(&store, &object, 5).miss(Missing::Slow, 7);
+        assert!(!object.has(0..1), "the origin is to be asked");
+        let claim = |now_us| store.claim_kept(&object, place(1), 0..PAGE, now_us);
+        assert!(claim(7 + REST_US - 1).is_empty());
+        // What the origin brings meanwhile is not written a second time.
+        let block = 0..128 << 10;
+        assert!(
+            object
+                .lock()
+                .keep
+                .as_ref()
+                .is_some_and(|keep| keep.has(&block))
+        );
+        assert_eq!(claim(7 + REST_US).len(), 1);
+        drop(rider);
+    }
+
+    #[test]
+    fn what_nobody_else_has_is_given_up_only_if_someone_waits_for_it() {
+        let (_folder, volumes, store) = with_one_volume();
+        bring(&store, 1, versioned(300_000, 0), 0..300_000);
+        flush(&volumes);
+        forget_memory(&store, 1);
+        let object = recalled(&store, 1).expect("it is kept");
+        let rider = object.reader(290_000);
+        for why in [Missing::Busy, Missing::Slow, Missing::Failed] {
+            only_read(&store, &object, 0).miss(why, 0);
+            assert!(store.holds(place(1), &object) && object.has(0..300_000));
+        }
+        drop(rider);
+        let rider = object.reader(0);
+        only_read(&store, &object, 0).miss(Missing::Slow, 0);
+        assert!(!store.holds(place(1), &object) && object.is_retired());
+        assert!(store.is_kept(1), "its head is still there");
+        // Others may have what they come to.
+        assert!(!object.has(0..1) && object.has(290_000..300_000));
+        drop(rider);
     }
 }

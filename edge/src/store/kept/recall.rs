@@ -4,20 +4,21 @@
 //! While that goes on, a placeholder stands in the table, so that all who ask wait for one read.
 //! They look again when it is over.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{At, Keep, LOOKED_UP, Volumes, meta, tag_of};
+use super::{At, Keep, LOOKED_UP, Volumes, meta, tag_of, written};
 use crate::store::landing::Landing;
 use crate::store::object::{Abandoned, Object};
 use crate::store::page::{PAGE, Page};
 use crate::store::pages::PageState;
 use crate::store::{Place, Seen, Store};
 use crate::sys::buffer::Buffer;
-use crate::volume::{Found, HeadRead, Missing, Volume};
+use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 
 /// A head that is to be read; it has to be run.
 pub struct Recall {
@@ -55,14 +56,15 @@ impl Store {
     ) -> Option<Recall> {
         let volumes = self.volumes()?;
         let mut heads = volumes.heads(place.primary);
-        // As long as no Vary names are known, any of them may be the one, or tells the names.
+        // As long as no Vary names are known, any of them may be the one, or tells the names: the newest
+        // has those that are in force.
         if self.enter(place.primary, |locked| locked.vary().is_some()) {
             heads.retain(|(_, found)| found.tag == tag_of(place.variant));
         }
-        heads.sort_by_key(|(_, found)| found.tag != tag_of(place.variant));
-        if heads.is_empty() {
-            return None;
-        }
+        heads.sort_by_key(|(_, found)| Reverse(written(found)));
+        // Its other copies behind it.
+        let newest = heads.first()?.1.tag;
+        heads.sort_by_key(|(_, found)| found.tag != newest);
         let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
         let ((), mut landings) = self.arrange(placeholder, place, now_us, whole);
         Some(Recall {
@@ -133,7 +135,7 @@ impl Recall {
     fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> Met {
         let store = self.landing.store();
         let placeholder = self.landing.object();
-        let (from, primary) = (self.landing.place(), self.landing.place().primary);
+        let primary = self.landing.place().primary;
         let Some(kept) = meta::decode(&read.meta).filter(|kept| kept.key == placeholder.key) else {
             return Met::Useless;
         };
@@ -162,27 +164,45 @@ impl Recall {
         );
         keep.head = true;
         if !inline {
-            keep.consult(0..length, length, LOOKED_UP);
+            let is_loading = self.volumes.is_loading();
+            let at_most = if head.joinable { LOOKED_UP } else { u64::MAX };
+            keep.consult(0..length, length, at_most);
             if !head.joinable && !keep.there.covers(&(0..length)) {
-                return Met::Useless; // the rest of it can't be had
+                return match is_loading {
+                    true => Met::Failed,
+                    false => Met::Useless, // the rest of it can't be had
+                };
             }
         }
-        let Some((object, weight)) =
-            store.restored(kept.key, kept.born_seq, head, keep, &read.data)
-        else {
-            return Met::Failed;
-        };
+        match store.restored(kept.key, kept.born_seq, head, keep, &read.data) {
+            Some(restored) => self.put(volume, (&read.id, found), variant, restored),
+            None => Met::Failed,
+        }
+    }
+
+    /// Puts a restored object, and what it weighs, into the table, if its head is still where it was.
+    fn put(
+        &self,
+        volume: &Volume,
+        (id, found): (&Id, Found),
+        variant: u128,
+        (object, weight): (Arc<Object>, u64),
+    ) -> Met {
+        let (store, placeholder) = (self.landing.store(), self.landing.object());
+        let (from, primary) = (self.landing.place(), self.landing.place().primary);
         store.enter(primary, |locked| {
-            let Some(head) = object.head() else {
-                return Met::Failed;
-            };
             if !locked.holds(from.variant, placeholder) {
                 return Met::Failed; // it was taken out meanwhile
             }
-            if volume.find(&read.id) != Some(found) {
+            // Before it is seen that the volume has it yet: when it has not, rules about it may go.
+            let purged = store.purges.judge(primary, &object);
+            let Some(head) = object.head() else {
+                return Met::Failed;
+            };
+            if volume.find(id) != Some(found) {
                 return Met::Moved;
             }
-            if store.purges.covers(primary, &object, &head) {
+            if purged {
                 return Met::Useless;
             }
             let names = head.vary.as_ref().map(|vary| &vary.names);
@@ -247,9 +267,7 @@ mod tests {
 
     #[test]
     fn a_head_that_moved_while_it_was_read_is_looked_for_again() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let volumes = [volume_in(folder.path(), "a")];
-        let store = store_on(&volumes, &super::super::Options::default());
+        let (_folder, volumes, store) = with_one_volume();
         let put = || {
             bring(&store, 1, versioned(5000, 9), 0..5000);
             flush(&volumes);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::store::object::Phase;
 use crate::store::tests::{content, head, place};
-use crate::store::{Landing, Next, Options as StoreOptions, Progress, Rule, Seen};
+use crate::store::{Landing, Next, Options as StoreOptions, Progress, Reader, Rule, Seen};
 use crate::sys::Clock;
 use crate::volume;
 
@@ -22,10 +22,14 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 pub fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
+    volume_of(folder, name, 16 * MIB)
+}
+
+fn volume_of(folder: &Path, name: &str, size: u64) -> Arc<Volume> {
     let options = volume::Options {
         name: name.to_owned(),
         path: folder.join(name),
-        size: 16 * MIB,
+        size,
         segment: 0,
         queue: 32 * MIB,
         readers: 2,
@@ -38,16 +42,29 @@ pub fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
 
 /// A store of 8 MiB with blocks of 128 KiB on these volumes.
 pub fn store_on(volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
-    let store = Store::new(&StoreOptions {
+    let sizes = StoreOptions {
         memory: 8 * MIB,
         object: 4 * MIB,
         evict: crate::evict::Kind::S3Fifo,
         shards: 1,
         block: 128 << 10,
-    });
+    };
+    store_of(&sizes, volumes, options)
+}
+
+fn store_of(sizes: &StoreOptions, volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
+    let store = Store::new(sizes);
     let volumes = Volumes::new(options, volumes.to_vec(), 7);
     store.set_volumes(Some(volumes)).expect("few purges");
     store
+}
+
+/// A store with one volume, in a folder that lasts as long.
+pub fn with_one_volume() -> (tempfile::TempDir, [Arc<Volume>; 1], Arc<Store>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_in(folder.path(), "a")];
+    let store = store_on(&volumes, &Options::default());
+    (folder, volumes, store)
 }
 
 pub fn versioned(length: u64, generation: u64) -> Head {
@@ -58,12 +75,31 @@ pub fn versioned(length: u64, generation: u64) -> Head {
     }
 }
 
+/// A small one of a variant.
+fn varied(variant: u128) -> Head {
+    varied_by("user-agent", variant)
+}
+
+fn varied_by(name: &str, variant: u128) -> Head {
+    Head {
+        vary: Some(crate::store::Selected {
+            names: Arc::from([Box::from(name)]),
+            variant,
+        }),
+        ..versioned(5000, 0)
+    }
+}
+
 fn launch(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Landing {
     let object = store.create(KEY).expect("room");
     let weight = store.weight(KEY);
-    store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
+    let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+    store.enter(primary, |locked| {
+        locked.insert(variant, object.clone(), weight);
+    });
     let all = |_: &Seen<'_>| (smallvec::smallvec![range.clone()], ());
-    let ((), mut landings) = store.arrange(&object, place(primary), 0, all);
+    let place = Place { primary, variant };
+    let ((), mut landings) = store.arrange(&object, place, 0, all);
     let mut landing = landings.pop().expect("a flight");
     landing.accept(range, 0).expect("all is claimed");
     landing.reserve().expect("room");
@@ -99,7 +135,7 @@ pub fn placed(store: &Arc<Store>, primary: u128) -> Arc<Object> {
     spare
 }
 
-fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
+pub fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
     let spare = placed(store, primary);
     match store.recall(&spare, place(primary), 0) {
         Some(recall) => block_on(recall.run()),
@@ -110,8 +146,12 @@ fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
 
 /// Reads bytes of an object that are in memory or on volumes.
 pub fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Option<Vec<u8>> {
-    let primary = 1;
     let mut reader = object.reader(range.start);
+    read_on(store, &mut reader, range)
+}
+
+fn read_on(store: &Arc<Store>, reader: &mut Reader, range: Range<u64>) -> Option<Vec<u8>> {
+    let (primary, object) = (1, reader.object().clone());
     reader.limit(range.start, range.end);
     let mut bytes = Vec::new();
     while !reader.wanted().is_empty() {
@@ -120,7 +160,7 @@ pub fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Opti
             std::task::Poll::Ready(Next::Bytes(piece)) => bytes.extend_from_slice(&piece),
             std::task::Poll::Ready(Next::End) => break,
             _ => {
-                let reads = store.claim_kept(object, place(primary), reader.wanted(), 0);
+                let reads = store.claim_kept(&object, place(primary), reader.wanted(), 0);
                 if reads.is_empty() {
                     return None;
                 }
@@ -139,9 +179,7 @@ pub fn flush(volumes: &[Arc<Volume>]) {
 
 #[test]
 fn a_small_object_comes_back_as_it_was() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let object = bring(&store, 1, versioned(5000, 0), 0..5000);
     flush(&volumes);
     forget_memory(&store, 1);
@@ -154,9 +192,7 @@ fn a_small_object_comes_back_as_it_was() {
 
 #[test]
 fn blocks_come_back_and_what_is_missing_is_known() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     // Two of five blocks, and a part of a third.
     bring(
@@ -182,9 +218,7 @@ fn blocks_come_back_and_what_is_missing_is_known() {
 
 #[test]
 fn a_head_that_is_fetched_again_finds_its_blocks() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     bring(&store, 1, versioned(4 * block, 9), 0..2 * block);
     flush(&volumes);
@@ -202,9 +236,7 @@ fn a_head_that_is_fetched_again_finds_its_blocks() {
 
 #[test]
 fn what_others_cannot_complete_comes_back_whole_or_not_at_all() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     bring(&store, 1, versioned(300_000, 0), 0..300_000);
     flush(&volumes);
     forget_memory(&store, 1);
@@ -258,9 +290,7 @@ fn wait_until_loaded(volume: &Volume) {
 
 #[test]
 fn what_was_superseded_does_not_come_back() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
+    let (_folder, volumes, store) = with_one_volume();
     let old = bring(&store, 1, versioned(5000, 3), 0..5000);
     flush(&volumes);
     assert!(store.supersede(place(1), &old, None));
@@ -342,4 +372,162 @@ fn what_is_asked_for_once_is_not_written() {
     flush(&volumes);
     forget_memory(&store, 1);
     assert!(recalled(&store, 1).is_some());
+}
+
+/// An object of this length that is all on volumes, and what has been fetched of it in memory no more.
+pub fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> Arc<Object> {
+    for start in (0..length).step_by(2 * MIB as usize) {
+        let end = length.min(start + 2 * MIB);
+        bring(store, 1, versioned(length, 9), start..end);
+        flush(volumes);
+        forget_memory(store, 1);
+    }
+    recalled(store, 1).expect("it is kept")
+}
+
+#[test]
+fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
+    let (_folder, volumes, store) = with_one_volume();
+    let length = 10 * MIB;
+    let object = kept_whole(&store, &volumes, length);
+    store.begin_ride(&object);
+    let mut slow = object.reader(0);
+    let piece = read_on(&store, &mut slow, 0..5000);
+    assert_eq!(piece, Some(content(0, 5000)));
+    store.begin_ride(&object);
+    for start in (0..length).step_by(MIB as usize) {
+        let range = start..start + MIB;
+        assert_eq!(
+            read(&store, &object, range.clone()),
+            Some(content(range.start, range.end))
+        );
+        assert!(
+            store.status().bytes <= MIB,
+            "{} bytes",
+            store.status().bytes
+        );
+    }
+    // What the slow one is in has stayed for it; the rest is read again.
+    assert!(object.lock().present.covers(&(5000..PAGE)));
+    let rest = read_on(&store, &mut slow, 5000..length);
+    assert_eq!(rest, Some(content(5000, length)));
+    drop(slow);
+    assert!(object.lock().present.is_empty());
+}
+
+#[test]
+fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
+    let (_folder, volumes, store) = with_one_volume();
+    let last = 2 * VARIANTS_MAX as u128;
+    for variant in 1..=last {
+        bring(&store, 1, varied(variant), 0..5000);
+        flush(&volumes);
+        forget_memory(&store, 1);
+    }
+    let heads = volumes[0].heads(7, 1);
+    assert_eq!(heads.len(), VARIANTS_MAX);
+    let is_there = |variant| heads.iter().any(|found| found.tag == tag_of(variant));
+    assert!((last - VARIANTS_MAX as u128 + 1..=last).all(is_there));
+}
+
+#[test]
+fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volumes = [volume_of(folder.path(), "a", 128 * MIB)];
+    let sizes = StoreOptions {
+        memory: 160 * MIB,
+        object: 80 * MIB,
+        evict: crate::evict::Kind::S3Fifo,
+        shards: 1,
+        block: PAGE,
+    };
+    let store = store_of(&sizes, &volumes, &Options::default());
+    let blocks = LOOKED_UP + 100;
+    let length = blocks * PAGE;
+    let mut landing = launch(&store, 1, versioned(length, 0), 0..length);
+    let page = content(0, PAGE);
+    for _ in 0..blocks {
+        assert!(block_on(landing.write(&page, 0)).is_ok());
+        flush(&volumes);
+    }
+    landing.land();
+    flush(&volumes);
+    forget_memory(&store, 1);
+    let again = recalled(&store, 1).expect("all of it is kept");
+    assert!(again.has(0..length));
+}
+
+#[test]
+fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
+    let (_folder, volumes, store) = with_one_volume();
+    let block = 128 << 10;
+    let tagged = |tag| Head {
+        tags: Box::from([tag]),
+        ..versioned(4 * block, 9)
+    };
+    bring(&store, 1, tagged(41), 0..2 * block);
+    flush(&volumes);
+    store.purge(&Rule::Tag(41), false, 0).expect("room");
+    assert!(store.enter(1, |locked| locked.find(0)).is_none());
+    let same = bring(&store, 1, tagged(42), 3 * block..4 * block);
+    assert!(!same.has(0..1));
+}
+
+#[test]
+fn what_was_purged_softly_comes_back_stale() {
+    let (_folder, volumes, store) = with_one_volume();
+    let fresh = Head {
+        fresh_until_ms: 9000,
+        ..versioned(5000, 9)
+    };
+    bring(&store, 1, fresh, 0..5000);
+    flush(&volumes);
+    forget_memory(&store, 1);
+    store.purge(&Rule::All, true, 4000).expect("room");
+    let spare = placed(&store, 1);
+    let recall = store.recall(&spare, place(1), 0).expect("it is kept");
+    block_on(recall.run());
+    // It is so before anybody looks it up: the rule may be dropped first.
+    let shard = store.shard(1).lock();
+    let object = &shard.entries[&1].variants[0].object;
+    assert!(!Arc::ptr_eq(object, &spare));
+    assert_eq!(object.head().map(|head| head.fresh_until_ms), Some(4000));
+}
+
+#[test]
+fn a_head_that_was_not_written_is_with_the_next_one() {
+    let (_folder, volumes, store) = with_one_volume();
+    let object = kept_whole(&store, &volumes, MIB);
+    // As when the queue was full.
+    store.forget_head(place(1));
+    if let Some(keep) = &mut object.lock().keep {
+        keep.head = false;
+    }
+    let newer = Head {
+        fresh_until_ms: 9000,
+        born_seq: store.moment(),
+        ..versioned(MIB, 9)
+    };
+    let charge = store.charge_head(newer.memory()).expect("room");
+    store.renew(place(1), &object, Arc::new(newer.clone()), charge);
+    assert!(object.lock().keep.as_ref().is_some_and(|keep| keep.head));
+    flush(&volumes);
+    forget_memory(&store, 1);
+    let again = recalled(&store, 1).expect("it is kept");
+    assert_eq!(again.head().as_deref(), Some(&newer));
+    assert!(again.has(0..MIB));
+}
+
+#[test]
+fn the_newest_head_tells_the_vary_names() {
+    let (_folder, volumes, store) = with_one_volume();
+    for (name, variant) in [("cookie", 5), ("user-agent", 6), ("accept", 7)] {
+        bring(&store, 1, varied_by(name, variant), 0..5000);
+        flush(&volumes);
+        forget_memory(&store, 1);
+    }
+    assert_eq!(volumes[0].heads(7, 1).len(), 3);
+    assert!(recalled(&store, 1).is_none(), "it is another variant");
+    let names = store.enter(1, |locked| locked.vary().cloned());
+    assert_eq!(names.as_deref(), Some(&[Box::from("accept")][..]));
 }

@@ -35,6 +35,10 @@ impl Witness for Store {
     fn is_in_use(&self, id: &Id) -> bool {
         self.is_in_memory(id.key)
     }
+
+    fn is_out(&self) {
+        self.purges.wake_sweeper();
+    }
 }
 
 impl Store {

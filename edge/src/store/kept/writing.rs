@@ -141,9 +141,15 @@ impl Keep {
         }
     }
 
+    /// Whether volumes have any of its blocks, which nobody finds without its head.
+    fn has_any(&self) -> bool {
+        !self.there.is_empty() || !self.aside.is_empty()
+    }
+
     /// Whether this block need not be handed over: it waits, or is there.
-    fn has(&self, range: &Range<u64>) -> bool {
-        self.there.covers(range) || self.queued.iter().any(|queued| queued == range)
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        let is_there = self.there.covers(range) || self.aside.covers(range);
+        is_there || self.queued.iter().any(|queued| queued == range)
     }
 }
 
@@ -230,14 +236,16 @@ impl Store {
 
     /// The object has another head: that is kept from now on.
     pub(in crate::store) fn keep_head(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
-        let state = object.lock();
-        let wanted = |keep: &&Keep| {
-            let worth = keep.head || state.is_complete();
-            keep.admitted && worth && keep.volumes.admits(state.length, 0)
+        let mut state = object.lock();
+        let (complete, length) = (state.is_complete(), state.length);
+        let wanted = |keep: &&mut Box<Keep>| {
+            let worth = keep.head || complete || keep.has_any();
+            keep.admitted && worth && keep.volumes.admits(length, 0)
         };
-        let Some(keep) = state.keep.as_deref().filter(wanted) else {
+        let Some(keep) = state.keep.as_mut().filter(wanted) else {
             return;
         };
+        keep.head = true;
         let volumes = keep.volumes.clone();
         drop(state);
         self.hand_over(&volumes, place, object, What::Head);

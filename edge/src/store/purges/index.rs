@@ -25,6 +25,8 @@ pub(super) struct Index {
     all: Mark,
     resources: Hashed<u128>,
     tags: Hashed<u64>,
+    /// The newest rule about any tag that takes out what it covers.
+    newest_tag: u64,
     prefixes: BTreeMap<Box<[u8]>, Mark>,
     texts: usize,
     charge: Charge,
@@ -32,7 +34,7 @@ pub(super) struct Index {
 
 /// The newest rules about one thing; numbers are 0 where there is none.
 #[derive(Clone, Copy, Default)]
-struct Mark {
+pub(super) struct Mark {
     hard: u64,
     soft: u64,
     /// The time of the soft one.
@@ -102,7 +104,7 @@ impl Covered {
         }
     }
 
-    fn by(&mut self, mark: &Mark) {
+    pub(super) fn by(&mut self, mark: &Mark) {
         self.by_since(mark, self.born);
     }
 
@@ -126,6 +128,7 @@ impl Index {
             all: Mark::default(),
             resources: HashMap::default(),
             tags: HashMap::default(),
+            newest_tag: 0,
             prefixes: BTreeMap::new(),
             texts: 0,
             charge,
@@ -162,7 +165,12 @@ impl Index {
         let mark = match rule {
             Rule::All => &mut self.all,
             Rule::Resource(resource) => self.resources.entry(*resource).or_default(),
-            Rule::Tag(tag) => self.tags.entry(*tag).or_default(),
+            Rule::Tag(tag) => {
+                if soft_ms.is_none() {
+                    self.newest_tag = self.newest_tag.max(number);
+                }
+                self.tags.entry(*tag).or_default()
+            }
             Rule::Prefix(text) => {
                 if !self.prefixes.contains_key(text) {
                     self.texts += text.len();
@@ -184,6 +192,9 @@ impl Index {
         }
         self.resources.retain(|_, mark| mark.forget(upto));
         self.tags.retain(|_, mark| mark.forget(upto));
+        if self.newest_tag <= upto {
+            self.newest_tag = 0;
+        }
         self.prefixes.retain(|_, mark| mark.forget(upto));
         self.texts = self.prefixes.keys().map(|text| text.len()).sum();
         self.recharge();
@@ -197,6 +208,7 @@ impl Index {
 
     fn clear_tables(&mut self) -> Dropped {
         self.texts = 0;
+        self.newest_tag = 0;
         Dropped {
             _resources: std::mem::take(&mut self.resources),
             _tags: std::mem::take(&mut self.tags),
@@ -216,6 +228,23 @@ impl Index {
         }
     }
 
+    /// All rules, with their numbers; of soft ones since when what they cover is stale (Unix ms).
+    pub(super) fn rules(&self) -> Vec<(Rule, u64, Option<u64>)> {
+        let resources = self.resources.iter();
+        let tags = self.tags.iter();
+        let prefixes = self.prefixes.iter();
+        std::iter::once((Rule::All, &self.all))
+            .chain(resources.map(|(hash, mark)| (Rule::Resource(*hash), mark)))
+            .chain(tags.map(|(hash, mark)| (Rule::Tag(*hash), mark)))
+            .chain(prefixes.map(|(text, mark)| (Rule::Prefix(text.clone()), mark)))
+            .flat_map(|(rule, mark)| {
+                let hard = (rule.clone(), mark.hard, None);
+                [hard, (rule, mark.soft, Some(mark.soft_ms))]
+            })
+            .filter(|(_, number, _)| *number > 0)
+            .collect()
+    }
+
     pub(super) fn has_resources(&self) -> bool {
         !self.resources.is_empty()
     }
@@ -231,6 +260,14 @@ impl Index {
     pub(super) fn resource(&self, resource: u128, covered: &mut Covered) {
         if let Some(mark) = self.resources.get(&resource) {
             covered.by(mark);
+        }
+    }
+
+    /// The newest rule about any tag.
+    pub(super) fn newest_tag(&self) -> Mark {
+        Mark {
+            hard: self.newest_tag,
+            ..Mark::default()
         }
     }
 

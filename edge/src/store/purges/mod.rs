@@ -127,10 +127,10 @@ impl Purges {
         object.checked.load(Ordering::Relaxed) >= self.latest.load(Ordering::Acquire)
     }
 
-    /// Checks an object of the table against the rules; its shard is locked. Whether they take it
+    /// Checks an object that is in the table, or comes there now, against the rules; its shard is locked. Whether they take it
     /// out. What they mark stale is stale from here on.
     #[cold]
-    fn judge(&self, primary: u128, object: &Object) -> bool {
+    pub(super) fn judge(&self, primary: u128, object: &Object) -> bool {
         // Read first: the check may meet newer rules, which does no harm.
         let latest = self.latest.load(Ordering::Acquire);
         let phase = object.phase();
@@ -166,8 +166,8 @@ impl Purges {
     }
 
     /// The newest rule in force that takes out what it covers of this key, however young; 0 for none.
-    /// `tags` are sorted.
-    pub(super) fn newest_hard(&self, primary: u128, key: &[u8], tags: &[u64]) -> u64 {
+    /// A tag that is not known of it may have been that of an earlier response of the same version.
+    pub(super) fn newest_hard(&self, primary: u128, key: &[u8]) -> u64 {
         let index = self.index.read();
         if index.len() == 0 {
             return 0;
@@ -175,7 +175,7 @@ impl Purges {
         let mut covered = Covered::nothing(0, u64::MAX);
         index.all(&mut covered);
         index.resource(self.names.resource(primary, key), &mut covered);
-        index.tags(tags, 0, &mut covered);
+        covered.by(&index.newest_tag());
         let mut each = |text: &[u8]| index.prefixes(text, &mut covered);
         self.names.texts(key, &mut each);
         covered.hardest
@@ -201,9 +201,30 @@ impl Purges {
         Ok(())
     }
 
+    /// The rules of another store are in force here, too.
+    pub(super) fn take_over(&self, before: &Purges) {
+        let rules = before.index.read().rules();
+        let latest = before.latest.load(Ordering::Acquire);
+        let taken = rules
+            .iter()
+            .try_for_each(|(rule, number, soft_ms)| self.restore(rule, *number, *soft_ms));
+        if taken.is_err() {
+            // There are others already, which came just now. For this one there is always room.
+            let _ = self.restore(&Rule::All, latest, None);
+        }
+        self.restore_upto(latest);
+    }
+
     /// There have been rules up to this number.
     pub(super) fn restore_upto(&self, number: u64) {
         self.latest.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// There is something to do for who sweeps.
+    pub(super) fn wake_sweeper(&self) {
+        if let Some(sweeper) = &*self.sweeper.lock() {
+            sweeper.unpark();
+        }
     }
 
     /// What the rules say of an object with the tags of one head and the age of another.
@@ -254,9 +275,7 @@ impl Store {
         purges.latest.store(number, Ordering::Release);
         drop(index);
         drop(dropped);
-        if let Some(sweeper) = &*purges.sweeper.lock() {
-            sweeper.unpark();
-        }
+        purges.wake_sweeper();
         Ok(number)
     }
 
@@ -284,7 +303,8 @@ impl Store {
         self.purges.index.read().len()
     }
 
-    /// Has this thread unparked by each purge: it is to call `sweep` until that says `Idle`.
+    /// Has this thread unparked by each purge, and when a volume is out: it is to call `mark_absence`,
+    /// and `sweep` until that says `Idle`.
     pub fn set_sweeper(&self, thread: Thread) {
         *self.purges.sweeper.lock() = Some(thread);
     }

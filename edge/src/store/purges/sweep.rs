@@ -39,7 +39,6 @@ impl Store {
     /// what they make stale, and at a round's end drops the rules that it was made for. No lock of
     /// the table is held for more than a few objects.
     pub fn sweep(&self, places: usize) -> Swept {
-        self.mark_absence();
         let purges = &self.purges;
         let mut round = purges.round.lock();
         let now = match &mut *round {

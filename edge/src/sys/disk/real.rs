@@ -249,7 +249,8 @@ fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(OpenError::Refused(format!(
-            "{} is in use by another process, or is a second volume's, too: a volume needs a `path` of its own",
+            "{} is in use by another process, or by this one, which may still be closing it or have a second volume there: \
+             a volume needs a `path` of its own; one that was left out just now is free when the log says that it is closed",
             path.display()
         ))),
         Err(error) => Err(failed(path, "can't be locked", &error.into())),

@@ -64,7 +64,7 @@ impl Geometry {
             ));
         }
         let half = half(size);
-        let segments = (size - log_place(2, half)) / segment;
+        let segments = room(size) / segment;
         if !(SEGMENTS_MIN..=SEGMENTS_MAX).contains(&segments) {
             return Err(format!(
                 "{segments} segments of {segment} bytes fit into {size}, but it takes between 8 and 65536: \
@@ -102,10 +102,15 @@ impl Geometry {
 /// Bytes of a segment of a volume of so many bytes, where nothing is said: a 64th of it, but at least
 /// 4 MiB, which have room for blocks of 1 MiB, or 2, or 1, so that there are enough of them.
 pub fn default_segment(size: u64) -> u64 {
-    let room = size.saturating_sub(log_place(2, half(size)));
+    let room = room(size);
     let fitting = [4 * MIB, 2 * MIB].into_iter();
     let least = fitting.filter(|least| room / least >= SEGMENTS_MIN).max();
     (size / 64 / MIB * MIB).clamp(least.unwrap_or(MIB), SEGMENT_MAX)
+}
+
+/// Bytes that are there for segments on a volume of so many bytes.
+pub fn room(size: u64) -> u64 {
+    size.saturating_sub(log_place(2, half(size)))
 }
 
 /// Bytes of half of the purge log of a volume of so many bytes.

@@ -63,10 +63,6 @@ impl Opening {
 pub struct Footer {
     /// The segment's lap.
     pub lap: u64,
-    /// The number of its last record, or of the one before its first.
-    pub last_seq: u64,
-    /// No record in it is older.
-    pub min_born: u64,
     /// Where in the segment its records end.
     pub end: u32,
     /// Entries of its table, which ends where this block begins.
@@ -86,8 +82,6 @@ impl Footer {
         let mut block = [0; BLOCK as usize];
         put(&mut block, 0, &FOOTER_MAGIC.to_le_bytes());
         put(&mut block, 8, &self.lap.to_le_bytes());
-        put(&mut block, 16, &self.last_seq.to_le_bytes());
-        put(&mut block, 24, &self.min_born.to_le_bytes());
         put(&mut block, 32, &self.end.to_le_bytes());
         put(&mut block, 36, &self.count.to_le_bytes());
         put(&mut block, 40, &self.table_crc.to_le_bytes());
@@ -106,15 +100,13 @@ impl Footer {
         }
         let footer = Footer {
             lap: u64_at(block, 8),
-            last_seq: u64_at(block, 16),
-            min_born: u64_at(block, 24),
             end: u32_at(block, 32),
             count: u32_at(block, 36),
             table_crc: u32_at(block, 40),
         };
         let table = Footer::table_place(u64::from(footer.count), segment)?;
-        let is_sound = footer.lap.max(footer.last_seq) <= NUMBER_MAX
-            && (RECORDS..=table).contains(&u64::from(footer.end));
+        let is_sound =
+            footer.lap <= NUMBER_MAX && (RECORDS..=table).contains(&u64::from(footer.end));
         is_sound.then_some(footer)
     }
 }
@@ -220,7 +212,7 @@ mod tests {
             let opening = Opening { segment, lap, first_seq: seq };
             prop_assert_eq!(Opening::decode(&opening.encode(salt), salt), Some(opening));
             prop_assert_eq!(Opening::decode(&opening.encode(salt), Salt::of(5)), None);
-            let footer = Footer { lap, last_seq: seq, min_born: seq / 2, end: 8192, count: 3, table_crc: segment };
+            let footer = Footer { lap, end: 8192, count: 3, table_crc: segment };
             let mut block = footer.encode(salt);
             prop_assert_eq!(Footer::decode(&block, salt, SEGMENT), Some(footer));
             block[bit / 8] ^= 1 << (bit % 8);
@@ -238,7 +230,7 @@ mod tests {
 
         #[test]
         fn a_footer_whose_numbers_can_not_be_is_none(end: u32, count: u32) {
-            let footer = Footer { lap: 1, last_seq: 1, min_born: 1, end, count, table_crc: 1 };
+            let footer = Footer { lap: 1, end, count, table_crc: 1 };
             if let Some(footer) = Footer::decode(&footer.encode(Salt::of(1)), Salt::of(1), SEGMENT) {
                 let table = Footer::table_place(u64::from(footer.count), SEGMENT).expect("it fits");
                 prop_assert!(u64::from(footer.end) <= table && table + u64::from(footer.count) * 52 <= SEGMENT);

@@ -1,9 +1,9 @@
 //! An entry of the index: what it is found by, where its record is, and how it was used, in 24 bytes.
 
-use super::super::{Found, Kind};
+use super::super::{Found, Kind, format};
 
 /// What records begin at multiples of.
-pub const UNIT: u32 = 64;
+pub const UNIT: u32 = format::UNIT as u32;
 
 /// What an entry is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -30,7 +30,7 @@ const SHARDS: usize = 1024;
 /// last one for all others, which is never swept.
 const CLASSES: usize = 16;
 
-/// So many records that were lost are remembered; when there are more, any may have been.
+/// So many records that were lost are remembered; when there are more at once, any may have been.
 const LOST_MAX: usize = 1 << 14;
 
 /// Buckets looked at under one lock by a sweep.
@@ -72,7 +72,14 @@ pub struct Index {
     units: AtomicU64,
     is_loading: AtomicBool,
     /// What was taken out though the log still tells of it.
-    lost: Mutex<HashSet<Key>>,
+    lost: Mutex<Lost>,
+}
+
+#[derive(Default)]
+struct Lost {
+    keys: HashSet<Key>,
+    /// There were too many at once: any may have been.
+    any: bool,
 }
 
 struct Class {
@@ -168,17 +175,18 @@ impl Index {
             .collect()
     }
 
-    /// Puts a record in that was just written, in place of what was there: where that was.
-    pub fn insert(&self, id: &Id, place: Place, now: u32) -> Option<Place> {
+    /// Puts a record in that was just written, in place of what was there.
+    pub fn insert(&self, id: &Id, place: Place, now: u32) {
         let key = self.key(id);
         let class = self.class(id.space);
+        self.forget_lost(key);
         let mut table = self.shard(key.hash).lock();
         let packed = Packed::new(place, class, key.kind);
         if let Some(entry) = table.find_mut(key) {
             let old = std::mem::replace(&mut entry.packed, packed).place();
             entry.atime = now;
             self.count(Some(old), Some(place));
-            return Some(old);
+            return;
         }
         table.put(Entry {
             hash: key.hash,
@@ -187,7 +195,6 @@ impl Index {
             packed,
         });
         self.count(None, Some(place));
-        None
     }
 
     /// Puts a record in that an older part of the log tells of, unless a newer one is there, or was
@@ -226,8 +233,9 @@ impl Index {
         let was_there = self.remove_if(key, place);
         if was_there {
             let mut lost = self.lost.lock();
-            if lost.len() < LOST_MAX {
-                lost.insert(key);
+            match lost.keys.len() < LOST_MAX {
+                true => drop(lost.keys.insert(key)),
+                false => lost.any = true,
             }
         }
         was_there
@@ -236,7 +244,12 @@ impl Index {
     /// Whether a record that is not there may be back at the next start, unless that is written.
     pub fn is_lost(&self, id: &Id) -> bool {
         let lost = self.lost.lock();
-        lost.len() >= LOST_MAX || lost.contains(&self.key(id))
+        lost.any || lost.keys.contains(&self.key(id))
+    }
+
+    /// The log has something newer of a record than what was lost.
+    pub fn forget_lost(&self, key: Key) {
+        self.lost.lock().keys.remove(&key);
     }
 
     /// Takes out those records of a segment that are still at the places that its table tells.

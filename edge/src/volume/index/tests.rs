@@ -105,7 +105,7 @@ impl Model {
 
 fn apply(index: &Index, step: &Step) {
     match step {
-        Step::Insert(id, place) => _ = index.insert(id, *place, 1),
+        Step::Insert(id, place) => index.insert(id, *place, 1),
         Step::Load(id, place) => _ = index.insert_if_absent(id, *place, 1),
         Step::Remove(id) => _ = index.remove(id),
         Step::RemoveIf(id, place) => _ = index.remove_if(index.key(id), *place),
@@ -279,4 +279,31 @@ fn what_is_found_is_of_the_lap_of_its_segment() {
     assert!(index.find(&id).is_some(), "it is not at that place");
     index.drop_segment([(id, place(3, 128, 128))].into_iter());
     assert!(index.find(&id).is_none());
+}
+
+#[test]
+fn what_was_lost_is_remembered_until_the_log_has_something_newer() {
+    let index = Index::new(3);
+    let at = place(0, 0, 64);
+    let lose = |key: u128| {
+        let id = id(1, key, 0, Kind::Head);
+        index.insert(&id, at, 1);
+        assert!(index.lose(index.key(&id), at));
+        id
+    };
+    // One after the other, there may be any number.
+    for key in 0..LOST_MAX as u128 + 5 {
+        let id = lose(key);
+        assert!(index.is_lost(&id));
+        match key % 2 {
+            0 => index.insert(&id, at, 2),
+            _ => index.forget_lost(index.key(&id)),
+        }
+        assert!(!index.is_lost(&id));
+    }
+    // At once, there may not.
+    for key in 0..=LOST_MAX as u128 {
+        lose(key);
+    }
+    assert!(index.is_lost(&id(1, u128::MAX, 0, Kind::Head)));
 }

@@ -47,20 +47,23 @@ impl Pins {
         })
     }
 
-    /// Waits until nobody keeps a segment, for so long at most; whether nobody does.
-    pub fn wait(&self, segment: u32, within: Duration) -> bool {
+    /// Waits until nobody keeps a segment, for so long at most.
+    pub fn wait(&self, segment: u32, within: Duration) {
         let Some(count) = self.counts.get(segment as usize) else {
-            return true;
+            return;
         };
         let is_free = || count.load(Ordering::SeqCst) == 0;
         let mut guard = self.lock.lock();
         self.is_awaited.store(true, Ordering::SeqCst);
-        let timed_out = self
-            .changed
-            .wait_while_for(&mut guard, |()| !is_free(), within)
-            .timed_out();
+        self.changed
+            .wait_while_for(&mut guard, |()| !is_free(), within);
         self.is_awaited.store(false, Ordering::SeqCst);
-        !timed_out || is_free()
+    }
+
+    /// Whether nobody keeps a segment.
+    #[cfg(test)]
+    pub fn is_free(&self, segment: u32) -> bool {
+        self.counts[segment as usize].load(Ordering::SeqCst) == 0
     }
 }
 
@@ -84,12 +87,14 @@ mod tests {
         let pins = Pins::new(2);
         let (a, b) = (pins.pin(1).expect("a segment"), pins.pin(1));
         assert!(pins.pin(2).is_none());
-        assert!(pins.wait(0, Duration::ZERO));
-        assert!(!pins.wait(1, Duration::ZERO));
+        pins.wait(0, Duration::from_secs(60));
+        assert!(pins.is_free(0));
         drop(a);
-        assert!(!pins.wait(1, Duration::from_millis(1)));
+        pins.wait(1, Duration::from_millis(1));
+        assert!(!pins.is_free(1));
         let reader = std::thread::spawn(move || drop(b));
-        assert!(pins.wait(1, Duration::from_secs(60)));
+        pins.wait(1, Duration::from_secs(60));
+        assert!(pins.is_free(1));
         reader.join().expect("no panic");
     }
 }

@@ -4,12 +4,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::sys::buffer::{ALIGNED, Buffer};
 use crate::sys::disk::device::{Device, How};
 use crate::volume::checksum::Salt;
+use crate::volume::device_io::shared;
 use crate::volume::format::record::{HEADER, Header, Layout, Mark, page_crc};
 use crate::volume::format::{BLOCK, Geometry, up};
 use crate::volume::{Found, HeadRead, Id, Kind, PAGE};
@@ -187,15 +187,6 @@ fn span(layout: &Layout, begin: u64, length: u64) -> std::ops::Range<usize> {
     begin..begin + length as usize
 }
 
-/// A buffer that views can be made of.
-struct Owner(Buffer);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        self.0.filled()
-    }
-}
-
 impl Read for WholeHead {
     type Output = HeadRead;
 
@@ -208,7 +199,7 @@ impl Read for WholeHead {
         // SAFETY: `Source::read` has filled the whole piece.
         unsafe { record.set_filled(length) };
         let (header, layout) = self.check(source, record.filled())?;
-        let record = Bytes::from_owner(Owner(record));
+        let record = shared(record);
         self.read = Some(HeadRead {
             id: header.id,
             born_seq: header.born_seq,
@@ -244,8 +235,7 @@ impl SomePages {
     /// Nothing is read yet. `None` if the buffers are not of a page each, but for the last one.
     pub fn new(found: Found, id: &Id, first: u32, mut buffers: Vec<Buffer>) -> Option<SomePages> {
         for buffer in &mut buffers {
-            // SAFETY: nothing is said to be filled.
-            unsafe { buffer.set_filled(0) };
+            buffer.clear();
         }
         let (_, all_but_last) = buffers.split_last()?;
         let full = all_but_last.iter().all(|b| b.capacity() as u64 >= PAGE);
@@ -373,8 +363,7 @@ impl Read for SomePages {
         self.head = None;
         self.done = 0;
         for buffer in &mut self.buffers {
-            // SAFETY: nothing is said to be filled.
-            unsafe { buffer.set_filled(0) };
+            buffer.clear();
         }
     }
 

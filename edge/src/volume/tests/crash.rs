@@ -132,7 +132,7 @@ impl Model {
         let logged: Vec<u64> = volume.purges(SPACE).iter().map(|p| p.number).collect();
         for number in &self.purges {
             assert!(logged.contains(number), "a purge is lost");
-            assert!(volume.purged_upto(SPACE) >= *number);
+            assert!(volume.purged_upto(SPACE) >= Some(*number));
         }
         for rule in volume.purges(SPACE) {
             let known = self.purges.contains(&rule.number) || self.tried.contains(&rule.number);

@@ -4,6 +4,7 @@ mod crash;
 mod decay;
 mod rig;
 
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -160,6 +161,8 @@ fn a_purge_is_there_after_a_loss_of_power() {
     volume.log_purge(7, 10, b"one").expect("logged");
     volume.log_purge(8, 11, b"other").expect("logged");
     volume.log_purge(7, 12, &[9; 5000]).expect("logged");
+    let too_long = volume.log_purge(7, 13, &[9; 10_000]);
+    assert!(matches!(too_long, Err(LogError::Full)));
     volume.mark_purged(7, 20).expect("logged");
     volume.drop_purges(7, 10);
     let check = |volume: &Volume, dropped: bool| {
@@ -168,8 +171,11 @@ fn a_purge_is_there_after_a_loss_of_power() {
         assert_eq!(numbers, expected);
         assert_eq!(&*volume.purges(7).last().expect("there").text, &[9; 5000]);
         assert_eq!(&*volume.purges(8)[0].text, b"other");
-        assert_eq!((volume.purged_upto(7), volume.purged_upto(8)), (20, 11));
-        assert_eq!(volume.purged_upto(9), 0);
+        assert_eq!(
+            (volume.purged_upto(7), volume.purged_upto(8)),
+            (Some(20), Some(11))
+        );
+        assert_eq!(volume.purged_upto(9), None);
     };
     check(&volume, true);
     rig.device = rig.device.crash(1);
@@ -179,7 +185,10 @@ fn a_purge_is_there_after_a_loss_of_power() {
     volume.wipe("a test");
     assert!(volume.is_up());
     assert!(volume.purges(7).is_empty());
-    assert_eq!((volume.purged_upto(7), volume.purged_upto(8)), (20, 11));
+    assert_eq!(
+        (volume.purged_upto(7), volume.purged_upto(8)),
+        (Some(20), Some(11))
+    );
 }
 
 #[test]
@@ -205,7 +214,7 @@ fn the_log_of_purges_is_compacted_when_it_is_full_and_says_when_it_can_not_be() 
     rig.device = rig.device.crash(3);
     drop(volume);
     let volume = rig.open();
-    assert_eq!(volume.purged_upto(7), first_refused - 1);
+    assert_eq!(volume.purged_upto(7), Some(first_refused - 1));
     let numbers = volume.purges(7);
     assert!(
         numbers
@@ -236,10 +245,39 @@ fn a_device_that_fails_is_out_and_comes_back_empty() {
     wait_until(|| volume.is_up());
     assert_eq!(volume.find(&block(1, 0)), None);
     assert!(volume.purges(7).is_empty());
-    assert_eq!(volume.purged_upto(7), 2, "nothing here is older");
+    assert_eq!(volume.purged_upto(7), Some(2), "nothing here is older");
     rig.put(&volume, block(4, 0), 1_000);
     volume.flush();
     rig.has(&volume, block(4, 0), 1_000);
+}
+
+/// Is told when a volume is out.
+#[derive(Default)]
+struct Told(std::sync::atomic::AtomicBool);
+
+impl Witness for Told {
+    fn is_in_use(&self, _: &Id) -> bool {
+        false
+    }
+
+    fn is_out(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_has_records_is_told_that_a_volume_is_out() {
+    let rig = Rig::new(SIZE);
+    let volume = rig.open();
+    let told = Arc::<Told>::default();
+    let witness: Weak<dyn Witness> = Arc::<Told>::downgrade(&told);
+    volume.set_witness(7, witness);
+    rig.put(&volume, block(1, 0), 1_000);
+    volume.flush();
+    assert!(!told.0.load(Ordering::SeqCst));
+    rig.device.fail_writes(Some(EIO));
+    rig.put(&volume, block(2, 0), 1_000);
+    wait_until(|| told.0.load(Ordering::SeqCst));
 }
 
 #[test]
