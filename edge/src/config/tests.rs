@@ -371,6 +371,10 @@ fn every_key_is_documented_in_its_section() {
         ("## `[upstream.NAME]`", "[upstream.a]"),
         ("## `[[site]]`", "[[site]]"),
         ("## `[[site.route]]`", "[[site]]\n[[site.route]]"),
+        (
+            "## `[site.route.files]`",
+            "[[site]]\n[[site.route]]\n[site.route.files]",
+        ),
     ] {
         let (_, part) = docs
             .split_once(&format!("{heading}\n"))
@@ -436,7 +440,7 @@ fn names(document: &str, key: &str) -> bool {
 fn every_caching_rule_is_explained() {
     let document = include_str!("../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
-    let own = ["path", "match", "proxy", "cache"];
+    let own = ["path", "match", "proxy", "cache", "files"];
     for key in keys("[[site]]\n[[site.route]]") {
         let explained = names(rules, &key) || own.contains(&key.as_str());
         assert!(explained, "docs/caching.md does not name {key}");

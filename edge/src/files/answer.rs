@@ -193,7 +193,10 @@ fn whole(entry: &Entry) -> Option<Bytes> {
         }
     }
     let now = root::Stamp::now(&opened.file).ok()?;
-    (now == opened.stamp).then(|| Bytes::from(bytes))
+    opened
+        .stamp
+        .has_same_content(&now)
+        .then(|| Bytes::from(bytes))
 }
 
 /// The folder's own address (RFC 9110 15.4.2): relative links in its index lead into it. With one slash

@@ -41,7 +41,7 @@ impl FileBody {
     /// Whether the file is still what it was: bytes of two versions are never mixed, whoever writes
     /// into a file that is being sent.
     fn is_unchanged(&self) -> bool {
-        Stamp::now(&self.opened.file).is_ok_and(|now| now == self.opened.stamp)
+        Stamp::now(&self.opened.file).is_ok_and(|now| self.opened.stamp.has_same_content(&now))
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, Fault>> {

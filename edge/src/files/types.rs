@@ -42,7 +42,7 @@ mod tests {
             ("a/index.html", "text/html; charset=utf-8"),
             ("STYLE.CSS", "text/css; charset=utf-8"),
             ("app.js", "text/javascript; charset=utf-8"),
-            ("app.mjs", "text/javascript; charset=utf-8"),
+            ("app.mjs", "application/javascript; charset=utf-8"),
             ("data.json", "application/json"),
             ("photo.jpeg", "image/jpeg"),
             ("drawing.svg", "image/svg+xml"),

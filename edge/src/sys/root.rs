@@ -203,6 +203,13 @@ impl Stamp {
         Ok(Stamp::of(&rustix::fs::fstat(file)?))
     }
 
+    /// Whether it was not written to since. Taking away one of its names, as replacing it does, is
+    /// no writing.
+    pub fn has_same_content(&self, now: &Stamp) -> bool {
+        let content = |stamp: &Stamp| (stamp.identity, stamp.size, stamp.modified_ns);
+        content(self) == content(now)
+    }
+
     /// When it was written to, whole seconds since the Unix epoch; 0 before that.
     pub fn modified_s(&self) -> u64 {
         u64::try_from(self.modified_ns / 1_000_000_000).unwrap_or(0)

@@ -22,6 +22,7 @@ mod disks;
 mod drain;
 mod failing;
 mod fence;
+mod files;
 mod framing;
 mod freshness;
 mod gaps;

@@ -1,0 +1,325 @@
+//! Static files: what is served, what is not, and what happens when files change.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use sluice_lab::client::Reply;
+
+use crate::harness::{Edge, Setup, eventually};
+
+/// A folder `www` with files, another one beside it, and an edge that serves the first.
+struct Shelf {
+    folder: tempfile::TempDir,
+    edge: Edge,
+}
+
+impl Shelf {
+    /// Files by their paths below the served folder; `more`: further keys of `files`.
+    fn new(files: &[(&str, &[u8])], more: &str) -> Shelf {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let www = folder.path().join("www");
+        std::fs::create_dir(&www).expect("made");
+        let text = format!(
+            "[server]\nworkers = 1\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
+             [admin]\naddress = \"127.0.0.1:0\"\n[[site]]\n[[site.route]]\n\
+             [site.route.files]\nroot = {:?}\n{more}\n",
+            www.display().to_string()
+        );
+        for (path, content) in files {
+            write(&www.join(path), content);
+        }
+        let edge = Setup::of_text(text).start();
+        Shelf { folder, edge }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join("www").join(path)
+    }
+
+    fn get(&self, target: &str) -> Reply {
+        self.edge.get(target, &[])
+    }
+
+    fn status(&self, target: &str) -> u16 {
+        self.get(target).status
+    }
+}
+
+fn write(path: &std::path::Path, content: &[u8]) {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).expect("made");
+    }
+    std::fs::write(path, content).expect("written");
+}
+
+/// Puts a new file in the place of another one, as those do who replace files that are served.
+fn replace(path: &std::path::Path, content: &[u8]) {
+    let new = path.with_extension("new");
+    write(&new, content);
+    std::fs::rename(&new, path).expect("renamed");
+}
+
+/// Bytes that tell their place.
+fn large(length: usize, seed: u8) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at / 251) as u8 ^ (at % 251) as u8 ^ seed)
+        .collect()
+}
+
+#[test]
+fn files_have_their_type_length_and_validators() {
+    let content = large(300_000, 0);
+    let shelf = Shelf::new(
+        &[
+            ("index.html", b"<p>home"),
+            ("sub/index.html", b"<p>sub"),
+            ("a b.css", b"p {}"),
+            ("film.mp4", &content),
+            ("empty.txt", b""),
+        ],
+        "",
+    );
+    for (target, media_type, expected) in [
+        ("/", "text/html; charset=utf-8", &b"<p>home"[..]),
+        ("/index.html", "text/html; charset=utf-8", b"<p>home"),
+        ("/sub/", "text/html; charset=utf-8", b"<p>sub"),
+        ("/a%20b.css?v=1", "text/css; charset=utf-8", b"p {}"),
+        ("/film.mp4", "video/mp4", &content),
+        ("/empty.txt", "text/plain; charset=utf-8", b""),
+    ] {
+        for _ in 0..2 {
+            let reply = shelf.get(target);
+            assert_eq!(reply.status, 200, "{target}");
+            assert_eq!(reply.header("content-type"), Some(media_type), "{target}");
+            assert_eq!(reply.header("accept-ranges"), Some("bytes"), "{target}");
+            assert!(reply.header("last-modified").is_some(), "{target}");
+            let length = expected.len().to_string();
+            assert_eq!(reply.header("content-length"), Some(&*length), "{target}");
+            assert!(reply.body == expected, "{target}");
+            let etag = reply.header("etag").expect("a validator").to_owned();
+            assert!(etag.starts_with('"'), "{etag}");
+            let head = shelf.edge.ask("HEAD", target, &[], b"");
+            assert_eq!(head.header("content-length"), Some(&*length), "{target}");
+            let same = shelf.edge.get(target, &[("If-None-Match", &etag)]);
+            assert_eq!((same.status, same.body.len()), (304, 0), "{target}");
+            let other = shelf.edge.get(target, &[("If-Match", "\"x\"")]);
+            assert_eq!(other.status, 412, "{target}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_small_and_large_files_are_right() {
+    for length in [5_000, 3_000_000] {
+        let content = large(length, 7);
+        let shelf = Shelf::new(&[("x", &content)], "");
+        for (range, expected) in [
+            ("bytes=0-0", 0..1),
+            ("bytes=100-1099", 100..1100),
+            ("bytes=-10", length - 10..length),
+            ("bytes=2000-", 2000..length),
+            ("bytes=0-99999999", 0..length),
+        ] {
+            let reply = shelf.edge.get("/x", &[("Range", range)]);
+            assert_eq!(reply.status, 206, "{range}");
+            assert!(reply.body == content[expected.clone()], "{range}");
+            let told = format!("bytes {}-{}/{length}", expected.start, expected.end - 1);
+            assert_eq!(reply.header("content-range"), Some(&*told));
+        }
+        let none = format!("bytes={length}-");
+        assert_eq!(shelf.edge.get("/x", &[("Range", &none)]).status, 416);
+        let several = shelf.edge.get("/x", &[("Range", "bytes=0-1,2000-2001")]);
+        assert_eq!(several.status, 206);
+        let body = &several.body;
+        let has = |part: &[u8]| body.windows(part.len()).any(|window| window == part);
+        assert!(has(&content[0..2]) && has(&content[2000..2002]));
+        let told = several.header("content-length").expect("declared").parse();
+        assert_eq!(told, Ok(body.len()));
+    }
+}
+
+#[test]
+fn nothing_outside_and_nothing_but_files_is_served() {
+    let shelf = Shelf::new(
+        &[("a.txt", b"a"), ("sub/b.txt", b"b"), (".env", b"secret")],
+        "",
+    );
+    write(&shelf.folder.path().join("secret"), b"secret");
+    symlink("../secret", shelf.path("out")).expect("made");
+    symlink(shelf.path("a.txt"), shelf.path("absolute")).expect("made");
+    symlink("a.txt", shelf.path("near")).expect("made");
+    let made = std::process::Command::new("mkfifo")
+        .arg(shelf.path("pipe"))
+        .status();
+    assert!(made.expect("mkfifo runs").success());
+    for target in [
+        "/none",
+        "/out",
+        "/absolute",
+        "/pipe",
+        "/.env",
+        "/a.txt/",
+        "/a.txt/x",
+        "/%2e%2e/secret",
+        "/sub/%2e%2e%2f..%2fsecret",
+        "/..%5csecret",
+        "/sub%2fb.txt",
+        "/a%0atxt",
+    ] {
+        let reply = shelf.get(target);
+        assert!(
+            [400, 404].contains(&reply.status),
+            "{target}: {}",
+            reply.status
+        );
+        assert!(!reply.text().contains("secret\n"), "{target}");
+    }
+    let raw = shelf
+        .edge
+        .ask_raw(b"GET /../secret HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(raw.starts_with("HTTP/1.1 400"), "{raw}");
+    assert_eq!(shelf.get("/near").body, b"a");
+    assert_eq!(shelf.get("//sub//b.txt").body, b"b");
+    // The folder's own address, on this host.
+    let reply = shelf.get("//sub?x=1");
+    assert_eq!(
+        (reply.status, reply.header("location")),
+        (301, Some("/sub/?x=1"))
+    );
+    assert_eq!(shelf.status("/sub/"), 404, "a folder is never listed");
+    let reply = shelf.edge.ask("POST", "/a.txt", &[], b"x");
+    assert_eq!(
+        (reply.status, reply.header("allow")),
+        (405, Some("GET, HEAD"))
+    );
+}
+
+#[test]
+fn what_may_not_be_read_is_403() {
+    let shelf = Shelf::new(&[("a.txt", b"a")], "");
+    std::fs::set_permissions(shelf.path("a.txt"), std::fs::Permissions::from_mode(0))
+        .expect("changed");
+    // root may read everything.
+    let expected = if rustix::process::geteuid().is_root() {
+        200
+    } else {
+        403
+    };
+    assert_eq!(shelf.status("/a.txt"), expected);
+}
+
+#[test]
+fn what_is_not_there_is_stood_in_for() {
+    let shelf = Shelf::new(
+        &[("about.html", b"about"), ("app.html", b"app")],
+        "fallback = [\"{path}.html\", \"/app.html\"]",
+    );
+    assert_eq!(shelf.get("/about").body, b"about");
+    assert_eq!(shelf.get("/some/where").body, b"app");
+    assert_eq!(shelf.status("/.hidden"), 404);
+}
+
+#[test]
+fn a_prefix_is_taken_away() {
+    let shelf = Shelf::new(&[("a.txt", b"a")], "strip = \"/static\"");
+    assert_eq!(shelf.get("/static/a.txt").body, b"a");
+    assert_eq!(shelf.status("/a.txt"), 404);
+}
+
+#[test]
+fn changes_are_noticed() {
+    let shelf = Shelf::new(
+        &[("small", b"one"), ("large", &large(200_000, 1))],
+        "valid = \"1ms\"",
+    );
+    for (path, first, second) in [
+        ("small", b"one".to_vec(), b"two".to_vec()),
+        ("large", large(200_000, 1), large(200_000, 2)),
+    ] {
+        let target = format!("/{path}");
+        let before = shelf.get(&target);
+        assert!(before.body == first);
+        replace(&shelf.path(path), &second);
+        eventually("the new one", || shelf.get(&target).body == second);
+        let etag = before.header("etag").expect("a validator").to_owned();
+        let after = shelf.edge.get(&target, &[("If-None-Match", &etag)]);
+        assert_eq!(after.status, 200, "another entity tag");
+        std::fs::remove_file(shelf.path(path)).expect("removed");
+        eventually("it is gone", || shelf.status(&target) == 404);
+        write(&shelf.path(path), &first);
+        eventually("it is back", || shelf.get(&target).body == first);
+    }
+}
+
+// A file that is replaced while it is sent is sent as it was; one that is written into is cut.
+#[test]
+fn versions_are_never_mixed() {
+    let first = large(40_000_000, 1);
+    for into in [false, true] {
+        let shelf = Shelf::new(&[("large", &first)], "valid = \"1ms\"");
+        let mut client = shelf.edge.reluctant_client();
+        client
+            .send("GET", "/large", &[("Host", "a")], b"")
+            .expect("sent");
+        let head = client.read_head().expect("a head");
+        assert_eq!(head.status, 200);
+        let second = large(40_000_000, 2);
+        match into {
+            false => replace(&shelf.path("large"), &second),
+            true => write(&shelf.path("large"), &second),
+        }
+        eventually("the new one", || shelf.get("/large").body == second);
+        let body = client.read_to_end().expect("an end");
+        match into {
+            false => assert!(body == first),
+            true => assert!(body.len() < first.len(), "it was cut"),
+        }
+    }
+}
+
+#[test]
+fn what_lies_beside_is_sent_to_those_who_take_it() {
+    let shelf = Shelf::new(
+        &[
+            ("a.css", b"plain"),
+            ("a.css.gz", b"gzipped"),
+            ("a.css.br", b"brotli"),
+        ],
+        "precompressed = true\nvalid = \"1ms\"",
+    );
+    for (accepted, body, coding) in [
+        ("", &b"plain"[..], None),
+        ("gzip", b"gzipped", Some("gzip")),
+        ("gzip, br", b"brotli", Some("br")),
+        ("gzip, br;q=0.5", b"gzipped", Some("gzip")),
+        ("zstd", b"plain", None),
+        ("identity, gzip;q=0.5", b"plain", None),
+    ] {
+        let reply = shelf.edge.get("/a.css", &[("Accept-Encoding", accepted)]);
+        assert_eq!(
+            (&reply.body[..], reply.header("content-encoding")),
+            (body, coding),
+            "{accepted}"
+        );
+        assert_eq!(
+            reply.header("content-type"),
+            Some("text/css; charset=utf-8")
+        );
+        assert_eq!(reply.header("vary"), Some("accept-encoding"), "{accepted}");
+        let range = [("Accept-Encoding", accepted), ("Range", "bytes=1-2")];
+        let part = shelf.edge.get("/a.css", &range);
+        assert_eq!(
+            (part.status, &part.body[..]),
+            (206, &body[1..3]),
+            "{accepted}"
+        );
+    }
+    std::fs::remove_file(shelf.path("a.css.br")).expect("removed");
+    eventually("without it", || {
+        shelf
+            .edge
+            .get("/a.css", &[("Accept-Encoding", "gzip, br")])
+            .body
+            == b"gzipped"
+    });
+}
