@@ -38,9 +38,9 @@ pub struct RoutePlan {
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeadsTo {
     /// An upstream's servers, maybe through a cache.
-    Upstream(Proxied),
+    Upstream(Box<Proxied>),
     /// A folder of files.
-    Files(files::Options),
+    Files(Box<files::Options>),
 }
 
 /// An upstream, maybe behind a cache.
@@ -267,7 +267,7 @@ fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> L
         rules: rules_of(typed, known, checks),
     };
     match &typed.files {
-        None => LeadsTo::Upstream(proxied),
+        None => LeadsTo::Upstream(Box::new(proxied)),
         Some(files) => {
             if let Some(cache) = &typed.cache {
                 checks.push(
@@ -277,7 +277,7 @@ fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> L
                         .help("leave it out, and set `memory` of `files`"),
                 );
             }
-            LeadsTo::Files(super::files::plan(files, checks))
+            LeadsTo::Files(Box::new(super::files::plan(files, checks)))
         }
     }
 }

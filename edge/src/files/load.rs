@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::path::{self, Located};
-use super::table::{Content, Entry, File, Known};
+use super::table::{Coded, Content, Entry, File, Known};
 use super::{Options, Shared, types};
 use crate::http::coding::Coding;
 use crate::http::{Fields, date};
@@ -187,17 +186,12 @@ impl Shared {
         if self.options.precompressed {
             file.coded = self.coded(path, &file.stamp, how)?;
         }
-        Ok(Known::File(file))
+        Ok(Known::File(Box::new(file)))
     }
 
     /// Those beside a file that are not older than it is.
-    fn coded(
-        &self,
-        path: &[u8],
-        original: &Stamp,
-        how: How,
-    ) -> Result<SmallVec<[(Coding, Box<File>); 1]>, Trouble> {
-        let mut coded = SmallVec::new();
+    fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, Trouble> {
+        let mut coded = Coded::new();
         for (coding, extension) in BESIDE {
             let beside = [path, extension].concat();
             match self.file(&beside, path, Some(coding), how) {
@@ -231,7 +225,7 @@ impl Shared {
                     head: head(&stamp, &etag, &media_type, coding, &self.options),
                     etag: etag.into_bytes().into(),
                     media_type: media_type.into(),
-                    coded: SmallVec::new(),
+                    coded: Coded::new(),
                     content,
                     id: id(&stamp),
                     stamp,

@@ -32,7 +32,7 @@ pub(super) struct Entry {
 
 /// What a path leads to.
 pub(super) enum Known {
-    File(File),
+    File(Box<File>),
     Folder,
     Absent,
     Denied,
@@ -52,8 +52,11 @@ pub(super) struct File {
     pub media_type: Box<str>,
     pub content: Content,
     /// The same in other codings, as they lie beside it.
-    pub coded: SmallVec<[(Coding, Box<File>); 1]>,
+    pub coded: Coded,
 }
+
+/// A file in other codings, each a file of its own.
+pub(super) type Coded = SmallVec<[(Coding, Box<File>); 1]>;
 
 /// Where a file's content is.
 #[derive(Clone)]

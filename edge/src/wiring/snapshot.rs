@@ -221,14 +221,14 @@ fn folders(
         let LeadsTo::Files(options) = &route.leads_to else {
             continue;
         };
-        let is_it = |folder: &&Arc<files::Shared>| folder.options() == options;
+        let is_it = |folder: &&Arc<files::Shared>| folder.options() == &**options;
         if folders.iter().any(|folder| is_it(&folder)) {
             continue;
         }
         let kept = before.and_then(|before| before.files.iter().find(is_it));
         let folder = match kept {
             Some(kept) => kept.clone(),
-            None => files::Shared::open(options.clone(), clock.clone())
+            None => files::Shared::open((**options).clone(), clock.clone())
                 .with_context(|| format!("can't serve {}", options.root.display()))?,
         };
         folders.push(folder);

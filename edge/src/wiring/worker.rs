@@ -192,7 +192,7 @@ fn handler(
         LeadsTo::Upstream(proxied) => proxied,
         LeadsTo::Files(options) => {
             let mut folders = snapshot.files.iter();
-            let folder = folders.find(|folder| folder.options() == options)?;
+            let folder = folders.find(|folder| folder.options() == &**options)?;
             let files = Files::new(folder.clone(), edge.random.clone(), None);
             return Some(Rc::new(files));
         }

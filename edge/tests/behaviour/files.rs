@@ -197,7 +197,7 @@ fn nothing_outside_and_nothing_but_files_is_served() {
 #[test]
 fn what_may_not_be_read_is_403() {
     let shelf = Shelf::new(&[("a.txt", b"a")], "");
-    std::fs::set_permissions(shelf.path("a.txt"), std::fs::Permissions::from_mode(0))
+    std::fs::set_permissions(shelf.path("a.txt"), std::fs::Permissions::from_mode(0o000))
         .expect("changed");
     // root may read everything.
     let expected = if rustix::process::geteuid().is_root() {
