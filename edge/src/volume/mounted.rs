@@ -60,9 +60,7 @@ impl Context {
             *newest = number.max(*newest);
         }
     }
-}
 
-impl Context {
     /// Tells who has records here that the volume is out.
     pub fn tell_out(&self) {
         let witnesses: Vec<_> = self.witnesses.read().values().cloned().collect();

@@ -357,20 +357,26 @@ fn a_purge_that_can_t_last_says_so() {
     }
 }
 
-// With one of two volumes out, the other one takes it: acknowledged, and in force after a restart with both.
-#[test]
-fn one_of_two_volumes_is_enough_to_take_a_purge() {
-    let origin = four();
-    let disks = Disks::in_memory(2).each("retry = \"1h\"");
-    let both = disks.setup(&origin).cache("placement = \"mirror\"");
+/// An edge with one of two volumes out, of which both have the four; and the set-up with both.
+fn with_the_first_away(disks: &Disks, origin: &Origin) -> (Setup, Edge) {
+    let both = disks.setup(origin).cache("placement = \"mirror\"");
     let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
     let edge = start(&both);
     keep_four_twice(&edge);
     end(edge, End::Stopped);
     let edge = one.start();
-    eventually("one is up, one is out", || {
+    eventually("one is out, one knows all that it has", || {
         volume(&edge, 1)["state"] == "out" && volume(&edge, 2)["state"] == "up"
     });
+    (both, edge)
+}
+
+// With one of two volumes out, the other one takes it: acknowledged, and in force after a restart with both.
+#[test]
+fn one_of_two_volumes_is_enough_to_take_a_purge() {
+    let origin = four();
+    let disks = Disks::in_memory(2).each("retry = \"1h\"");
+    let (both, edge) = with_the_first_away(&disks, &origin);
     purge(&edge, &json!({"tag": "two"}));
     end(edge, End::Killed);
     let edge = start(&both);
@@ -388,15 +394,7 @@ fn one_of_two_volumes_is_enough_to_take_a_purge() {
 fn what_a_post_took_away_stays_away_when_a_volume_was_out() {
     let origin = four();
     let disks = Disks::in_memory(2).each("retry = \"1h\"");
-    let both = disks.setup(&origin).cache("placement = \"mirror\"");
-    let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
-    let edge = start(&both);
-    keep_four_twice(&edge);
-    end(edge, End::Stopped);
-    let edge = one.start();
-    eventually("one is out, one knows all that it has", || {
-        volume(&edge, 1)["state"] == "out" && volume(&edge, 2)["state"] == "up"
-    });
+    let (both, edge) = with_the_first_away(&disks, &origin);
     assert_eq!(ask(&edge, "POST", "/c", &[]).status, 200);
     end(edge, End::Stopped);
     let edge = start(&both);

@@ -229,6 +229,14 @@ fn a_stuck_read_falls_back_to_the_origin() {
     });
 }
 
+/// Has `/x` kept, which has no strong validator.
+fn keep_plain(origin: &Origin, edge: &Edge, length: u64) {
+    origin.serve("/x", plain(length));
+    let reply = crate::disks::get(edge, "/x");
+    reply.verify_whole(length).expect("the body");
+    written(edge, records(length));
+}
+
 // What has no strong validator only the disk has: its reader waits for the disk, not in vain.
 #[test]
 fn a_read_that_is_late_does_not_cut_what_only_the_disk_has() {
@@ -238,10 +246,7 @@ fn a_read_that_is_late_does_not_cut_what_only_the_disk_has() {
     let setup = disks.setup(&origin);
     let edge = start(&setup);
     let length = 3 * MIB;
-    origin.serve("/x", plain(length));
-    let reply = crate::disks::get(&edge, "/x");
-    reply.verify_whole(length).expect("the body");
-    written(&edge, records(length));
+    keep_plain(&origin, &edge, length);
     let edge = again(edge, End::Stopped, &setup);
     let reply = ask(&edge, "GET", "/x", &[("Range", "bytes=0-9")]);
     assert_hit(&reply);
@@ -534,11 +539,7 @@ fn what_is_asked_for_before_all_of_it_is_known_is_not_lost() {
     let setup = disks.setup(&origin);
     let edge = start(&setup);
     let length = 3 * MIB;
-    origin.serve("/x", plain(length));
-    crate::disks::get(&edge, "/x")
-        .verify_whole(length)
-        .expect("the body");
-    written(&edge, records(length));
+    keep_plain(&origin, &edge, length);
     fill(&edge, &File::row(0, 8, 300_000));
     end(edge, End::Killed);
     disk.set_pace(Pace {
