@@ -9,7 +9,7 @@ pub mod representation;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -91,8 +91,10 @@ impl Request {
 /// The connection's two ends and its scheme.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// The client's address.
+    /// The other end of the connection.
     pub address: SocketAddr,
+    /// Who asks: the other end, or whoever a trusted proxy says it is.
+    pub client: IpAddr,
     /// Our address.
     pub local: SocketAddr,
     /// `https` under TLS.

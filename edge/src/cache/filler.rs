@@ -88,11 +88,9 @@ impl Filler {
     ) -> Filler {
         let parts = &cache.0;
         let now_us = parts.clock.monotonic_us();
-        let account = parts.accounts.of(
-            request.peer.address.ip(),
-            parts.options.client_budget,
-            now_us,
-        );
+        let account = parts
+            .accounts
+            .of(request.peer.client, parts.options.client_budget, now_us);
         let may_take = decide::may_take(&request.head.fields, &parts.rules);
         Filler {
             pace: Pace::new(parts.options.fill.parallel),

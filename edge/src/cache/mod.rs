@@ -239,7 +239,7 @@ impl Cache {
 
     /// So much of what is stored is sent to this client.
     fn settle(&self, request: &Request, bytes: u64) {
-        let client = request.peer.address.ip();
+        let client = request.peer.client;
         self.0.accounts.settle(client, bytes);
     }
 

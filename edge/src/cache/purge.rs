@@ -302,7 +302,7 @@ pub(super) fn is_purge(head: &Head) -> bool {
 impl Cache {
     /// Answers a PURGE, from addresses that may.
     pub(super) fn purge_for(&self, request: &Request) -> Answer {
-        let address = request.peer.address.ip();
+        let address = request.peer.client;
         let rules = &self.0.rules;
         let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
             true => self.purge_own(&request.head, request.peer.scheme),

@@ -1,5 +1,6 @@
 //! What the configuration says about caching: for one route, from its own keys and its cache's.
 
+use crate::http::Network;
 use std::time::Duration;
 
 use crate::http::Status;
@@ -69,15 +70,6 @@ pub struct Bypass {
     pub query: Vec<Pattern>,
 }
 
-/// Addresses with the same beginning: `10.0.0.0/8`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// Any address in it.
-    pub address: std::net::IpAddr,
-    /// Bits that count, from the left.
-    pub bits: u8,
-}
-
 impl Bypass {
     /// Whether nothing goes past the cache by it: for most routes.
     #[inline]
@@ -113,27 +105,6 @@ impl Rules {
     }
 }
 
-impl Network {
-    /// Whether the address lies in it. An IPv4 address mapped into IPv6 counts as IPv4.
-    pub fn contains(&self, address: std::net::IpAddr) -> bool {
-        use std::net::IpAddr;
-        let bits = u32::from(self.bits);
-        match (self.address.to_canonical(), address.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let shift = 32_u32.saturating_sub(bits);
-                let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
-                u32::from(own) & mask == u32::from(other) & mask
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let shift = 128_u32.saturating_sub(bits);
-                let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
-                u128::from(own) & mask == u128::from(other) & mask
-            }
-            _ => false,
-        }
-    }
-}
-
 impl Default for Rules {
     fn default() -> Rules {
         Rules {
@@ -159,29 +130,5 @@ impl Default for Rules {
             pass_for: Duration::from_secs(10),
             purge: Vec::new(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn networks_hold_their_addresses_and_no_others() {
-        let network = |text: &str, bits| Network {
-            address: text.parse().expect("an address"),
-            bits,
-        };
-        let holds = |net: Network, text: &str| net.contains(text.parse().expect("an address"));
-        assert!(holds(network("10.0.0.0", 8), "10.255.0.1"));
-        assert!(holds(network("10.0.0.0", 8), "::ffff:10.1.2.3"));
-        assert!(!holds(network("10.0.0.0", 8), "11.0.0.1"));
-        assert!(!holds(network("10.0.0.0", 8), "::1"));
-        assert!(holds(network("10.1.2.3", 32), "10.1.2.3"));
-        assert!(!holds(network("10.1.2.3", 32), "10.1.2.2"));
-        assert!(holds(network("0.0.0.0", 0), "8.8.8.8"));
-        assert!(holds(network("fe80::", 10), "fe80::1"));
-        assert!(!holds(network("fe80::", 10), "fc80::1"));
-        assert!(holds(network("::", 0), "2001::1"));
     }
 }

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::checks::Checks;
 use super::file::{Key, Names};
 use super::report::Problem;
-use crate::cache::rules::Network;
+use crate::http::Network;
 use crate::http::fields::is_token_byte;
 use crate::http::hop;
 use crate::http::pattern::Pattern;

@@ -13,7 +13,7 @@ use super::report::Problem;
 use super::sites::SitePlan;
 use super::volumes::{self, Look};
 use super::{caches, kept, names, sites, upstreams};
-use crate::cache::rules::Network;
+use crate::http::Network;
 use crate::telemetry::{AccessOptions, AccessTarget};
 use crate::{cache, downstream, upstream, volume};
 

@@ -12,8 +12,8 @@ use super::rules;
 use super::unknown::did_you_mean;
 use super::upstreams::is_host;
 use crate::cache::Rules;
-use crate::cache::rules::Network;
 use crate::files;
+use crate::http::Network;
 use crate::route::Matcher;
 
 /// One site: the hosts it answers for, and where their requests go.

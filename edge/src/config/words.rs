@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::value::show_time;
 use crate::cache::Rules;
-use crate::cache::rules::{Bypass, Network};
+use crate::cache::rules::Bypass;
+use crate::http::Network;
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
 

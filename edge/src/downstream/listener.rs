@@ -104,6 +104,7 @@ impl Worker {
     fn start(self: &Rc<Self>, accepted: Accepted, scheme: Scheme, count: bool) {
         let peer = Peer {
             address: accepted.address,
+            client: accepted.address.ip().to_canonical(),
             local: accepted.local,
             scheme,
         };

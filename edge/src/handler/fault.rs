@@ -1,7 +1,9 @@
-//! Faults: what went wrong with a request, in named causes.
+//! Faults: what went wrong with a request, in named causes, each with the status it becomes.
+
+use crate::http::Status;
 
 /// Why a request, a fetch or a body failed: what was being done, whose fault it was, whether
-/// another try may help. It becomes a status only in downstream.
+/// another try may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// What was being done.
@@ -43,7 +45,7 @@ pub enum Whose {
 }
 
 macro_rules! causes {
-    ($($(#[$doc:meta])* $name:ident = $word:literal, $stage:ident, $whose:ident, $retryable:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:literal, $stage:ident, $whose:ident, $retryable:literal;)*) => {
         /// Named reasons, each with its stage, whose fault it is and whether a retry is safe.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Cause { $($(#[$doc])* $name),* }
@@ -55,6 +57,11 @@ macro_rules! causes {
             /// The word for logs, metrics and Cache-Status.
             pub fn word(self) -> &'static str {
                 match self { $(Cause::$name => $word),* }
+            }
+
+            /// What a client is told whose request it ends (RFC 9110 15.5, 15.6).
+            pub fn status(self) -> Status {
+                match self { $(Cause::$name => $status),* }
             }
         }
 
@@ -75,61 +82,61 @@ macro_rules! causes {
 
 causes! {
     /// The client went away in mid-request.
-    ClientGone = "client-gone", Request, Client, false;
-    /// The client's body broke its framing (400).
-    BadRequestBody = "bad-request-body", Request, Client, false;
-    /// The client's body is over the limit (413).
-    RequestBodyTooLarge = "request-body-too-large", Request, Client, false;
-    /// The client's body came too slowly (408).
-    RequestBodyTimeout = "request-body-timeout", Request, Client, false;
-    /// No route leads anywhere for this host and path (404).
-    NoRoute = "no-route", Edge, Client, false;
-    /// No server is configured or all are marked down (503).
-    NoServer = "no-server", Connect, Origin, true;
-    /// There is no such file, or none that may be served (404).
-    NotFound = "not-found", Edge, Client, false;
-    /// The file may not be read (403).
-    FileDenied = "file-denied", Edge, Edge, false;
-    /// The file system failed (500).
-    FileFailed = "file-failed", Edge, Edge, false;
+    ClientGone = "client-gone", 400, Request, Client, false;
+    /// The client's body broke its framing.
+    BadRequestBody = "bad-request-body", 400, Request, Client, false;
+    /// The client's body is over the limit.
+    RequestBodyTooLarge = "request-body-too-large", 413, Request, Client, false;
+    /// The client's body came too slowly.
+    RequestBodyTimeout = "request-body-timeout", 408, Request, Client, false;
+    /// No route leads anywhere for this host and path.
+    NoRoute = "no-route", 404, Edge, Client, false;
+    /// No server is configured or all are marked down.
+    NoServer = "no-server", 503, Connect, Origin, true;
+    /// There is no such file, or none that may be served.
+    NotFound = "not-found", 404, Edge, Client, false;
+    /// The file may not be read.
+    FileDenied = "file-denied", 403, Edge, Edge, false;
+    /// The file system failed.
+    FileFailed = "file-failed", 500, Edge, Edge, false;
     /// The file was written to while it was sent (the body is cut).
-    FileChanged = "file-changed", Body, Edge, false;
-    /// Every server is at its limit of connections (503).
-    ServersBusy = "servers-busy", Connect, Edge, true;
-    /// A name did not resolve (502).
-    Unresolved = "unresolved", Connect, Origin, true;
-    /// The server refused the connection or the way is broken (502).
-    ConnectFailed = "connect-failed", Connect, Origin, true;
-    /// The server did not accept within `connect_timeout` (504).
-    ConnectTimeout = "connect-timeout", Connect, Origin, true;
-    /// A reused connection turned out closed before a byte of the response came (502).
-    StaleConnection = "stale-connection", Send, Origin, true;
-    /// Sending the request failed (502).
-    SendFailed = "send-failed", Send, Origin, false;
-    /// The origin closed before a complete head (502).
-    ClosedBeforeHead = "closed-before-head", Head, Origin, false;
-    /// The origin sent no complete head within `read_timeout` (504).
-    HeadTimeout = "head-timeout", Head, Origin, false;
-    /// The origin's head is broken, too large or ambiguous (502).
-    BadHead = "bad-head", Head, Origin, false;
-    /// The origin answered with a status that does not fit the request, such as 101 unasked (502).
-    UnexpectedStatus = "unexpected-status", Head, Origin, false;
+    FileChanged = "file-changed", 500, Body, Edge, false;
+    /// Every server is at its limit of connections.
+    ServersBusy = "servers-busy", 503, Connect, Edge, true;
+    /// A name did not resolve.
+    Unresolved = "unresolved", 502, Connect, Origin, true;
+    /// The server refused the connection or the way is broken.
+    ConnectFailed = "connect-failed", 502, Connect, Origin, true;
+    /// The server did not accept within `connect_timeout`.
+    ConnectTimeout = "connect-timeout", 504, Connect, Origin, true;
+    /// A reused connection turned out closed before a byte of the response came.
+    StaleConnection = "stale-connection", 502, Send, Origin, true;
+    /// Sending the request failed.
+    SendFailed = "send-failed", 502, Send, Origin, false;
+    /// The origin closed before a complete head.
+    ClosedBeforeHead = "closed-before-head", 502, Head, Origin, false;
+    /// The origin sent no complete head within `read_timeout`.
+    HeadTimeout = "head-timeout", 504, Head, Origin, false;
+    /// The origin's head is broken, too large or ambiguous.
+    BadHead = "bad-head", 502, Head, Origin, false;
+    /// The origin answered with a status that does not fit the request, such as 101 unasked.
+    UnexpectedStatus = "unexpected-status", 502, Head, Origin, false;
     /// The origin's body ended before its declared length or last chunk.
-    BodyCut = "body-cut", Body, Origin, false;
+    BodyCut = "body-cut", 502, Body, Origin, false;
     /// The origin's body broke its framing.
-    BadBody = "bad-body", Body, Origin, false;
+    BadBody = "bad-body", 502, Body, Origin, false;
     /// No byte of the origin's body within `read_timeout`.
-    BodyTimeout = "body-timeout", Body, Origin, false;
+    BodyTimeout = "body-timeout", 504, Body, Origin, false;
     /// The fetch this request rode was given up by us (no room, too slow a reader).
-    FetchAbandoned = "fetch-abandoned", Body, Edge, false;
+    FetchAbandoned = "fetch-abandoned", 503, Body, Edge, false;
     /// What was being read is no more: the origin has another version (the body is cut).
-    VersionChanged = "version-changed", Body, Origin, false;
-    /// No memory left for this request (503).
-    NoRoom = "no-room", Edge, Edge, false;
-    /// A defect of ours: the request panicked (500).
-    Panic = "panic", Edge, Edge, false;
-    /// The request went through this edge before (508).
-    Loop = "loop", Edge, Client, false;
+    VersionChanged = "version-changed", 502, Body, Origin, false;
+    /// No memory left for this request.
+    NoRoom = "no-room", 503, Edge, Edge, false;
+    /// A defect of ours: the request panicked.
+    Panic = "panic", 500, Edge, Edge, false;
+    /// The request went through this edge before.
+    Loop = "loop", 508, Edge, Client, false;
 }
 
 impl std::fmt::Display for Fault {
@@ -150,5 +157,17 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         assert_eq!(words.len(), Cause::ALL.len());
+    }
+
+    #[test]
+    fn every_cause_has_a_status_that_names_whose_fault_it_was() {
+        for &cause in Cause::ALL {
+            let fault = Fault::from(cause);
+            let status = fault.cause.status();
+            match fault.whose {
+                Whose::Client => assert!(matches!(status, 400..=499 | 508), "{cause:?}"),
+                Whose::Edge | Whose::Origin => assert!((500..600).contains(&status), "{cause:?}"),
+            }
+        }
     }
 }

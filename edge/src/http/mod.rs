@@ -14,6 +14,7 @@ pub mod hop;
 pub mod key;
 pub mod location;
 pub mod method;
+pub mod network;
 pub mod pattern;
 pub mod purge;
 pub mod range;
@@ -28,6 +29,7 @@ pub mod wanted;
 pub use cache_status::{CacheStatus, Fwd, Outcome};
 pub use fields::Fields;
 pub use method::Method;
+pub use network::Network;
 
 /// A status code (RFC 9110 15), 100 to 999.
 pub type Status = u16;

@@ -127,6 +127,7 @@ fn request(authority: &str, target: &str) -> Request {
         head,
         body: Body::Empty,
         peer: Peer {
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
             address,
             local: address,
             scheme: Scheme::Http,

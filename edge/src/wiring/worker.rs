@@ -1,6 +1,5 @@
 //! A worker's thread: its runtime, its handlers, its listeners, its end.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -10,11 +9,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 
 use super::Edge;
+use super::handlers::{Handlers, Upstreams};
 use super::snapshot::Snapshot;
-use crate::cache::Cache;
-use crate::config::{LeadsTo, RoutePlan};
 use crate::downstream::{Serving, Worker, WorkerContext};
-use crate::files::Files;
 use crate::handler::Handler;
 use crate::http::Scheme;
 use crate::route::{Router, Site};
@@ -113,7 +110,7 @@ async fn give_memory_back(counters: Arc<Counters>) {
 struct Scene {
     snapshot: Arc<Snapshot>,
     router: Rc<Router<Rc<dyn Handler>>>,
-    upstreams: BTreeMap<String, (upstream::Options, Upstream)>,
+    upstreams: Upstreams,
     log: Option<Rc<AccessLog>>,
 }
 
@@ -125,15 +122,18 @@ impl Scene {
         before: Option<&Scene>,
     ) -> Scene {
         let upstreams = upstreams(edge, counters, &snapshot, before);
+        let handlers = Handlers {
+            edge,
+            counters,
+            snapshot: &snapshot,
+            upstreams: &upstreams,
+        };
         let site = |site: &crate::config::SitePlan| Site {
             hosts: site.hosts.clone(),
             routes: site
                 .routes
                 .iter()
-                .filter_map(|route| {
-                    let handler = handler(edge, counters, &snapshot, &upstreams, route)?;
-                    Some((route.matcher.clone(), handler))
-                })
+                .filter_map(|route| Some((route.matcher.clone(), handlers.of(route)?)))
                 .collect(),
         };
         let router = Rc::new(Router::new(snapshot.plan.sites.iter().map(site)));
@@ -161,7 +161,7 @@ fn upstreams(
     counters: &Arc<Counters>,
     snapshot: &Snapshot,
     before: Option<&Scene>,
-) -> BTreeMap<String, (upstream::Options, Upstream)> {
+) -> Upstreams {
     let build = |(name, options): (&String, &upstream::Options)| {
         let kept = before
             .and_then(|before| before.upstreams.get(name))
@@ -178,43 +178,6 @@ fn upstreams(
         Some((name.clone(), (options.clone(), upstream)))
     };
     snapshot.plan.upstreams.iter().filter_map(build).collect()
-}
-
-/// What answers on a route. The plan was checked: the names it uses are there.
-fn handler(
-    edge: &Edge,
-    counters: &Arc<Counters>,
-    snapshot: &Snapshot,
-    upstreams: &BTreeMap<String, (upstream::Options, Upstream)>,
-    route: &RoutePlan,
-) -> Option<Rc<dyn Handler>> {
-    let proxied = match &route.leads_to {
-        LeadsTo::Upstream(proxied) => proxied,
-        LeadsTo::Files(options) => {
-            let mut folders = snapshot.files.iter();
-            let folder = folders.find(|folder| folder.options() == &**options)?;
-            let files = Files::new(folder.clone(), edge.random.clone(), None);
-            return Some(Rc::new(files));
-        }
-    };
-    let (_, upstream) = upstreams.get(&proxied.upstream)?;
-    let origin: Rc<dyn Handler> = Rc::new(upstream.clone());
-    let Some(name) = &proxied.cache else {
-        return Some(origin);
-    };
-    let stored = snapshot.stores.get(name)?;
-    let accounts = snapshot.accounts.get(name)?;
-    let options = snapshot.plan.caches.get(name)?.clone();
-    let cache = Cache::new(
-        (options, proxied.rules.clone()),
-        (stored.store.clone(), stored.stores.clone()),
-        accounts.clone(),
-        origin,
-        edge.clock.clone(),
-        edge.random.clone(),
-        counters.clone(),
-    );
-    Some(Rc::new(cache))
 }
 
 /// The worker's end of the access log, with a task that flushes it for as long as it is in use.

@@ -2,8 +2,8 @@
 
 use super::{LEAST, plan, said, with};
 use crate::cache::Rules;
-use crate::cache::rules::Network;
 use crate::config::{Plan, changes, describe};
+use crate::http::Network;
 use crate::http::freshness::{Ignored, SetCookie};
 use std::time::Duration;
 

@@ -78,6 +78,7 @@ impl Bench {
         let (near, far) = Socket::pair(room);
         let address = ([127, 0, 0, 1], 1).into();
         let peer = Peer {
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
             address,
             local: address,
             scheme: Scheme::Http,

@@ -1,0 +1,62 @@
+//! What answers on a route: handlers around handlers, one set for each worker.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Edge;
+use super::snapshot::Snapshot;
+use crate::cache::Cache;
+use crate::config::{LeadsTo, Proxied, RoutePlan};
+use crate::files::{self, Files};
+use crate::handler::Handler;
+use crate::telemetry::Counters;
+use crate::upstream::{self, Upstream};
+
+/// A worker's ends of the upstreams, by name.
+pub(super) type Upstreams = BTreeMap<String, (upstream::Options, Upstream)>;
+
+/// What handlers are built from. The plan was checked: the names it uses are there.
+pub(super) struct Handlers<'a> {
+    pub(super) edge: &'a Edge,
+    pub(super) counters: &'a Arc<Counters>,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) upstreams: &'a Upstreams,
+}
+
+impl Handlers<'_> {
+    /// All that a request of this route goes through.
+    pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
+        match &route.leads_to {
+            LeadsTo::Upstream(proxied) => self.proxied(proxied),
+            LeadsTo::Files(options) => self.files(options),
+        }
+    }
+
+    fn files(&self, options: &files::Options) -> Option<Rc<dyn Handler>> {
+        let mut folders = self.snapshot.files.iter();
+        let folder = folders.find(|folder| folder.options() == options)?;
+        let files = Files::new(folder.clone(), self.edge.random.clone(), None);
+        Some(Rc::new(files))
+    }
+
+    fn proxied(&self, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+        let (_, upstream) = self.upstreams.get(&proxied.upstream)?;
+        let origin: Rc<dyn Handler> = Rc::new(upstream.clone());
+        let Some(name) = &proxied.cache else {
+            return Some(origin);
+        };
+        let stored = self.snapshot.stores.get(name)?;
+        let options = self.snapshot.plan.caches.get(name)?.clone();
+        let cache = Cache::new(
+            (options, proxied.rules.clone()),
+            (stored.store.clone(), stored.stores.clone()),
+            self.snapshot.accounts.get(name)?.clone(),
+            origin,
+            self.edge.clock.clone(),
+            self.edge.random.clone(),
+            self.counters.clone(),
+        );
+        Some(Rc::new(cache))
+    }
+}
