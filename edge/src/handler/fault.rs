@@ -96,7 +96,7 @@ causes! {
     /// There is no such file, or none that may be served.
     NotFound = "not-found", 404, Edge, Client, false;
     /// The file may not be read.
-    FileDenied = "file-denied", 403, Edge, Edge, false;
+    FileDenied = "file-denied", 403, Edge, Client, false;
     /// The file system failed.
     FileFailed = "file-failed", 500, Edge, Edge, false;
     /// The file was written to while it was sent (the body is cut).
