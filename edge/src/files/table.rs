@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::body::Large;
 use crate::evict::{self, Policy};
 use crate::http::coding::Coding;
-use crate::sys::root::{Opened, Stamp};
+use crate::sys::root::Stamp;
 
 /// Shards: enough that two workers seldom want the same one.
 const SHARDS: usize = 16;
@@ -64,7 +65,7 @@ pub(super) enum Content {
     /// All of it in memory.
     Memory(Bytes),
     /// In the file, which is open.
-    Open(Opened),
+    Open(Arc<Large>),
 }
 
 impl Entry {
