@@ -2,6 +2,7 @@
 //! out of the parser contradicts what it promises.
 
 use sluice::downstream::http1::{chunked, head};
+use sluice::gate::signed;
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::http::conditional::{Decision, Validators, evaluate};
 use sluice::http::fields::{Fields, is_field_value, is_token, lines_of};
@@ -113,6 +114,15 @@ pub const TARGETS: &[Target] = &[
             b"//A.example/%7e/./x",
             b"../../g;x=1/./../h?y/../z",
             b"?y",
+        ],
+    },
+    Target {
+        name: "signed_url",
+        run: signed_url,
+        seeds: &[
+            b"/v/1/a?expires=1767225600&signature=FC7s-6bb369s8FwuYcbkJFC-1OocVyfCtm-BXdojFUcz&x=1",
+            b"/v/1/a?signature=142eecfbea6dbfaecf05c22e6ef42450bed4ea1c5727c2b66f815dda23154733&prefix=%2Fv/1/&expires=1",
+            b"/?&&expires&signature=&prefix=%",
         ],
     },
     Target {

@@ -313,12 +313,12 @@ fn limit_line(limit: &Limit) -> String {
     let mut text = "for each address".to_owned();
     if let Some(requests) = &limit.requests {
         let per = match requests.per_ns / SECOND {
-            1 => "second",
-            60 => "minute",
-            _ => "hour",
+            1 => "a second",
+            60 => "a minute",
+            _ => "an hour",
         };
         text += &format!(
-            " {} requests a {per}, {} at once",
+            " {} requests {per}, {} at once",
             requests.tokens, requests.size
         );
     }
