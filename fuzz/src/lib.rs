@@ -299,6 +299,14 @@ pub fn key_rules(data: &[u8]) {
     check(&rules);
 }
 
+/// The signature of a URL, in its canonical form.
+pub fn signed_url(data: &[u8]) {
+    let mut target = String::new();
+    if let Ok(Form::Origin) = target::canonical(&Method::Get, data, &mut target) {
+        signed::exercise(&target);
+    }
+}
+
 /// Location, relative to a target.
 pub fn location(data: &[u8]) {
     let base = Base {

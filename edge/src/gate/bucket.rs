@@ -39,12 +39,24 @@ impl Filling {
         }
     }
 
-    /// Takes tokens, also those that are still to come: they may be used after so many nanoseconds.
+    /// Takes tokens, also those that are still to come: they may be used after so many nanoseconds. If
+    /// that were more than `longest`, nothing is taken, and the error is after how many to ask again.
     #[inline]
-    pub fn reserve(&self, full_at: &mut u64, now: u64, tokens: u64) -> u64 {
-        *full_at = (*full_at).max(now).saturating_add(self.cost(tokens));
-        let held = now.saturating_add(self.cost(self.size));
-        (*full_at).saturating_sub(held)
+    pub fn reserve(
+        &self,
+        full_at: &mut u64,
+        now: u64,
+        tokens: u64,
+        longest: u64,
+    ) -> Result<u64, u64> {
+        let next = (*full_at).max(now).saturating_add(self.cost(tokens));
+        let wait = next.saturating_sub(now.saturating_add(self.cost(self.size)));
+        // Who has nothing before him waits as long as it takes.
+        if wait > longest && *full_at > now {
+            return Err(wait - longest / 2);
+        }
+        *full_at = next;
+        Ok(wait)
     }
 }
 
@@ -108,12 +120,19 @@ mod tests {
         fn what_is_reserved_keeps_to_the_rate_too(
             filling in fillings(),
             steps in prop::collection::vec((0..SECOND / 2, 1..5_u64), 1..80),
+            longest in 0..9 * SECOND,
         ) {
             let (mut full_at, mut now, mut given) = (0, 7 * SECOND, Vec::new());
             for (pause, tokens) in steps {
                 now += pause;
-                let wait = filling.reserve(&mut full_at, now, tokens);
-                given.push((now + wait, tokens));
+                let before = full_at;
+                match filling.reserve(&mut full_at, now, tokens, longest) {
+                    Ok(wait) => given.push((now + wait, tokens)),
+                    Err(wait) => prop_assert!(full_at == before && wait >= longest / 2),
+                }
+                // Whoever gives up keeps others waiting no longer than this.
+                let ahead = longest.max(filling.cost(tokens));
+                prop_assert!(full_at <= now + ahead + filling.cost(filling.size));
             }
             let times: Vec<u64> = given.iter().map(|(at, _)| *at).collect();
             prop_assert!(times.is_sorted(), "in the order in which it was asked for");
@@ -147,6 +166,6 @@ mod tests {
         };
         let mut full_at = u64::MAX - 1;
         assert_eq!(filling.take(&mut full_at, u64::MAX - 2, u64::MAX), Ok(()));
-        assert_eq!(filling.reserve(&mut full_at, u64::MAX, 1), 0);
+        assert_eq!(filling.reserve(&mut full_at, u64::MAX, 1, 0), Ok(0));
     }
 }

@@ -1,8 +1,8 @@
 //! Content no faster than a client may have it: a body around a body, which cuts what comes into pieces
 //! and holds each back until its bytes have come into the client's bucket.
 //!
-//! Bytes are reserved piece by piece, so that all connections of a client have their turns in the order in which
-//! they asked. While a piece waits nothing waits for the client: no time of its counts (`send_timeout`, `min_rate`).
+//! Bytes are reserved piece by piece, so that connections of a client have their turns in the order in which they
+//! asked; those that are too many for that ask again. So whoever goes away leaves no long queue behind. While a piece waits nothing waits for the client: no time of its counts (`send_timeout`, `min_rate`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ use crate::telemetry::Counters;
 const PIECE_MAX: u64 = 64 << 10;
 /// Pieces a second that a slow client gets.
 const PIECES_A_SECOND: u64 = 8;
+/// How far ahead pieces are reserved, nanoseconds.
+const AHEAD_MAX: u64 = 4 * super::SECOND;
 
 /// A client's way to its bucket.
 pub(super) struct Pacer {
@@ -50,10 +52,11 @@ impl Pacer {
         self.with(|filling, full_at, now| filling.take(full_at, now, bytes).is_ok())
     }
 
-    /// How long to wait before so many bytes may go.
-    fn reserve(&self, bytes: u64) -> Duration {
-        let wait = self.with(|filling, full_at, now| filling.reserve(full_at, now, bytes));
-        Duration::from_nanos(wait)
+    /// How long to wait before so many bytes may go; the error is how long before asking again.
+    fn reserve(&self, bytes: u64) -> Result<Duration, Duration> {
+        let wait =
+            self.with(|filling, full_at, now| filling.reserve(full_at, now, bytes, AHEAD_MAX));
+        wait.map(Duration::from_nanos).map_err(Duration::from_nanos)
     }
 
     fn with<T>(&self, change: impl FnOnce(&Filling, &mut u64, u64) -> T) -> T {
@@ -102,31 +105,41 @@ impl Paced {
         }
     }
 
-    /// Reserves the next piece of what is held.
-    fn reserve(&mut self, held: u64) {
-        self.reserved = held.min(self.piece);
-        let wait = self.pacer.reserve(self.reserved);
-        if wait.is_zero() {
+    /// Waits until the next piece of what is held is reserved, and may go.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let (true, Some(timer)) = (self.waiting, &mut self.timer) {
+                ready!(timer.as_mut().poll(cx));
+                self.waiting = false;
+            }
+            if self.reserved > 0 {
+                return Poll::Ready(());
+            }
+            let held = self.held.as_ref().map_or(0, Frame::length);
+            let piece = held.min(self.piece);
+            match self.pacer.reserve(piece) {
+                Ok(wait) => {
+                    self.reserved = piece;
+                    self.wait(wait);
+                }
+                Err(wait) => self.wait(wait),
+            }
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        if time.is_zero() {
             return;
         }
         if !std::mem::replace(&mut self.waited, true) {
             self.pacer.counters.responses_paced.add(1);
         }
         self.waiting = true;
-        let until = timer_now() + wait;
+        let until = timer_now() + time;
         match &mut self.timer {
             Some(timer) => timer.as_mut().reset(until),
             None => self.timer = Some(Box::pin(tokio::time::sleep_until(until))),
         }
-    }
-
-    /// Waits until what is reserved may go.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let (true, Some(timer)) = (self.waiting, &mut self.timer) {
-            ready!(timer.as_mut().poll(cx));
-            self.waiting = false;
-        }
-        Poll::Ready(())
     }
 
     /// The piece that is reserved, off the front of what is held.
@@ -154,10 +167,6 @@ impl BodyStream for Paced {
                 Some(Ok(frame)) if frame.length() > 0 => self.held = Some(frame),
                 other => return Poll::Ready(other),
             }
-        }
-        if self.reserved == 0 {
-            let held = self.held.as_ref().map_or(0, Frame::length);
-            self.reserve(held);
         }
         ready!(self.poll_turn(cx));
         Poll::Ready(self.give().map(Ok))
