@@ -2,6 +2,7 @@
 //! out of the parser contradicts what it promises.
 
 use sluice::downstream::http1::{chunked, head};
+use sluice::files;
 use sluice::gate::signed;
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::http::conditional::{Decision, Validators, evaluate};
@@ -29,6 +30,16 @@ pub struct Target {
 
 /// Every target. The smoke run takes each of them.
 pub const TARGETS: &[Target] = &[
+    Target {
+        name: "file_path",
+        run: file_path,
+        seeds: &[
+            b"/a/b.c/",
+            b"/%2e%2e/%2E./..%2f.%5c..",
+            b"//.well-known/acme%20x/.git",
+            b"/a%00b%7f%c3%a4%",
+        ],
+    },
     Target {
         name: "range",
         run: range,
@@ -401,6 +412,28 @@ pub fn conditional(data: &[u8]) {
         }
         if name == "if-none-match" && validators.etag.is_some() {
             assert_eq!(get, Decision::NotModified);
+        }
+    }
+}
+
+/// Paths of files.
+pub fn file_path(data: &[u8]) {
+    let Ok(path) = std::str::from_utf8(data) else {
+        return;
+    };
+    for hidden in [false, true] {
+        let Some(located) = files::locate(path, hidden) else {
+            continue;
+        };
+        if located.names.is_empty() {
+            assert!(located.is_folder);
+            continue;
+        }
+        for (at, name) in located.names.split(|b| *b == b'/').enumerate() {
+            assert!(!name.is_empty() && name != b"." && name != b"..");
+            assert!(!name.iter().any(|b| *b < b' ' || *b == b'\\'));
+            let well_known = at == 0 && name == b".well-known";
+            assert!(hidden || name[0] != b'.' || well_known);
         }
     }
 }

@@ -4,6 +4,7 @@ mod gate;
 mod rules;
 mod volumes;
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
@@ -290,6 +291,7 @@ fn a_file_that_is_not_there_is_said_so() {
 fn options_alone_go_the_way_of_a_file() {
     let options = Options {
         origins: vec!["http://a:1".to_owned(), "http://b:2".to_owned()],
+        files: None,
         listen: vec!["127.0.0.1:0".to_owned()],
         admin: Some("127.0.0.1:0".to_owned()),
         memory: Some("64MiB".to_owned()),
@@ -316,6 +318,19 @@ fn options_alone_go_the_way_of_a_file() {
     };
     let report = hostile.load().expect_err("no such origin");
     assert_eq!(report.problems.len(), 1, "{report}");
+    let folder = Options {
+        files: Some("/srv/\"www".to_owned()),
+        memory: Some("32MiB".to_owned()),
+        ..Options::default()
+    };
+    let plan = folder.load().expect("good options").plan;
+    let LeadsTo::Files(files) = &plan.sites[0].routes[0].leads_to else {
+        panic!("a folder");
+    };
+    assert_eq!(
+        (&*files.root, files.memory),
+        (Path::new("/srv/\"www"), 32 << 20)
+    );
 }
 
 #[test]

@@ -4,6 +4,8 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,6 +13,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::handler::representation::Ranged;
 use crate::handler::{BodyStream, Cause, Fault, FileRange, Frame};
+use crate::sys::Clock;
 use crate::sys::root::{self, How, Opened, Stamp};
 
 /// Sent at once.
@@ -20,19 +23,65 @@ const READ: u64 = 256 << 10;
 /// So far.
 const AHEAD: u64 = 1 << 20;
 
+/// A file that is too large for memory, open for all who send it.
+pub(super) struct Large {
+    pub opened: Opened,
+    at_hand: AtHand,
+}
+
+impl Large {
+    pub fn new(opened: Opened) -> Arc<Large> {
+        let at_hand = AtHand::default();
+        Arc::new(Large { opened, at_hand })
+    }
+}
+
+/// Which parts were seen in the page cache in the last second: looking takes a twentieth of what
+/// sending does, and pages that were just sent are the last ones to be thrown out. Parts whose numbers
+/// fall on the same place push each other out.
+struct AtHand([AtomicU64; PLACES]);
+
+/// Parts that are remembered of a file.
+const PLACES: usize = 64;
+
+impl Default for AtHand {
+    fn default() -> AtHand {
+        AtHand([const { AtomicU64::new(0) }; PLACES])
+    }
+}
+
+impl AtHand {
+    /// Whether part `part` is at hand; `look` looks.
+    fn is(&self, part: u64, now_us: u64, look: impl FnOnce() -> bool) -> bool {
+        let place = &self.0[part as usize % PLACES];
+        // The second it is true in, and which part it is told of, plus one: 0 tells of none.
+        let told = (now_us / 1_000_000) << 32 | ((part + 1) & 0xffff_ffff);
+        if place.load(Ordering::Relaxed) == told {
+            return true;
+        }
+        let found = look();
+        if found {
+            place.store(told, Ordering::Relaxed);
+        }
+        found
+    }
+}
+
 /// A range of a file.
 pub(super) struct FileBody {
-    opened: Opened,
+    file: Arc<Large>,
+    clock: Clock,
     range: Range<u64>,
     reading: Option<JoinHandle<std::io::Result<Bytes>>>,
 }
 
 impl FileBody {
     /// All of a file.
-    pub fn new(opened: Opened) -> FileBody {
-        let range = 0..opened.stamp.size;
+    pub fn new(file: Arc<Large>, clock: Clock) -> FileBody {
+        let range = 0..file.opened.stamp.size;
         FileBody {
-            opened,
+            file,
+            clock,
             range,
             reading: None,
         }
@@ -41,7 +90,22 @@ impl FileBody {
     /// Whether the file is still what it was: bytes of two versions are never mixed, whoever writes
     /// into a file that is being sent.
     fn is_unchanged(&self) -> bool {
-        Stamp::now(&self.opened.file).is_ok_and(|now| self.opened.stamp.has_same_content(&now))
+        let opened = &self.file.opened;
+        Stamp::now(&opened.file).is_ok_and(|now| opened.stamp.has_same_content(&now))
+    }
+
+    /// Whether a range, which lies within one part, can be sent without waiting for the disk.
+    fn is_at_hand(&self, range: &Range<u64>) -> bool {
+        let Large { opened, at_hand } = &*self.file;
+        let look = |range: Range<u64>| {
+            root::is_at_hand(&opened.file, range.start, range.end - range.start)
+        };
+        let begin = range.start / PART * PART;
+        let whole = begin..(begin + PART).min(opened.stamp.size);
+        match *range == whole {
+            true => at_hand.is(begin / PART, self.clock.monotonic_us(), || look(whole)),
+            false => look(range.clone()),
+        }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, Fault>> {
@@ -64,7 +128,7 @@ impl FileBody {
     }
 
     fn read(&mut self) {
-        let (file, at) = (self.opened.file.clone(), self.range.start);
+        let (file, at) = (self.file.opened.file.clone(), self.range.start);
         let end = self.range.end;
         let room = (end - at).min(READ) as usize;
         self.reading = Some(spawn_blocking(move || {
@@ -85,21 +149,20 @@ impl BodyStream for FileBody {
         if self.range.is_empty() {
             return Poll::Ready(None);
         }
-        let (at, length) = (
-            self.range.start,
-            (self.range.end - self.range.start).min(PART),
-        );
-        if !root::is_at_hand(&self.opened.file, at, length) {
+        // Up to the next multiple of it, so that all who send a file look at the same parts.
+        let end = (self.range.start / PART + 1) * PART;
+        let range = self.range.start..end.min(self.range.end);
+        if !self.is_at_hand(&range) {
             self.read();
             return self.poll_read(cx).map(Some);
         }
         if !self.is_unchanged() {
             return Poll::Ready(Some(Err(Cause::FileChanged.into())));
         }
-        self.range.start += length;
+        self.range.start = range.end;
         Poll::Ready(Some(Ok(Frame::File(FileRange {
-            file: self.opened.file.clone(),
-            range: at..at + length,
+            file: self.file.opened.file.clone(),
+            range,
         }))))
     }
 
@@ -110,7 +173,25 @@ impl BodyStream for FileBody {
 
 impl Ranged for FileBody {
     fn limit(&mut self, range: Range<u64>) {
-        let end = self.opened.stamp.size;
+        let end = self.file.opened.stamp.size;
         self.range = range.start.min(end)..range.end.min(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_is_believed_for_its_second() {
+        let seen = AtHand::default();
+        let second = 1_000_000;
+        assert!(!seen.is(0, second, || false));
+        assert!(seen.is(0, second, || true));
+        assert!(seen.is(0, second, || false), "it was seen");
+        assert!(!seen.is(0, 2 * second, || false), "a second ago");
+        assert!(!seen.is(1, second, || false), "another part");
+        assert!(seen.is(PLACES as u64, second, || true));
+        assert!(!seen.is(0, second, || false), "in its place");
     }
 }
