@@ -10,6 +10,7 @@ pub mod downstream;
 pub mod evict;
 pub mod files;
 pub mod fill;
+pub mod gate;
 pub mod handler;
 pub mod http;
 pub mod ranges;

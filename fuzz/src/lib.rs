@@ -3,6 +3,7 @@
 
 use sluice::downstream::http1::{chunked, head};
 use sluice::files;
+use sluice::gate::signed;
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::http::conditional::{Decision, Validators, evaluate};
 use sluice::http::fields::{Fields, is_field_value, is_token, lines_of};
@@ -124,6 +125,15 @@ pub const TARGETS: &[Target] = &[
             b"//A.example/%7e/./x",
             b"../../g;x=1/./../h?y/../z",
             b"?y",
+        ],
+    },
+    Target {
+        name: "signed_url",
+        run: signed_url,
+        seeds: &[
+            b"/v/1/a?expires=1767225600&signature=FC7s-6bb369s8FwuYcbkJFC-1OocVyfCtm-BXdojFUcz&x=1",
+            b"/v/1/a?signature=142eecfbea6dbfaecf05c22e6ef42450bed4ea1c5727c2b66f815dda23154733&prefix=%2Fv/1/&expires=1",
+            b"/?&&expires&signature=&prefix=%",
         ],
     },
     Target {
@@ -298,6 +308,14 @@ pub fn key_rules(data: &[u8]) {
     rules.sort = true;
     rules.ignore = vec![Pattern::new("utm_*")];
     check(&rules);
+}
+
+/// The signature of a URL, in its canonical form.
+pub fn signed_url(data: &[u8]) {
+    let mut target = String::new();
+    if let Ok(Form::Origin) = target::canonical(&Method::Get, data, &mut target) {
+        signed::exercise(&target);
+    }
 }
 
 /// Location, relative to a target.

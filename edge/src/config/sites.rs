@@ -7,12 +7,14 @@ use toml::Spanned;
 
 use super::checks::Checks;
 use super::file::{CacheFile, File, Key, Named, RouteFile, SiteFile, UpstreamFile};
+use super::gate::Said;
 use super::report::Problem;
 use super::rules;
 use super::unknown::did_you_mean;
 use super::upstreams::is_host;
 use crate::cache::Rules;
 use crate::files;
+use crate::gate;
 use crate::http::Network;
 use crate::route::Matcher;
 
@@ -30,6 +32,8 @@ pub struct SitePlan {
 pub struct RoutePlan {
     /// Which requests.
     pub matcher: Matcher,
+    /// What stands before it, if anything does.
+    pub gate: Option<Box<gate::Options>>,
     /// What answers them.
     pub leads_to: LeadsTo,
 }
@@ -149,9 +153,14 @@ fn one(
                 .help("add one:\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]"),
         );
     }
+    let name = match hosts.is_empty() {
+        true => "any host".to_owned(),
+        false => hosts.join(", "),
+    };
+    let said = Said::by_site(typed, &name, checks);
     let mut routes: Vec<RoutePlan> = Vec::new();
     for typed in &typed.route {
-        let route = route(typed, known, checks);
+        let route = route(typed, (&name, &said), known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
@@ -236,10 +245,21 @@ fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     key.or(files).unwrap_or(route.span())
 }
 
-fn route(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> RoutePlan {
+/// `site`: its name, and what it says of all of its routes.
+fn route(
+    route: &Spanned<RouteFile>,
+    (site, said): (&str, &Said),
+    known: &Known,
+    checks: &mut Checks,
+) -> RoutePlan {
     let typed = route.get_ref();
+    let matcher = matcher(typed, checks);
+    // Only a cache knows what PURGE is: elsewhere it is a request like any other.
+    let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
+    let purge = purge.map_or(&[][..], |_| &known.plain.purge);
     RoutePlan {
-        matcher: matcher(typed, checks),
+        gate: said.plan(typed, &format!("{site}: {matcher}"), purge, checks),
+        matcher,
         leads_to: leads_to(route, known, checks),
     }
 }

@@ -1,5 +1,6 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
+mod gate;
 mod rules;
 mod volumes;
 
@@ -390,6 +391,14 @@ fn every_key_is_documented_in_its_section() {
             "## `[site.route.files]`",
             "[[site]]\n[[site.route]]\n[site.route.files]",
         ),
+        (
+            "## `[site.route.limit]`",
+            "[[site]]\n[[site.route]]\n[site.route.limit]",
+        ),
+        (
+            "## `[site.route.signed]`",
+            "[[site]]\n[[site.route]]\n[site.route.signed]",
+        ),
     ] {
         let (_, part) = docs
             .split_once(&format!("{heading}\n"))
@@ -455,7 +464,9 @@ fn names(document: &str, key: &str) -> bool {
 fn every_caching_rule_is_explained() {
     let document = include_str!("../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
-    let own = ["path", "match", "proxy", "cache", "files"];
+    let own = [
+        "path", "match", "proxy", "cache", "files", "allow", "deny", "limit", "signed",
+    ];
     for key in keys("[[site]]\n[[site.route]]") {
         let explained = names(rules, &key) || own.contains(&key.as_str());
         assert!(explained, "docs/caching.md does not name {key}");

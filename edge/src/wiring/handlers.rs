@@ -9,6 +9,7 @@ use super::snapshot::Snapshot;
 use crate::cache::Cache;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
 use crate::files::{self, Files};
+use crate::gate::{self, Gate};
 use crate::handler::Handler;
 use crate::telemetry::Counters;
 use crate::upstream::{self, Upstream};
@@ -27,10 +28,21 @@ pub(super) struct Handlers<'a> {
 impl Handlers<'_> {
     /// All that a request of this route goes through.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
-        match &route.leads_to {
-            LeadsTo::Upstream(proxied) => self.proxied(proxied),
-            LeadsTo::Files(options) => self.files(options),
+        let answers = match &route.leads_to {
+            LeadsTo::Upstream(proxied) => self.proxied(proxied)?,
+            LeadsTo::Files(options) => self.files(options)?,
+        };
+        match &route.gate {
+            Some(options) => self.gated(options, answers),
+            None => Some(answers),
         }
+    }
+
+    fn gated(&self, options: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>> {
+        let mut gates = self.snapshot.gates.iter();
+        let shared = gates.find(|gate| gate.options() == options)?.clone();
+        let (clock, counters) = (self.edge.clock.clone(), self.counters.clone());
+        Some(Rc::new(Gate::new(shared, clock, counters, inner)))
     }
 
     fn files(&self, options: &files::Options) -> Option<Rc<dyn Handler>> {
