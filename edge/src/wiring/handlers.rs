@@ -8,6 +8,7 @@ use super::Edge;
 use super::snapshot::Snapshot;
 use crate::cache::Cache;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
+use crate::edit::{Edit, Redirect, Respond};
 use crate::files::{self, Files};
 use crate::handler::Handler;
 use crate::telemetry::Counters;
@@ -27,9 +28,26 @@ pub(super) struct Handlers<'a> {
 impl Handlers<'_> {
     /// All that a request of this route goes through.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
-        match &route.leads_to {
+        let answers = match &route.leads_to {
             LeadsTo::Upstream(proxied) => self.proxied(proxied),
             LeadsTo::Files(options) => self.files(options),
+            LeadsTo::Respond(options) => Some(Rc::new(Respond::new(options)) as Rc<dyn Handler>),
+            LeadsTo::Redirect(to) => {
+                Some(Rc::new(Redirect::new((**to).clone())) as Rc<dyn Handler>)
+            }
+        }?;
+        Some(self.edited(route, answers))
+    }
+
+    /// Outermost, so that pages and fields are there for whatever is refused within.
+    fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        match &route.edit {
+            None => answers,
+            Some(edit) => Rc::new(Edit::new(
+                answers,
+                (**edit).clone(),
+                self.edge.clock.clone(),
+            )),
         }
     }
 
