@@ -12,7 +12,7 @@ use super::checks::Checks;
 use super::file::{ErrorsFile, ExpiresFile, FieldsFile, Key, PageFile, RouteFile, SiteFile};
 use super::names::few;
 use super::report::Problem;
-use super::value::{OrTable, YEAR, show_size, show_time};
+use super::value::{OrTable, Table, YEAR, show_size, show_time};
 use crate::edit::{
     ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, SECURITY, Template, Variable,
     Which,
@@ -119,8 +119,8 @@ enum Side {
 /// A `set` or `add` as it was typed.
 type Lines = Option<BTreeMap<Spanned<String>, Spanned<String>>>;
 
-fn fields(key: &Key<FieldsFile>, side: Side, checks: &mut Checks) -> Option<FieldEdits> {
-    let typed = key.as_ref()?.get_ref();
+fn fields(key: &Key<Table<FieldsFile>>, side: Side, checks: &mut Checks) -> Option<FieldEdits> {
+    let Table(typed) = key.as_ref()?.get_ref();
     let mut edits = FieldEdits::default();
     for (name, line) in lines("set", &typed.set, side, checks) {
         edits.remove.push(name.clone());

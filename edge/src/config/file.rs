@@ -391,8 +391,8 @@ pub struct SiteFile {
     pub errors: Key<ErrorsFile>,
     pub expires: Key<OrTable<ExpiresFile>>,
     pub intercept: Key<bool>,
-    pub request_fields: Key<FieldsFile>,
-    pub response_fields: Key<FieldsFile>,
+    pub request_fields: Key<Table<FieldsFile>>,
+    pub response_fields: Key<Table<FieldsFile>>,
     pub security: Option<bool>,
     pub route: Vec<Spanned<RouteFile>>,
 }
@@ -411,8 +411,8 @@ rule_keys!(section(
         errors: Key<ErrorsFile>,
         expires: Key<OrTable<ExpiresFile>>,
         intercept: Key<bool>,
-        request_fields: Key<FieldsFile>,
-        response_fields: Key<FieldsFile>,
+        request_fields: Key<Table<FieldsFile>>,
+        response_fields: Key<Table<FieldsFile>>,
         security: Option<bool>,
     }
 ));

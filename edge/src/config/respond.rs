@@ -52,7 +52,7 @@ pub fn redirect(
         checks.push(
             Problem::error("`redirect` without an address")
                 .at(typed.span())
-                .help("add `to = \"https://{host}{path}{query}\"`"),
+                .help("add `to = \"https://{hostname}{path}{query}\"`"),
         );
         return None;
     };
@@ -64,10 +64,9 @@ pub fn redirect(
     let template = template(&to, checks)?;
     if let Some(why) = not_an_address(&template) {
         checks.push(
-            Problem::error("this leads nowhere")
-                .at(at)
-                .label(why)
-                .help("write an address as in \"https://{host}{path}{query}\" or \"/new{path}\""),
+            Problem::error("this leads nowhere").at(at).label(why).help(
+                "write an address as in \"https://{hostname}{path}{query}\" or \"/new{path}\"",
+            ),
         );
         return None;
     }

@@ -261,7 +261,9 @@ fn route(
     let own_words = matches!(&leads_to, LeadsTo::Respond(options) if options.content.is_some());
     let level = Level::of_route(typed, known.read, checks);
     let edit = level.within(site, own_words, checks);
-    if let (LeadsTo::Upstream(proxied), Some(edit)) = (&mut leads_to, &edit) {
+    if let (LeadsTo::Upstream(proxied), Some(edit)) = (&mut leads_to, &edit)
+        && proxied.cache.is_some()
+    {
         carry_constants(&mut proxied.rules, edit);
     }
     RoutePlan {
