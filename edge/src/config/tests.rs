@@ -416,8 +416,9 @@ fn examples(document: &str) -> Vec<&str> {
 
 #[test]
 fn every_example_in_the_documentation_is_good() {
-    let examples = examples(include_str!("../../../docs/configuration.md"));
+    let mut examples = examples(include_str!("../../../docs/configuration.md"));
     assert!(examples.len() >= 2);
+    examples.extend(self::examples(include_str!("../../../docs/headers.md")));
     for example in examples {
         let loaded =
             parse("docs/configuration.md", example).unwrap_or_else(|report| panic!("{report}"));

@@ -93,14 +93,20 @@ impl Lifetime {
 impl Expires {
     /// What a response is told; `None`: what it says stays.
     ///
-    /// A 304 without a type, where lifetimes go by types, says nothing: what the client was told with
-    /// the response that it has goes on to hold (RFC 9111 3.2).
+    /// Where lifetimes go by types, a response that does not say its content's (a 304 without one,
+    /// several ranges) says nothing: what the client was told with the response that it has goes on to
+    /// hold (RFC 9111 3.2).
     pub(super) fn tell(&self, response: &Response, now_s: u64) -> Option<Told<'static>> {
         if !is_told(response.status) {
             return None;
         }
         let media_type = value_of(response, "content-type");
-        if media_type.is_none() && response.status == 304 && !self.types.is_empty() {
+        let unknown = match (response.status, media_type) {
+            (304, None) => true,
+            (206, Some(other)) => begins(other, b"multipart/byteranges"),
+            _ => false,
+        };
+        if unknown && !self.types.is_empty() {
             return Some(Told {
                 expires: None,
                 cache_control: None,
@@ -118,15 +124,18 @@ impl Expires {
             |(known, _): &&(Box<str>, Lifetime)| essence.eq_ignore_ascii_case(known.as_bytes());
         let alike = |(known, _): &&(Box<str>, Lifetime)| {
             let beginning = known.strip_suffix('*').map(str::as_bytes);
-            beginning.is_some_and(|beginning| {
-                let own = essence.get(..beginning.len());
-                own.is_some_and(|own| own.eq_ignore_ascii_case(beginning))
-            })
+            beginning.is_some_and(|beginning| begins(essence, beginning))
         };
         let types = || self.types.iter();
         let found = types().find(own).or_else(|| types().find(alike));
         found.map_or(self.default, |(_, lifetime)| *lifetime)
     }
+}
+
+/// Whether a text begins so, in whatever case.
+fn begins(text: &[u8], beginning: &[u8]) -> bool {
+    let own = text.get(..beginning.len());
+    own.is_some_and(|own| own.eq_ignore_ascii_case(beginning))
 }
 
 /// A response's age in seconds, by a cache of ours or by one before us.
@@ -216,6 +225,11 @@ mod tests {
         assert_eq!(of("imagex/gif"), None);
         assert_eq!(of("text/html"), None);
         let unchanged = Some((String::new(), String::new()));
+        let mut parts = Response::new(206);
+        parts
+            .fields
+            .append("content-type", "multipart/byteranges; boundary=a");
+        assert_eq!(told(&expires, &parts), unchanged);
         assert_eq!(told(&expires, &Response::new(304)), unchanged);
     }
 

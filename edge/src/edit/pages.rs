@@ -38,8 +38,9 @@ pub struct ErrorPages {
 }
 
 /// Fields that describe content, and go with it (RFC 9110 8, RFC 6266, RFC 9530). All others tell about
-/// the error or the resource: Retry-After, WWW-Authenticate, Set-Cookie, how fresh it is.
-const OF_CONTENT: [&str; 14] = [
+/// the error or the resource: Retry-After, WWW-Authenticate, Set-Cookie, how fresh it is, and with 416
+/// Content-Range.
+const OF_CONTENT: [&str; 13] = [
     "accept-ranges",
     "content-digest",
     "content-disposition",
@@ -47,7 +48,6 @@ const OF_CONTENT: [&str; 14] = [
     "content-language",
     "content-location",
     "content-md5",
-    "content-range",
     "content-type",
     "digest",
     "etag",

@@ -39,3 +39,26 @@ pub(super) fn each(set: Set, mut give: impl FnMut(&str, &str)) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(response: &Response, scheme: Scheme) -> Vec<String> {
+        let mut names = Vec::new();
+        each(missing(response, scheme), |name, _| {
+            names.push(name.to_owned())
+        });
+        names
+    }
+
+    #[test]
+    fn what_a_response_lacks_is_added_and_https_alone_asks_for_https() {
+        let mut response = Response::new(200);
+        response.stored = bytes::Bytes::from_static(b"X-FRAME-Options: DENY\r\n");
+        response.fields.append("Referrer-Policy", "no-referrer");
+        assert_eq!(added(&response, Scheme::Http), ["x-content-type-options"]);
+        let both = ["x-content-type-options", "strict-transport-security"];
+        assert_eq!(added(&response, Scheme::Https), both);
+    }
+}
