@@ -436,7 +436,7 @@ pub fn describe(options: &Options) -> Vec<String> {
         ("request", &options.request),
         ("response", &options.response),
     ] {
-        let is_set = |name: &Box<str>| edits.remove.contains(name);
+        let is_set = |name: &str| edits.remove.iter().any(|removed| **removed == *name);
         let put = edits.put.iter().map(|(name, value)| {
             let verb = if is_set(name) { "set" } else { "add" };
             format!("{verb} {name}: {value}")

@@ -17,8 +17,7 @@ fn route(site: &str, route: &str) -> String {
 }
 
 fn options(text: &str) -> Option<Options> {
-    let options = plan(text).sites[0].routes[0].edit.as_deref().cloned();
-    options
+    plan(text).sites[0].routes[0].edit.as_deref().cloned()
 }
 
 const ALL: &str = r#"
