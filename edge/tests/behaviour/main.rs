@@ -20,6 +20,7 @@ mod desync;
 mod directives;
 mod disks;
 mod drain;
+mod edit;
 mod failing;
 mod fence;
 mod files;
