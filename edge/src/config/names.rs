@@ -195,17 +195,19 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     hop::why_not_carried(name).map(|why| (why, "leave it out"))
 }
 
-/// `purge`: addresses and networks.
-pub fn networks(key: &Key<Names>, checks: &mut Checks) -> Vec<Network> {
+/// Addresses and networks; `every` says what it means that all addresses are among them.
+pub fn networks(name: &str, key: &Key<Names>, every: &str, checks: &mut Checks) -> Vec<Network> {
     let Some(typed) = key else {
         return Vec::new();
     };
-    few("purge", typed.get_ref().len(), typed.span(), checks);
+    few(name, typed.get_ref().len(), typed.span(), checks);
     let entries = typed.get_ref().iter();
-    entries.filter_map(|entry| network(entry, checks)).collect()
+    entries
+        .filter_map(|entry| network(entry, every, checks))
+        .collect()
 }
 
-fn network(entry: &Spanned<String>, checks: &mut Checks) -> Option<Network> {
+fn network(entry: &Spanned<String>, every: &str, checks: &mut Checks) -> Option<Network> {
     let Some(network) = parse(entry.get_ref()) else {
         checks.push(
             Problem::error(format!("`{}` is not an address", entry.get_ref()))
@@ -217,9 +219,9 @@ fn network(entry: &Spanned<String>, checks: &mut Checks) -> Option<Network> {
     let Network { address, bits } = network;
     if bits == 0 {
         checks.push(
-            Problem::warning("every address may purge")
+            Problem::warning(every)
                 .at(entry.span())
-                .help("name the addresses from which purges come"),
+                .help("name the addresses that are meant"),
         );
     } else if let Some(first) = first_of(network).filter(|first| *first != address) {
         checks.push(
