@@ -9,12 +9,12 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::privileges::Confine;
 use super::value::{
     Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
     Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
-use crate::telemetry::AccessFormat;
 use crate::{balance, evict, fill};
 
 /// A value that may be missing, with its place.
@@ -129,6 +129,8 @@ pub struct File {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ServerSection {
+    pub confine: Key<Confine>,
+    pub user: Key<String>,
     pub workers: Key<u64>,
 }
 
@@ -175,8 +177,8 @@ pub struct AdminFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct LogFile {
     pub access: Key<String>,
-    #[serde(deserialize_with = "word")]
-    pub format: Option<AccessFormat>,
+    pub error: Key<String>,
+    pub format: Key<String>,
     pub buffer: Key<Size>,
     pub flush: Key<Time>,
     #[serde(deserialize_with = "word")]
@@ -263,6 +265,28 @@ pub enum LinksWord {
     Any,
 }
 
+/// `log` of a site or a route
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct RouteLogFile {
+    /// The word in place of a table.
+    #[serde(skip)]
+    pub word: Option<Spanned<String>>,
+    pub sample: Key<f64>,
+    pub statuses: Key<Names>,
+    pub slower_than: Key<Time>,
+}
+
+impl From<Spanned<String>> for RouteLogFile {
+    fn from(word: Spanned<String>) -> RouteLogFile {
+        RouteLogFile {
+            word: Some(word),
+            ..RouteLogFile::default()
+        }
+    }
+}
+
 /// `bypass`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -300,6 +324,7 @@ pub struct UpstreamFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SiteFile {
     pub hosts: Vec<Spanned<String>>,
+    pub log: Key<OrTable<RouteLogFile>>,
     pub route: Vec<Spanned<RouteFile>>,
 }
 
@@ -311,5 +336,6 @@ rule_keys!(section(
         proxy: Key<String>,
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
+        log: Key<OrTable<RouteLogFile>>,
     }
 ));

@@ -8,13 +8,15 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{AdminFile, File, LimitsFile, ListenerFile, LogFile};
+use super::file::{AdminFile, File, LimitsFile, ListenerFile};
+use super::privileges::{self, Privileges};
 use super::report::Problem;
 use super::sites::SitePlan;
 use super::volumes::{self, Look};
-use super::{caches, kept, names, sites, upstreams};
+use super::{caches, kept, logs, names, sites, upstreams};
 use crate::http::Network;
-use crate::telemetry::{AccessOptions, AccessTarget};
+use crate::telemetry::AccessOptions;
+use crate::telemetry::messages::MessageTarget;
 use crate::{cache, downstream, upstream, volume};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -43,6 +45,8 @@ pub struct Plan {
     pub purge: Vec<Network>,
     /// `[log]`.
     pub log: LogOptions,
+    /// What is given up before the first request.
+    pub privileges: Privileges,
     /// `[volume.NAME]`.
     pub volumes: BTreeMap<String, volume::Options>,
     /// `[cache.NAME]`.
@@ -63,8 +67,10 @@ pub struct ListenerPlan {
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogOptions {
-    /// What is told on standard error.
+    /// What is told of the program itself.
     pub level: Level,
+    /// Where.
+    pub messages: MessageTarget,
     /// The access log, if there is one.
     pub access: Option<AccessOptions>,
 }
@@ -109,7 +115,8 @@ pub fn build(file: &File, look: Look<'_>) -> (Plan, Vec<Problem>) {
         workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
         limits: limits(&file.limits, &mut checks),
         admin,
-        log: log(&file.log, &mut checks),
+        log: logs::plan(&file.log, &mut checks),
+        privileges: privileges::plan(&file.server, &mut checks),
         caches: caches::plan(&file.cache, &volumes, &mut checks),
         volumes: volumes.options,
         sites: sites::plan(file, &purge, &mut checks),
@@ -123,6 +130,7 @@ pub fn build(file: &File, look: Look<'_>) -> (Plan, Vec<Problem>) {
             .any(|cache| cache.kept.volumes.iter().any(|n| n == name))
     };
     kept::unused(&file.volume, uses, &mut checks);
+    privileges::links_out(&plan, &file.server, &mut checks);
     purged_nowhere(file, &plan, &mut checks);
     purged_by_all(file, &plan, &mut checks);
     let mut problems = checks.problems;
@@ -299,34 +307,4 @@ fn listeners(
         plans.extend(LISTEN.parse().ok().map(|address| ListenerPlan { address }));
     }
     plans
-}
-
-fn log(file: &LogFile, checks: &mut Checks) -> LogOptions {
-    let d = AccessOptions::default();
-    let options = AccessOptions {
-        format: file.format.unwrap_or(d.format),
-        buffer: checks.count("buffer", &file.buffer, d.buffer, 4 * KIB..=MIB),
-        flush: checks.within("flush", &file.flush, d.flush, 10 * MS..=HOUR),
-        target: d.target,
-    };
-    let target = file
-        .access
-        .as_ref()
-        .and_then(|text| match text.get_ref().as_str() {
-            "-" => Some(AccessTarget::Stdout),
-            "off" => None,
-            "" => {
-                checks.push(
-                    Problem::error("`access` is empty")
-                        .at(text.span())
-                        .help("write a path, \"-\" for standard output, or \"off\""),
-                );
-                None
-            }
-            path => Some(AccessTarget::File(path.into())),
-        });
-    LogOptions {
-        level: file.level.unwrap_or_default(),
-        access: target.map(|target| AccessOptions { target, ..options }),
-    }
 }

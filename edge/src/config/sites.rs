@@ -8,13 +8,14 @@ use toml::Spanned;
 use super::checks::Checks;
 use super::file::{CacheFile, File, Key, Named, RouteFile, SiteFile, UpstreamFile};
 use super::report::Problem;
-use super::rules;
+use super::{logs, rules};
 use super::unknown::did_you_mean;
 use super::upstreams::is_host;
 use crate::cache::Rules;
 use crate::files;
 use crate::http::Network;
 use crate::route::Matcher;
+use crate::telemetry::LogRule;
 
 /// One site: the hosts it answers for, and where their requests go.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,8 @@ pub struct SitePlan {
 pub struct RoutePlan {
     /// Which requests.
     pub matcher: Matcher,
+    /// Which of them are logged; `None`: all, where there is a log.
+    pub log: Option<LogRule>,
     /// What answers them.
     pub leads_to: LeadsTo,
 }
@@ -149,16 +152,17 @@ fn one(
                 .help("add one:\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]"),
         );
     }
+    logs::of_site(typed, checks);
     let mut routes: Vec<RoutePlan> = Vec::new();
-    for typed in &typed.route {
-        let route = route(typed, known, checks);
+    for of_route in &typed.route {
+        let route = route(typed, of_route, known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
         {
             checks.push(
                 Problem::warning("this route can never match")
-                    .at(route_place(typed))
+                    .at(route_place(of_route))
                     .label(format!(
                         "route {} of the site takes all of its requests",
                         before + 1
@@ -236,10 +240,16 @@ fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     key.or(files).unwrap_or(route.span())
 }
 
-fn route(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> RoutePlan {
+fn route(
+    site: &SiteFile,
+    route: &Spanned<RouteFile>,
+    known: &Known,
+    checks: &mut Checks,
+) -> RoutePlan {
     let typed = route.get_ref();
     RoutePlan {
         matcher: matcher(typed, checks),
+        log: logs::of_route(site, typed, checks),
         leads_to: leads_to(route, known, checks),
     }
 }

@@ -133,8 +133,8 @@ fn everything_typed_is_in_the_plan() {
         AccessTarget::File("/var/log/access.log".into())
     );
     assert_eq!(
-        (access.format, access.buffer),
-        (AccessFormat::Json, 16 << 10)
+        (&access.format, access.buffer),
+        (&AccessFormat::Json, 16 << 10)
     );
     let video = &plan.caches["video"];
     assert_eq!((video.memory, video.object), (1 << 30, 100 << 20));
@@ -371,6 +371,10 @@ fn every_key_is_documented_in_its_section() {
         ("## `[upstream.NAME]`", "[upstream.a]"),
         ("## `[[site]]`", "[[site]]"),
         ("## `[[site.route]]`", "[[site]]\n[[site.route]]"),
+        (
+            "## `[site.route.log]`",
+            "[[site]]\n[[site.route]]\n[site.route.log]",
+        ),
         (
             "## `[site.route.files]`",
             "[[site]]\n[[site.route]]\n[site.route.files]",
