@@ -90,7 +90,10 @@ pub fn plan(file: &ServerSection, checks: &mut Checks) -> Privileges {
         None => Confine::No,
     };
     Privileges {
-        confine: file.confine.as_ref().map_or(usual, |typed| *typed.get_ref()),
+        confine: file
+            .confine
+            .as_ref()
+            .map_or(usual, |typed| *typed.get_ref()),
         user,
     }
 }

@@ -26,11 +26,14 @@ impl Account {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)),
             Err(_) => User::from_name(user),
         };
-        let known = known.map_err(|error| format!("the user {user} can't be looked up: {error}"))?;
+        let known =
+            known.map_err(|error| format!("the user {user} can't be looked up: {error}"))?;
         let gid = match group {
             Some(group) => group_id(group)?,
             None => {
-                let user = known.as_ref().ok_or_else(|| format!("there is no user {user}"))?;
+                let user = known
+                    .as_ref()
+                    .ok_or_else(|| format!("there is no user {user}"))?;
                 user.gid
             }
         };
@@ -121,7 +124,11 @@ mod tests {
         for (user, group, said) in [
             ("no-such-user", None, "there is no user no-such-user"),
             ("4123456", None, "there is no user 4123456"),
-            ("root", Some("no-such-group"), "there is no group no-such-group"),
+            (
+                "root",
+                Some("no-such-group"),
+                "there is no group no-such-group",
+            ),
             ("no-such-user", Some("0"), "there is no user no-such-user"),
         ] {
             assert_eq!(Account::find(user, group), Err(said.to_owned()));

@@ -178,7 +178,10 @@ impl AccessLog {
     /// connections.
     pub async fn flush_regularly(log: Weak<AccessLog>) {
         loop {
-            let Some(flush) = log.upgrade().and_then(|log| Some(log.worker.as_ref()?.flush)) else {
+            let Some(flush) = log
+                .upgrade()
+                .and_then(|log| Some(log.worker.as_ref()?.flush))
+            else {
                 return;
             };
             tokio::time::sleep(flush).await;

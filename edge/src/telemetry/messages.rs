@@ -1,8 +1,8 @@
 //! Messages about the program itself: to standard error or a file, one line each, each place in the
 //! code so often and no oftener, by a thread of their own, so that nobody waits for a slow disk.
 
-mod line;
 mod limit;
+mod line;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

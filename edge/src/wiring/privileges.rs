@@ -48,7 +48,8 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
     let wanted = &plan.privileges;
     let mut given = GivenUp::default();
     if let Some(user) = &wanted.user {
-        let account = Account::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
+        let account =
+            Account::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
         account
             .enter()
             .with_context(|| format!("can't become {user}"))?;
@@ -120,7 +121,10 @@ impl GivenUp {
     pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {
         let wanted = config::reach(plan);
         let beyond = confine::beyond(&wanted, self.allowed.as_deref()?);
-        let beyond: Vec<String> = beyond.iter().map(|path| path.display().to_string()).collect();
+        let beyond: Vec<String> = beyond
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         (!beyond.is_empty()).then(|| {
             format!(
                 "only a new start can change this: it is confined (`confine` in [server]), and can't reach {}\n",

@@ -47,7 +47,12 @@ fn telling(messages: &Messages, run: impl FnOnce()) {
 fn a_message_is_a_line_with_its_fields() {
     let (messages, sink, _) = to_sink();
     telling(&messages, || {
-        tracing::warn!(volume = "disk1", size = 5, why = "no room", "a volume is out");
+        tracing::warn!(
+            volume = "disk1",
+            size = 5,
+            why = "no room",
+            "a volume is out"
+        );
     });
     assert_eq!(
         sink.text(),
@@ -87,7 +92,10 @@ fn what_repeats_itself_is_told_ten_times_and_counted() {
         clock.advance_us(1);
         let said = messages.left_to_say(false);
         assert_eq!(said.len(), 1);
-        assert!(said[0].ends_with(" WARN and 1,234 more like it: again 1243\n"), "{said:?}");
+        assert!(
+            said[0].ends_with(" WARN and 1,234 more like it: again 1243\n"),
+            "{said:?}"
+        );
         repeat(1);
     });
     let text = sink.text();
@@ -136,8 +144,9 @@ fn a_writer_that_hangs_holds_nobody_up() -> io::Result<()> {
     messages.finish(LONG);
     messages.tell("too late\n".to_owned());
     let text = sink.text();
-    let (lost, told): (Vec<&str>, Vec<&str>) =
-        text.lines().partition(|line| line.ends_with("messages were lost"));
+    let (lost, told): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .partition(|line| line.ends_with("messages were lost"));
     assert!((QUEUE..=QUEUE + 2).contains(&told.len()), "{}", told.len());
     let number = |line: &str| {
         let words = line.split(' ').rev().nth(3).unwrap_or_default();
@@ -154,7 +163,11 @@ fn what_was_held_back_is_said_at_the_end() -> io::Result<()> {
     messages.start_thread()?;
     telling(&messages, || repeat(25));
     messages.finish(LONG);
-    assert!(sink.text().contains("and 15 more like it: again 24\n"), "{}", sink.text());
+    assert!(
+        sink.text().contains("and 15 more like it: again 24\n"),
+        "{}",
+        sink.text()
+    );
     Ok(())
 }
 
