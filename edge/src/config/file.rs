@@ -129,8 +129,8 @@ pub struct File {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ServerSection {
-    pub confine: Key<Confine>,
     pub user: Key<String>,
+    pub confine: Key<Confine>,
     pub workers: Key<u64>,
 }
 
@@ -177,10 +177,10 @@ pub struct AdminFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct LogFile {
     pub access: Key<String>,
-    pub error: Key<String>,
     pub format: Key<String>,
     pub buffer: Key<Size>,
     pub flush: Key<Time>,
+    pub error: Key<String>,
     #[serde(deserialize_with = "word")]
     pub level: Option<super::Level>,
 }

@@ -1,5 +1,6 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
+mod logs;
 mod rules;
 mod volumes;
 
@@ -444,7 +445,7 @@ fn names(document: &str, key: &str) -> bool {
 fn every_caching_rule_is_explained() {
     let document = include_str!("../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
-    let own = ["path", "match", "proxy", "cache", "files"];
+    let own = ["path", "match", "proxy", "cache", "files", "log"];
     for key in keys("[[site]]\n[[site.route]]") {
         let explained = names(rules, &key) || own.contains(&key.as_str());
         assert!(explained, "docs/caching.md does not name {key}");
