@@ -98,15 +98,7 @@ pub struct Running {
 pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let count = worker_count(&plan);
     let (mut sockets, listeners) = bind(&plan, count)?;
-    let file = source.as_ref().map(|source| source.file.as_path());
-    // No thread has been started so far, but all that needs rights is done.
-    let given_up = privileges::give_up(&plan, file)?;
-    if let Some(messages) = messages::installed() {
-        let begun = messages.begin();
-        begun
-            .with_context(|| format!("can't write messages to {}", messages.target()))
-            .map_err(|e| given_up.explain(e))?;
-    }
+    let given_up = give_up(&plan, source.as_ref())?;
     let clock = Clock::system();
     let admin_address = plan.admin;
     let first = Snapshot::build(plan, count, None, &clock).map_err(|e| given_up.explain(e))?;
@@ -165,6 +157,20 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         admin_thread,
         workers,
     })
+}
+
+/// Keeps no right that is not needed, and begins to log messages. No thread has been started before it,
+/// and all that needs rights is done.
+fn give_up(plan: &Plan, source: Option<&Source>) -> anyhow::Result<GivenUp> {
+    let file = source.map(|source| source.file.as_path());
+    let given_up = privileges::give_up(plan, file)?;
+    if let Some(messages) = messages::installed() {
+        messages
+            .begin()
+            .with_context(|| format!("can't write messages to {}", messages.target()))
+            .map_err(|e| given_up.explain(e))?;
+    }
+    Ok(given_up)
 }
 
 fn worker_count(plan: &Plan) -> usize {
