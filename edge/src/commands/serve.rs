@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
-use sluice::config::{self, Loaded, Plan};
+use sluice::config::{self, Loaded};
 use sluice::wiring;
 
-use super::{announce, log_to_stderr, warn};
+use super::{announce, log_messages, warn};
 
 const USAGE: &str = "sluice serve --config <FILE>
        sluice serve --origin <URL> [OPTIONS]
@@ -15,7 +15,7 @@ const USAGE: &str = "sluice serve --config <FILE>
 
 const SIGNALS: &str = "Signals:
   SIGHUP                    Read the configuration file again
-  SIGUSR1                   Open the access log anew, after it was renamed
+  SIGUSR1                   Open the logs anew, after they were renamed
   SIGTERM, SIGQUIT, SIGINT  Let running requests finish, then end; the second one ends at once";
 
 #[derive(Debug, Args)]
@@ -61,19 +61,16 @@ pub struct ServeArgs {
     access_log: Option<String>,
 }
 
-/// Where a reload gets its plan from.
-type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
-
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let (Loaded { plan, warnings }, source) = load(args)?;
     warn(&warnings);
-    log_to_stderr(plan.log.level)?;
+    log_messages(&plan.log)?;
     let running = wiring::start(plan, source)?;
     announce(&running)?;
     running.wait_for_signals()
 }
 
-fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<Source>)> {
+fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<wiring::Source>)> {
     let Some(path) = args.config.clone() else {
         return Ok((options(args).load()?, None));
     };
@@ -83,10 +80,12 @@ fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<Source>)> {
         clap::Error::raw(ErrorKind::ArgumentConflict, text).exit();
     }
     let loaded = config::load(&path)?;
-    let source: Source = Box::new(move || match config::load(&path) {
+    let file = path.clone();
+    let read = Box::new(move || match config::load(&path) {
         Ok(loaded) => Ok(loaded.plan),
         Err(report) => Err(report.render(false)),
     });
+    let source = wiring::Source { file, read };
     Ok((loaded, Some(source)))
 }
 

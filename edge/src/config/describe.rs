@@ -5,10 +5,9 @@ use std::fmt::{Debug, Write};
 use super::sites::{LeadsTo, RoutePlan, SitePlan};
 use super::value::{show_size, show_time};
 use super::volumes::segment_of;
-use super::{LogOptions, Plan, connections, words};
+use super::{Plan, connections, logs, privileges, words};
 use crate::fill::ReadAhead;
 use crate::store::kept::{self, Admit, PlacementKind};
-use crate::telemetry::{AccessFormat, AccessTarget};
 use crate::{cache, fill, upstream, volume};
 
 /// What would run, a line for each thing.
@@ -38,7 +37,10 @@ pub fn describe(plan: &Plan) -> String {
     if !plan.purge.is_empty() {
         line(format!("PURGE from {}", words::networks(&plan.purge)));
     }
-    line(log(&plan.log));
+    line(logs::describe(&plan.log));
+    if let Some(text) = privileges::describe(plan) {
+        line(text);
+    }
     for site in &plan.sites {
         line(format!("site {}", hosts(site)));
         for typed in &site.routes {
@@ -49,6 +51,9 @@ pub fn describe(plan: &Plan) -> String {
                 .map_or(Vec::new(), super::gate::describe);
             gate.into_iter()
                 .for_each(|gate| line(format!("    {gate}")));
+            if let Some(rule) = &typed.log {
+                line(format!("    {}", logs::describe_rule(rule)));
+            }
             let rules = typed
                 .proxied()
                 .map_or(Vec::new(), |proxied| words::rules(&proxied.rules));
@@ -74,22 +79,6 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("upstream {name}: {}", upstream(options)));
     }
     out
-}
-
-fn log(log: &LogOptions) -> String {
-    let level = log.level.as_str();
-    let Some(access) = &log.access else {
-        return format!("messages from level {level} on; no access log");
-    };
-    let target = match &access.target {
-        AccessTarget::Stdout => "standard output".to_owned(),
-        AccessTarget::File(path) => path.display().to_string(),
-    };
-    let format = match access.format {
-        AccessFormat::Combined => "combined format",
-        AccessFormat::Json => "JSON",
-    };
-    format!("messages from level {level} on; access log in {format} to {target}")
 }
 
 fn hosts(site: &SitePlan) -> String {

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::gate::OrOff;
+use super::privileges::Confine;
 use super::value::{
     Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
     Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
-use crate::telemetry::AccessFormat;
 use crate::{balance, evict, fill};
 
 /// A value that may be missing, with its place.
@@ -130,6 +130,8 @@ pub struct File {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ServerSection {
+    pub user: Key<String>,
+    pub confine: Key<Confine>,
     pub workers: Key<u64>,
     pub trusted_proxies: Key<Names>,
     pub client_field: Key<Word<ClientWord>>,
@@ -208,10 +210,10 @@ pub struct AdminFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct LogFile {
     pub access: Key<String>,
-    #[serde(deserialize_with = "word")]
-    pub format: Option<AccessFormat>,
+    pub format: Key<String>,
     pub buffer: Key<Size>,
     pub flush: Key<Time>,
+    pub error: Key<String>,
     #[serde(deserialize_with = "word")]
     pub level: Option<super::Level>,
 }
@@ -409,6 +411,28 @@ pub struct SignedFile {
     pub prefix_parameter: Key<String>,
 }
 
+/// `log` of a site or a route
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct RouteLogFile {
+    /// The word in place of a table.
+    #[serde(skip)]
+    pub word: Option<Spanned<String>>,
+    pub sample: Key<f64>,
+    pub statuses: Key<Names>,
+    pub slower_than: Key<Time>,
+}
+
+impl From<Spanned<String>> for RouteLogFile {
+    fn from(word: Spanned<String>) -> RouteLogFile {
+        RouteLogFile {
+            word: Some(word),
+            ..RouteLogFile::default()
+        }
+    }
+}
+
 /// `bypass`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -457,6 +481,7 @@ pub struct SiteFile {
     pub request_fields: Key<Table<FieldsFile>>,
     pub response_fields: Key<Table<FieldsFile>>,
     pub security: Option<bool>,
+    pub log: Key<OrTable<RouteLogFile>>,
     pub route: Vec<Spanned<RouteFile>>,
 }
 
@@ -481,5 +506,6 @@ rule_keys!(section(
         request_fields: Key<Table<FieldsFile>>,
         response_fields: Key<Table<FieldsFile>>,
         security: Option<bool>,
+        log: Key<OrTable<RouteLogFile>>,
     }
 ));

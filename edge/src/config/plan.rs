@@ -10,14 +10,16 @@ use toml::Spanned;
 use super::checks::Checks;
 use super::connections::{self, ListenerPlan};
 use super::edit::Read;
-use super::file::{AdminFile, File, LimitsFile, LogFile};
+use super::file::{AdminFile, File, LimitsFile};
+use super::privileges::{self, Privileges};
 use super::report::Problem;
 use super::sites::SitePlan;
 use super::volumes::{self, Look};
-use super::{caches, kept, names, sites, upstreams};
+use super::{caches, kept, logs, names, sites, upstreams};
 use crate::downstream::Trust;
 use crate::http::Network;
-use crate::telemetry::{AccessOptions, AccessTarget};
+use crate::telemetry::AccessOptions;
+use crate::telemetry::messages::MessageTarget;
 use crate::{cache, downstream, upstream, volume};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,6 +50,8 @@ pub struct Plan {
     pub purge: Vec<Network>,
     /// `[log]`.
     pub log: LogOptions,
+    /// What is given up before the first request.
+    pub privileges: Privileges,
     /// `[volume.NAME]`.
     pub volumes: BTreeMap<String, volume::Options>,
     /// `[cache.NAME]`.
@@ -61,8 +65,10 @@ pub struct Plan {
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogOptions {
-    /// What is told on standard error.
+    /// What is told of the program itself.
     pub level: Level,
+    /// Where.
+    pub messages: MessageTarget,
     /// The access log, if there is one.
     pub access: Option<AccessOptions>,
 }
@@ -114,7 +120,8 @@ pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>
         limits: limits(&file.limits, &mut checks),
         trust: connections::trust(&file.server, &mut checks),
         admin,
-        log: log(&file.log, &mut checks),
+        log: logs::plan(&file.log, &mut checks),
+        privileges: privileges::plan(&file.server, &mut checks),
         caches: caches::plan(&file.cache, &volumes, &mut checks),
         volumes: volumes.options,
         sites: sites::plan(file, &purge, read, &mut checks),
@@ -128,6 +135,7 @@ pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>
             .any(|cache| cache.kept.volumes.iter().any(|n| n == name))
     };
     kept::unused(&file.volume, uses, &mut checks);
+    privileges::links_out(&plan, &file.server, &mut checks);
     purged_nowhere(file, &plan, &mut checks);
     purged_by_all(file, &plan, &mut checks);
     let mut problems = checks.problems;
@@ -274,34 +282,4 @@ fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
         );
     }
     Some(address)
-}
-
-fn log(file: &LogFile, checks: &mut Checks) -> LogOptions {
-    let d = AccessOptions::default();
-    let options = AccessOptions {
-        format: file.format.unwrap_or(d.format),
-        buffer: checks.count("buffer", &file.buffer, d.buffer, 4 * KIB..=MIB),
-        flush: checks.within("flush", &file.flush, d.flush, 10 * MS..=HOUR),
-        target: d.target,
-    };
-    let target = file
-        .access
-        .as_ref()
-        .and_then(|text| match text.get_ref().as_str() {
-            "-" => Some(AccessTarget::Stdout),
-            "off" => None,
-            "" => {
-                checks.push(
-                    Problem::error("`access` is empty")
-                        .at(text.span())
-                        .help("write a path, \"-\" for standard output, or \"off\""),
-                );
-                None
-            }
-            path => Some(AccessTarget::File(path.into())),
-        });
-    LogOptions {
-        level: file.level.unwrap_or_default(),
-        access: target.map(|target| AccessOptions { target, ..options }),
-    }
 }

@@ -10,13 +10,14 @@ use super::edit::{Level, Read};
 use super::file::{CacheFile, File, Key, Named, RouteFile, SiteFile, UpstreamFile};
 use super::gate::Said;
 use super::report::Problem;
-use super::rules;
 use super::unknown::did_you_mean;
 use super::upstreams::is_host;
+use super::{logs, rules};
 use crate::cache::Rules;
 use crate::http::pattern::Pattern;
 use crate::http::{Network, hop};
 use crate::route::Matcher;
+use crate::telemetry::LogRule;
 use crate::{edit, files, gate};
 
 /// One site: the hosts it answers for, and where their requests go.
@@ -37,6 +38,8 @@ pub struct RoutePlan {
     pub edit: Option<Box<edit::Options>>,
     /// What stands before it, if anything does.
     pub gate: Option<Box<gate::Options>>,
+    /// Which of them are logged; `None`: all, where there is a log.
+    pub log: Option<LogRule>,
     /// What answers them.
     pub leads_to: LeadsTo,
 }
@@ -166,21 +169,23 @@ fn one(
         true => "any host".to_owned(),
         false => hosts.join(", "),
     };
+    logs::of_site(typed, checks);
     let above = Above {
         gate: Said::by_site(typed, &name, checks),
         edit: Level::of_site(typed, known.read, checks),
-        site: name,
+        name,
+        typed,
     };
     let mut routes: Vec<RoutePlan> = Vec::new();
-    for typed in &typed.route {
-        let route = route(typed, &above, known, checks);
+    for of_route in &typed.route {
+        let route = route(of_route, &above, known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
         {
             checks.push(
                 Problem::warning("this route can never match")
-                    .at(route_place(typed))
+                    .at(route_place(of_route))
                     .label(format!(
                         "route {} of the site takes all of its requests",
                         before + 1
@@ -262,16 +267,17 @@ fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
 }
 
 /// What a site says of all of its routes.
-struct Above {
+struct Above<'a> {
     /// What the site is called where one of its routes is named.
-    site: String,
+    name: String,
+    typed: &'a SiteFile,
     gate: Said,
     edit: Level,
 }
 
 fn route(
     route: &Spanned<RouteFile>,
-    above: &Above,
+    above: &Above<'_>,
     known: &Known,
     checks: &mut Checks,
 ) -> RoutePlan {
@@ -289,10 +295,11 @@ fn route(
     // Only a cache knows what PURGE is: elsewhere it is a request like any other.
     let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
     let purge = purge.map_or(&[][..], |_| &known.plain.purge);
-    let name = format!("{}: {matcher}", above.site);
+    let name = format!("{}: {matcher}", above.name);
     RoutePlan {
         edit,
         gate: above.gate.plan(typed, &name, purge, checks),
+        log: logs::of_route(above.typed, typed, checks),
         matcher,
         leads_to,
     }

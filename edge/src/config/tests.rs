@@ -2,6 +2,7 @@
 
 mod edit;
 mod gate;
+mod logs;
 mod rules;
 mod volumes;
 
@@ -136,8 +137,8 @@ fn everything_typed_is_in_the_plan() {
         AccessTarget::File("/var/log/access.log".into())
     );
     assert_eq!(
-        (access.format, access.buffer),
-        (AccessFormat::Json, 16 << 10)
+        (&access.format, access.buffer),
+        (&AccessFormat::Json, 16 << 10)
     );
     let video = &plan.caches["video"];
     assert_eq!((video.memory, video.object), (1 << 30, 100 << 20));
@@ -389,6 +390,10 @@ fn every_key_is_documented_in_its_section() {
         ("## `[[site]]`", "[[site]]"),
         ("## `[[site.route]]`", "[[site]]\n[[site.route]]"),
         (
+            "## `[site.route.log]`",
+            "[[site]]\n[[site.route]]\n[site.route.log]",
+        ),
+        (
             "## `[site.route.files]`",
             "[[site]]\n[[site.route]]\n[site.route.files]",
         ),
@@ -486,6 +491,7 @@ fn every_caching_rule_is_explained() {
     let elsewhere = [
         include_str!("../../../docs/access.md"),
         include_str!("../../../docs/headers.md"),
+        include_str!("../../../docs/logs.md"),
     ];
     for key in keys("[[site]]\n[[site.route]]") {
         let named = names(rules, &key) || elsewhere.iter().any(|text| names(text, &key));

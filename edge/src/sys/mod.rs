@@ -1,7 +1,9 @@
 //! The seams to the outside: clock, randomness, files, sockets. Nothing else reads them directly.
 
+pub mod account;
 pub mod buffer;
 pub mod clock;
+pub mod confine;
 pub mod connect;
 pub mod disk;
 pub mod limits;

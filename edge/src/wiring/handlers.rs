@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Edge;
+use super::logged::Logged;
 use super::snapshot::Snapshot;
 use crate::cache::Cache;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
@@ -12,7 +13,8 @@ use crate::edit::{Edit, Redirect, Respond};
 use crate::files::{self, Files};
 use crate::gate::{self, Gate};
 use crate::handler::Handler;
-use crate::telemetry::Counters;
+use crate::sys::Random;
+use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::upstream::{self, Upstream};
 
 /// A worker's ends of the upstreams, by name.
@@ -24,6 +26,7 @@ pub(super) struct Handlers<'a> {
     pub(super) counters: &'a Arc<Counters>,
     pub(super) snapshot: &'a Snapshot,
     pub(super) upstreams: &'a Upstreams,
+    pub(super) log: Option<&'a Rc<AccessLog>>,
 }
 
 impl Handlers<'_> {
@@ -39,10 +42,11 @@ impl Handlers<'_> {
             Some(options) => self.gated(options, answers)?,
             None => answers,
         };
-        Some(self.edited(route, gated))
+        let edited = self.edited(route, gated);
+        Some(self.logged(route.log.as_ref(), edited))
     }
 
-    /// Outermost, so that pages and fields are there for whatever is refused within.
+    /// Around the gate, so that pages and fields are there for whatever is refused within.
     fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
         match &route.edit {
             None => answers,
@@ -52,6 +56,19 @@ impl Handlers<'_> {
                 self.edge.clock.clone(),
             )),
         }
+    }
+
+    /// The outermost, and only where not all requests are logged.
+    fn logged(&self, rule: Option<&LogRule>, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        let Some((log, rule)) = self.log.zip(rule) else {
+            return inner;
+        };
+        let random = Random::seeded(self.edge.random.next_u64());
+        Rc::new(Logged {
+            log: log.clone(),
+            selection: Rc::new(Selection::new(rule.clone(), random)),
+            inner,
+        })
     }
 
     fn gated(&self, options: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>> {

@@ -120,7 +120,9 @@ impl Scene {
         before: Option<&Scene>,
     ) -> Scene {
         let upstreams = upstreams(edge, counters, &snapshot, before);
+        let log = log(counters, &snapshot, before);
         let handlers = Handlers {
+            log: log.as_ref(),
             edge,
             counters,
             snapshot: &snapshot,
@@ -135,7 +137,6 @@ impl Scene {
                 .collect(),
         };
         let router = Rc::new(Router::new(snapshot.plan.sites.iter().map(site)));
-        let log = log(counters, &snapshot, before);
         Scene {
             snapshot,
             router,

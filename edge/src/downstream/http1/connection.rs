@@ -217,7 +217,7 @@ impl Connection {
         budget: &mut Budget,
     ) -> Poll<Next> {
         let peer = serving.trust.peer(self.wire.peer, &parsed.head.fields);
-        let account = self.account(serving, &parsed, peer);
+        let mut account = self.account(serving, &parsed, peer);
         self.waits_for = WaitsFor::Nothing;
         self.answered += 1;
         budget.request();
@@ -235,6 +235,7 @@ impl Connection {
         let mut answer = Answer::Ready(Err(Cause::Panic.into()));
         // Its panic has been counted; the answer above stands then.
         let _ = guarded(&self.wire, || answer = handler.handle(request));
+        account.handed_over();
         let mut exchange = Exchange::new(account, upload, owes_continue, &self.wire);
         exchange.answer(answer, &self.wire);
         self.run(cx, exchange, budget)
@@ -249,9 +250,9 @@ impl Connection {
             trailers: parsed.takes_trailers,
         };
         let worker = &self.wire.worker;
-        let note = serving.log.is_some().then(|| {
+        let note = serving.log.as_ref().map(|log| {
             let target = &self.wire.input()[parsed.target.clone()];
-            Note::of(worker, peer, head, target)
+            Note::of(worker, log, peer, head, target)
         });
         let options = &serving.options;
         let last = options.keepalive_timeout.is_zero()
