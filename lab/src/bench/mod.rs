@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::rivals::Nginx;
 
-pub use sluice::{Route, Sluice, SluiceOptions, Volume, worker_connections};
+pub use sluice::{Files, Route, Sluice, SluiceOptions, Volume, worker_connections};
 pub use table::{Row, Unit, plain, render};
 
 /// What to measure, and how thoroughly.

@@ -64,6 +64,8 @@ pub struct NginxOptions {
     pub threads: bool,
     /// What begins with this path is proxied without the cache.
     pub plain: Option<String>,
+    /// Further directives of the server, names and values; they win over those that are there.
+    pub directives: Vec<(String, String)>,
 }
 
 impl NginxOptions {
@@ -80,7 +82,14 @@ impl NginxOptions {
             max_size: 8 << 30,
             threads: false,
             plain: None,
+            directives: Vec::new(),
         }
+    }
+
+    /// One more directive of the server.
+    pub fn directive(mut self, name: &str, value: &str) -> NginxOptions {
+        self.directives.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     fn caches(&self) -> bool {
@@ -218,8 +227,13 @@ http {{
     let plain = options.plain.as_ref().map_or(String::new(), |plain| {
         format!("    location {plain} {{\n{PROXY}{UNBUFFERED}    }}\n")
     });
+    let directives: String = options
+        .directives
+        .iter()
+        .map(|(name, value)| format!("    {name} {value};\n"))
+        .collect();
     text.push_str(&format!(
-        "  server {{\n    listen {address} backlog=4096;\n{plain}    location / {{\n{location}    }}\n  }}\n}}\n"
+        "  server {{\n    listen {address} backlog=4096;\n{directives}{plain}    location / {{\n{location}    }}\n  }}\n}}\n"
     ));
     Ok(text)
 }
