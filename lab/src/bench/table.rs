@@ -7,6 +7,8 @@ use serde::Serialize;
 pub enum Unit {
     /// Microseconds of CPU time a request.
     CpuPerRequest,
+    /// Microseconds of CPU time a MiB.
+    CpuPerMebibyte,
     /// Requests a second.
     RequestsPerSecond,
     /// Bytes of resident memory.
@@ -22,9 +24,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    fn show(self, value: f64) -> String {
+    pub(super) fn show(self, value: f64) -> String {
         match self {
             Unit::CpuPerRequest => format!("{value:.2} µs"),
+            Unit::CpuPerMebibyte => format!("{value:.1} µs/MiB"),
             Unit::RequestsPerSecond => format!("{value:.0} /s"),
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Megabytes => format!("{value:.1} MB"),
