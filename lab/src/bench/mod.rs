@@ -12,7 +12,7 @@ pub(crate) mod pages;
 mod slow_reads;
 mod sluice;
 mod start;
-mod statics;
+pub(crate) mod statics;
 mod table;
 
 use std::path::PathBuf;

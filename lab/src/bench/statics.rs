@@ -274,12 +274,12 @@ fn megabytes(bytes: u64) -> f64 {
 }
 
 /// nginx that serves this folder.
-fn nginx_files(root: &Path) -> NginxOptions {
+pub(crate) fn nginx_files(root: &Path) -> NginxOptions {
     NginxOptions::new(NginxMode::Static(root.to_owned()), None)
 }
 
 /// Sluice that serves these files, and asks no origin.
-fn sluice_files(binary: &Path, files: Files) -> SluiceOptions {
+pub(crate) fn sluice_files(binary: &Path, files: Files) -> SluiceOptions {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
     SluiceOptions {
         files: Some(files),

@@ -93,6 +93,14 @@ impl LoadPlan {
     }
 }
 
+/// Makes the load on a thread of its own, since one that is pinned stays so.
+///
+/// Errors: as for [`run`].
+pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
+    let result = std::thread::scope(|scope| scope.spawn(|| run(plan)).join());
+    result.map_err(|_| anyhow::anyhow!("the load panicked"))?
+}
+
 /// What came of a load.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LoadResult {
