@@ -55,8 +55,8 @@ pub fn bench(arguments: BenchArguments) -> Result<()> {
     Ok(())
 }
 
-/// Builds `sluice`, unless another program is measured, and this program optimized, since a slow load generator measures itself, and becomes
-/// the latter. Returns only if that fails.
+/// Builds `sluice`, unless another program is measured, and this program optimized, since a slow load generator measures
+/// itself, and becomes the latter. Returns only if that fails.
 fn released(measured: Option<&Path>) -> anyhow::Error {
     let mut packages = vec!["--package", "xtask"];
     if measured.is_none() {

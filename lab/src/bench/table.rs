@@ -74,12 +74,14 @@ impl Row {
         }
     }
 
-    /// A row that could not be measured.
+    /// A row that could not be measured. All that is known of why goes to standard error, a line of it to the table.
     pub(super) fn failed(name: &str, error: &anyhow::Error) -> Row {
+        let why = format!("{error:#}");
+        eprintln!("{name}: not measured: {why}");
         Row {
             unit: None,
             met: Some(false),
-            note: format!("{error:#}").replace('\n', " "),
+            note: why.lines().next().unwrap_or_default().to_owned(),
             ..Row::new(name, Unit::Count)
         }
     }

@@ -135,7 +135,9 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let mut sluice = figures_of(&climbed.sluice);
     let nginx = climbed.nginx.as_ref().map(figures_of);
     if let Some(rival) = &climbed.nginx {
-        sluice.put("held_ratio", climbed.sluice.held / rival.held);
+        if rival.held > 0.0 {
+            sluice.put("held_ratio", climbed.sluice.held / rival.held);
+        }
         sluice.put("p99_ratio", climbed.sluice.p99_us / rival.p99_us);
         if let Some(same) = climbed.same_p99_us {
             sluice.put("p99_same", same / rival.p99_us);

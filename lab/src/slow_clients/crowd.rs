@@ -315,7 +315,7 @@ impl Crowd {
 
     /// Who does not read can't be told that the server has closed the connection: the server's end tells.
     fn look(&mut self, now: Instant) -> anyhow::Result<()> {
-        let held = sockets::held_by(self.server).context("the table of sockets")?;
+        let held = sockets::held_by(self.server).context("asking for open sockets")?;
         let mut cut = Vec::new();
         for (number, client) in self.clients.iter_mut().enumerate() {
             let Some(connection) = &mut client.connection else {
