@@ -267,7 +267,7 @@ struct SlowClientsArgs {
     /// Measure nginx with time limits of 10 s for everything, too
     #[arg(long)]
     hardened: bool,
-    /// A few clients for a few seconds, which only show whether it works
+    /// A few clients for a few seconds, and time limits of 1 s: only shows whether it works
     #[arg(long)]
     quick: bool,
     /// Clients of each kind

@@ -7,7 +7,7 @@ use crate::figures;
 /// Lines of the table of rates.
 const STEPS: usize = 20;
 
-/// Characters of the bar of a median, which doubles with each.
+/// Characters of a median's bar at most; with each more it is twice as long.
 const BAR: usize = 14;
 
 impl Report {
@@ -23,7 +23,7 @@ impl Report {
         for name in &names {
             titles.push((name.clone(), "p50 ms"));
             titles.push((String::new(), "p99 ms"));
-            titles.push((String::new(), "×2 each"));
+            titles.push((String::new(), "p50, log"));
         }
         let titles: Vec<(&str, &str)> =
             titles.iter().map(|(what, unit)| (&**what, *unit)).collect();

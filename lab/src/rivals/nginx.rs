@@ -407,9 +407,16 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("file"), b"hello").expect("written");
+        fs::write(folder.path().join("file.gz"), b"beside").expect("written");
         let mode = NginxMode::Static(folder.path().to_owned());
-        let nginx = Nginx::start(&NginxOptions::new(mode, None)).expect("nginx starts");
-        let reply = client::get(nginx.addr(), "/file", &[]).expect("a reply");
+        let options = NginxOptions::new(mode, None).directive("keepalive_timeout", "75s");
+        let nginx = Nginx::start(&options).expect("nginx starts");
+        let accepts = [("Accept-Encoding", "gzip")];
+        let reply = client::get(nginx.addr(), "/file", &accepts).expect("a reply");
         assert_eq!(reply.body, b"hello");
+        let options = options.directive("gzip_static", "on");
+        let nginx = Nginx::start(&options).expect("nginx starts");
+        let reply = client::get(nginx.addr(), "/file", &accepts).expect("a reply");
+        assert_eq!(reply.body, b"beside");
     }
 }

@@ -65,6 +65,9 @@ pub struct Options {
     pub quiet_seconds: f64,
     /// Requests a second of the ordinary client.
     pub rate: f64,
+    /// Sluice's time limits for heads, bodies and readers in seconds, where they are not left at their defaults, and those
+    /// of the hardened nginx.
+    pub limit: Option<u32>,
 }
 
 impl Options {
@@ -80,15 +83,17 @@ impl Options {
             seconds: 75.0,
             quiet_seconds: 5.0,
             rate: 200.0,
+            limit: None,
         }
     }
 
-    /// A few clients for a few seconds, to see that it works.
+    /// A few clients for a few seconds, and time limits of one second, to see that it works.
     pub fn quick(self) -> Options {
         Options {
             each: self.each.min(10),
-            seconds: 4.0,
+            seconds: 8.0,
             quiet_seconds: 0.5,
+            limit: Some(1),
             ..self
         }
     }
@@ -210,6 +215,22 @@ const SLUICE: &str = "Sluice";
 const NGINX: &str = "nginx";
 const HARDENED: &str = "nginx, hardened";
 
+/// What guides give as nginx's time limits against slow clients.
+const HARD_SECONDS: u32 = 10;
+
+/// What cuts slow clients.
+fn sluice_limits(seconds: u32) -> impl Iterator<Item = (String, String)> {
+    let names = [
+        "header_timeout",
+        "body_timeout",
+        "send_timeout",
+        "min_rate_grace",
+    ];
+    names
+        .into_iter()
+        .map(move |name| (name.to_owned(), format!("\"{seconds}s\"")))
+}
+
 fn all_sieges(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Vec<Siege>> {
     let folder = tempfile::Builder::new().prefix("lab-slow-").tempdir()?;
     pages::offset_files(folder.path(), FILES, LENGTH as usize)?;
@@ -236,7 +257,8 @@ fn all_sieges(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result
 fn start(options: &Options, name: &str, root: &Path, origin: &Origin) -> anyhow::Result<Server> {
     if name == SLUICE {
         let mut sluice = statics::sluice_files(&options.program, Files::new(root));
-        sluice.limits = Vec::new();
+        let limit = options.limit.into_iter().flat_map(sluice_limits);
+        sluice.limits = limit.collect();
         sluice.core = Some(SERVER_CORE);
         sluice.routes = vec![Route {
             path: kind::UPLOAD.to_owned(),
@@ -255,7 +277,8 @@ fn start(options: &Options, name: &str, root: &Path, origin: &Origin) -> anyhow:
             "client_body_timeout",
             "send_timeout",
         ] {
-            nginx = nginx.directive(limit, "10s");
+            let seconds = format!("{}s", options.limit.unwrap_or(HARD_SECONDS));
+            nginx = nginx.directive(limit, &seconds);
         }
         nginx = nginx.directive("reset_timedout_connection", "on");
     }
