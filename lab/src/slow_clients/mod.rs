@@ -38,7 +38,7 @@ const BIG: usize = 16 << 20;
 /// Requests of the ordinary client that may be on their way at once.
 const CONNECTIONS: usize = 1000;
 
-/// How much worse slow clients' turns on the load's core are than the ordinary client's.
+/// How far slow clients, and the origin of what they post, stand behind the ordinary client on their core.
 const NICE: i32 = 10;
 
 /// How often memory is looked at.
@@ -157,6 +157,8 @@ pub struct Siege {
     pub errors: u64,
     /// Resident bytes of the server, before and at most.
     pub memory: (u64, u64),
+    /// Seconds of CPU time that it took meanwhile.
+    pub cpu_seconds: f64,
     /// What befell the slow clients.
     pub kinds: Vec<KindRow>,
 }
@@ -236,7 +238,16 @@ fn all_sieges(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result
     pages::offset_files(folder.path(), FILES, LENGTH as usize)?;
     let big = crate::offset::offset_bytes(0, BIG);
     std::fs::write(folder.path().join(kind::BIG.trim_start_matches('/')), big)?;
-    let origin = Origin::start(OriginOptions::default())?;
+    let origin = thread::scope(|scope| {
+        let origin = scope.spawn(|| {
+            stand_back();
+            Origin::start(OriginOptions {
+                forget: true,
+                ..OriginOptions::default()
+            })
+        });
+        origin.join().map_err(|_| anyhow::anyhow!("it panicked"))?
+    })?;
     origin.serve(kind::UPLOAD, Resource::offset(1));
     let mut names = vec![SLUICE];
     names.extend(options.nginx.then_some(NGINX));
@@ -285,6 +296,12 @@ fn start(options: &Options, name: &str, root: &Path, origin: &Origin) -> anyhow:
     Ok(Server::Nginx(Nginx::start(&nginx)?))
 }
 
+/// Has this thread, and those that it starts, let the ordinary client go first, whose core they share. Where that is
+/// refused, its figures are a little worse.
+fn stand_back() {
+    let _ = rustix::process::nice(NICE);
+}
+
 fn besiege(
     options: &Options,
     name: &str,
@@ -315,12 +332,12 @@ fn besiege(
     ordinary(0.2)?;
     let quiet = ordinary(options.quiet_seconds)?;
     let before = server.process().memory()?.rss;
+    let cpu = server.process().cpu()?;
     let crowd = Crowd::new(server.address(), kinds, options.each)?;
     let over = AtomicBool::new(false);
     let (under, most, fates) = thread::scope(|scope| {
         let crowd = scope.spawn(|| {
-            // The ordinary client goes first; where this is refused, its figures are a little worse.
-            let _ = rustix::process::nice(NICE);
+            stand_back();
             crowd.run(&over)
         });
         let load = scope.spawn(|| ordinary(options.seconds));
@@ -343,6 +360,7 @@ fn besiege(
         requests: under.requests,
         errors: quiet.errors.total() + under.errors.total(),
         memory: (before, most),
+        cpu_seconds: server.process().cpu()?.saturating_sub(cpu).as_secs_f64(),
         kinds: kinds.iter().map(|kind| row(*kind, &fates)).collect(),
         quiet: quiet.latency,
         under: under.latency,

@@ -22,12 +22,18 @@ impl Report {
     fn ordinary(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         for siege in &self.sieges {
+            let share = 100.0 * siege.cpu_seconds / self.seconds;
             let kinds: Vec<&str> = siege.kinds.iter().map(|row| row.kind.name()).collect();
             let among = match kinds[..] {
                 [only] => only,
                 _ => "all",
             };
-            for (latency, among) in [(&siege.quiet, "nobody"), (&siege.under, among)] {
+            let share = format!("{share:.1}");
+            let lines = [
+                (&siege.quiet, "nobody", siege.memory.0, "-"),
+                (&siege.under, among, siege.memory.1, &share),
+            ];
+            for (latency, among, memory, share) in lines {
                 let ms = |us: f64| format!("{:.2}", us / 1000.0);
                 rows.push(vec![
                     siege.name.clone(),
@@ -35,10 +41,8 @@ impl Report {
                     ms(latency.p50_us),
                     ms(latency.p99_us),
                     ms(latency.max_us),
-                    megabytes(match among {
-                        "nobody" => siege.memory.0,
-                        _ => siege.memory.1,
-                    }),
+                    megabytes(memory),
+                    share.to_owned(),
                 ]);
             }
         }
@@ -58,13 +62,14 @@ impl Report {
     }
 }
 
-const ORDINARY: [(&str, &str); 6] = [
+const ORDINARY: [(&str, &str); 7] = [
     ("ordinary client", ""),
     ("beside", ""),
     ("p50", "ms"),
     ("p99", "ms"),
     ("longest", "ms"),
     ("server", "MB"),
+    ("its core", "%"),
 ];
 
 const SLOW: [(&str, &str); 9] = [
