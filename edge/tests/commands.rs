@@ -385,6 +385,73 @@ fn the_lab_purges_some_of_many() {
     assert!(cores < 2 || figure("cost") > Some(0.0), "{report:#}");
 }
 
+/// The figure of this name, if it was measured.
+fn figure(report: &serde_json::Value, key: &str) -> Option<f64> {
+    let figures = report["figures"].as_array().expect("figures");
+    let found = figures.iter().find(|figure| figure["key"] == key);
+    found.and_then(|figure| figure["sluice"].as_f64())
+}
+
+/// Whether there are a core for the server and one for its clients, which some experiments need.
+fn two_cores() -> bool {
+    let there = std::thread::available_parallelism().map_or(1, usize::from) > 1;
+    if !there {
+        eprintln!("skipped: needs two cores");
+    }
+    there
+}
+
+#[test]
+fn the_lab_raises_the_load_until_it_is_not_followed() {
+    if !two_cores() {
+        return;
+    }
+    let report = experiment("lab ramp --json --quick");
+    let [ramp] = &report["ramps"].as_array().expect("ramps")[..] else {
+        panic!("{report:#}");
+    };
+    assert_eq!(
+        (&ramp["name"], &ramp["errors"]),
+        (&"Sluice".into(), &0.into())
+    );
+    let windows = ramp["windows"].as_array().expect("windows");
+    let offered = |window: &serde_json::Value| window["offered"].as_u64().expect("a number");
+    assert!(windows.len() > 2, "{report:#}");
+    assert!(offered(&windows[windows.len() - 1]) > offered(&windows[0]));
+    assert_eq!(windows[0]["offered"], windows[0]["answered"], "{report:#}");
+    // How much is held in time is the machine's affair.
+    assert!(figure(&report, "held") >= Some(0.0), "{report:#}");
+    assert!(
+        figure(&report, "p99") >= figure(&report, "p50"),
+        "{report:#}"
+    );
+    assert!(figure(&report, "p50") > Some(0.0), "{report:#}");
+    assert_eq!(figure(&report, "held_ratio"), None);
+}
+
+#[test]
+fn the_lab_sees_slow_clients_cut() {
+    if !two_cores() {
+        return;
+    }
+    let report = experiment("lab slow-clients --json --quick --each 4");
+    let [siege] = &report["sieges"].as_array().expect("sieges")[..] else {
+        panic!("{report:#}");
+    };
+    let kinds = siege["kinds"].as_array().expect("kinds");
+    assert_eq!(kinds.len(), 6, "{report:#}");
+    for kind in kinds {
+        // All of them, some more than once, and none sooner than its limit.
+        assert!(kind["cut"].as_u64() >= Some(4), "{kind:#}");
+        assert_eq!((&kind["never"], &kind["refused"]), (&0.into(), &0.into()));
+        assert!(kind["after"][0].as_f64() > Some(0.5), "{kind:#}");
+        assert!(kind["after"][2].as_f64() < Some(8.0), "{kind:#}");
+    }
+    assert_eq!(siege["errors"], 0, "{report:#}");
+    assert!(siege["requests"].as_u64() > Some(1000), "{report:#}");
+    assert_eq!(figure(&report, "never"), Some(0.0));
+}
+
 #[test]
 fn lab_options_are_checked() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -411,6 +478,11 @@ fn lab_options_are_checked() {
         ["purge", "--objects", "1"],
         ["purge", "--rules", "0"],
         ["purge", "--seconds", "0"],
+        ["ramp", "--against", "varnish"],
+        ["ramp", "--rounds", "0"],
+        ["slow-clients", "--each", "3001"],
+        ["slow-clients", "--kind", "quick"],
+        ["slow-clients", "--rate", "0"],
     ] {
         let output = sluice(folder.path(), &[&["lab"], &arguments[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

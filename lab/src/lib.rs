@@ -19,8 +19,16 @@ pub mod origin;
 pub mod placement;
 pub mod process;
 pub mod purge;
+pub mod ramp;
 pub mod rivals;
 pub mod roles;
+pub mod slow_clients;
 pub mod storm;
 
 pub use roles::entry;
+
+/// Where experiments on two cores have their servers.
+const SERVER_CORE: usize = 0;
+
+/// Where they have their clients and origins.
+const LOAD_CORE: usize = 1;

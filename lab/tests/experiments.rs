@@ -6,7 +6,7 @@ use sluice_lab::caching::{self, Part};
 use sluice_lab::disk::SlowDisk;
 use sluice_lab::figures::missed;
 use sluice_lab::placement;
-use sluice_lab::{budget, purge, storm};
+use sluice_lab::{budget, purge, ramp, slow_clients, storm};
 
 const NO_PROGRAM: &str = "/no/such/program";
 
@@ -50,6 +50,8 @@ fn a_program_that_does_not_start_costs_only_its_row() {
 
     assert!(storm::run(&storm::Options::new(NO_PROGRAM), &silent).is_err());
     assert!(budget::run(&budget::Options::new(NO_PROGRAM), &silent).is_err());
+    assert!(ramp::run(&ramp::Options::new(NO_PROGRAM), &silent).is_err());
+    assert!(slow_clients::run(&slow_clients::Options::new(NO_PROGRAM), &silent).is_err());
 }
 
 #[test]
@@ -194,4 +196,24 @@ fn experiments_with_figures_check_their_options() {
     assert!(placement(|options| options.real_seconds = f64::NAN));
     assert!(placement(|options| options.workers = 0));
     assert!(!placement(|_| ()));
+    let failed = |error: anyhow::Error| error.to_string().contains("sluice");
+    let ramp = |change: fn(&mut ramp::Options)| {
+        let mut options = ramp::Options::new(NO_PROGRAM);
+        change(&mut options);
+        ramp::run(&options, &silent).is_err_and(failed)
+    };
+    // What comes to the point where the program does not start has good options.
+    assert!(!ramp(|options| options.rounds = 0));
+    assert!(!ramp(|options| options.seconds = 0.0));
+    assert!(!ramp(|options| options.half_seconds = f64::NAN));
+    let slow = |change: fn(&mut slow_clients::Options)| {
+        let mut options = slow_clients::Options::new(NO_PROGRAM);
+        change(&mut options);
+        slow_clients::run(&options, &silent).is_err_and(failed)
+    };
+    assert!(!slow(|options| options.each = 0));
+    assert!(!slow(|options| options.seconds = f64::NAN));
+    assert!(!slow(|options| options.rate = 0.0));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(cores < 2 || (ramp(|_| ()) && slow(|_| ())));
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: builds the release program and measures it beside nginx.
 
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -20,16 +21,23 @@ pub struct BenchArguments {
     /// Length of each run under load.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
+    /// The program to measure [default: a release build of the present source]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
 }
 
 /// Prints the table. A missed goal is printed and is no failure: times differ between machines.
 pub fn bench(arguments: BenchArguments) -> Result<()> {
     if cfg!(debug_assertions) {
-        return Err(released());
+        return Err(released(arguments.program.as_deref()));
     }
     println!("rows: {}", names().collect::<Vec<_>>().join(", "));
+    let program = match arguments.program {
+        Some(program) => program,
+        None => tools::target_folder()?.join("release/sluice"),
+    };
     let options = BenchOptions {
-        sluice_binary: Some(tools::target_folder()?.join("release/sluice")),
+        sluice_binary: Some(program),
         rounds: arguments.rounds.into(),
         seconds_per_run: arguments.seconds.into(),
         only: arguments.filter,
@@ -47,15 +55,15 @@ pub fn bench(arguments: BenchArguments) -> Result<()> {
     Ok(())
 }
 
-/// Builds `sluice` and this program optimized, since a slow load generator measures itself, and becomes
-/// the latter. Returns only if that fails.
-fn released() -> anyhow::Error {
-    let built = tools::run(Command::new("cargo").args(["build", "--release"]).args([
-        "--package",
-        "sluice",
-        "--package",
-        "xtask",
-    ]));
+/// Builds `sluice`, unless another program is measured, and this program optimized, since a slow load generator measures
+/// itself, and becomes the latter. Returns only if that fails.
+fn released(measured: Option<&Path>) -> anyhow::Error {
+    let mut packages = vec!["--package", "xtask"];
+    if measured.is_none() {
+        packages.extend(["--package", "sluice"]);
+    }
+    let mut build = Command::new("cargo");
+    let built = tools::run(build.args(["build", "--release"]).args(packages));
     let target = match built.and_then(|()| tools::target_folder()) {
         Ok(target) => target,
         Err(error) => return error,

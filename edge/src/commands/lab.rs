@@ -1,20 +1,23 @@
 //! `sluice lab`: experiments that start this very program in front of an origin of their own, and rivals beside it.
 
+mod values;
+
 use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_lab::caches::Rival;
 #[cfg(feature = "lab")]
 use sluice_lab::placement;
-use sluice_lab::{budget, byte_range, caching, purge, storm};
+use sluice_lab::slow_clients::{self, Kind};
+use sluice_lab::{budget, byte_range, caching, purge, ramp, storm};
 
 use super::hit_ratio::{self, HitRatioArgs};
 use super::{count, say};
+use values::{client_budget, interval, memory, rate, seconds, slice};
 
 #[derive(Debug, Args)]
 pub struct LabArgs {
@@ -37,6 +40,10 @@ enum Experiment {
     /// Bodies that are never asked for twice, through caches on slow disks, tmpfs and this machine's disk
     #[cfg(feature = "lab")]
     Placement(PlacementArgs),
+    /// Small files at a rate that rises until the server does not follow, one connection for each request
+    Ramp(RampArgs),
+    /// What an ordinary client notices of thousands of slow ones, and when these are cut
+    SlowClients(SlowClientsArgs),
     /// How often each way to evict has what is asked for, on made-up requests
     HitRatio(HitRatioArgs),
 }
@@ -234,62 +241,53 @@ struct PlacementArgs {
     common: Common,
 }
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const TIB: u64 = 1 << 40;
-
-fn size(text: &str) -> Result<u64, String> {
-    match text.parse::<ByteSize>() {
-        Ok(size) => Ok(size.0),
-        Err(_) => Err("write a size, as in 1MiB".to_owned()),
-    }
+#[derive(Debug, Args)]
+struct RampArgs {
+    /// Measure nginx, too, and fail if it is not installed
+    #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
+    against: Option<String>,
+    /// A few seconds that only show whether it works
+    #[arg(long)]
+    quick: bool,
+    /// Ramps, and runs at half of the rate that was held, whose medians count
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "quick")]
+    rounds: u8,
+    /// Seconds of a ramp
+    #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = seconds, conflicts_with = "quick")]
+    seconds: f64,
+    #[command(flatten)]
+    common: Common,
 }
 
-fn slice(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        size if !(64 * KIB..=16 * MIB).contains(&size) => Err("64KiB to 16MiB".to_owned()),
-        size if size % (64 * KIB) != 0 => Err("a multiple of 64KiB".to_owned()),
-        size => Ok(size),
-    }
-}
-
-/// A file of 10 MiB or 100 MB has to come in a time that people, and clients, wait for.
-fn rate(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        rate @ byte_range::RATE_MIN.. => Ok(rate),
-        _ => Err("at least 64KiB (a second)".to_owned()),
-    }
-}
-
-fn memory(text: &str) -> Result<u64, String> {
-    let size = size(text)?;
-    match (8 * MIB..=16 * TIB).contains(&size) {
-        true => Ok(size),
-        false => Err("8MiB to 16TiB".to_owned()),
-    }
-}
-
-fn client_budget(text: &str) -> Result<u64, String> {
-    let size = size(text)?;
-    match size == 0 || (MIB..=TIB).contains(&size) {
-        true => Ok(size),
-        false => Err("1MiB to 1TiB, or 0 for no limit".to_owned()),
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("versions can't change all the time".to_owned()),
-        Ok(time) => Ok(time),
-        Err(_) => Err("write a time, as in 20ms".to_owned()),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a number from 0.1 to 3600".to_owned()),
-    }
+#[derive(Debug, Args)]
+struct SlowClientsArgs {
+    /// Measure nginx, too, and fail if it is not installed
+    #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
+    against: Option<String>,
+    /// Measure nginx with time limits of 10 s for everything, too
+    #[arg(long)]
+    hardened: bool,
+    /// A few clients for a few seconds, and time limits of 1 s: only shows whether it works
+    #[arg(long)]
+    quick: bool,
+    /// Clients of each kind
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=3000))]
+    each: u16,
+    /// Only this kind: slowloris, half-line, body, chunked, slow-read or stalled; may be given several times
+    /// [default: all]
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<Kind>,
+    /// One kind after the other, instead of all at once
+    #[arg(long)]
+    one_by_one: bool,
+    /// How long they stay
+    #[arg(long, value_name = "N", default_value_t = 75.0, value_parser = seconds, conflicts_with = "quick")]
+    seconds: f64,
+    /// Requests a second of the ordinary client
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=5000))]
+    rate: u16,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub fn run(args: &LabArgs) -> anyhow::Result<()> {
@@ -301,6 +299,8 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::Purge(args) => purge(args),
         #[cfg(feature = "lab")]
         Experiment::Placement(args) => placement(args),
+        Experiment::Ramp(args) => ramp(args),
+        Experiment::SlowClients(args) => slow_clients(args),
         Experiment::HitRatio(args) => hit_ratio::run(args),
     }
 }
@@ -410,5 +410,35 @@ fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
         ..placement::Options::new(args.common.program()?)
     };
     let report = placement::run(&options, &tell)?;
+    args.common.print(&report, &report.render())
+}
+
+/// A missed goal is shown, and is no failure.
+fn ramp(args: &RampArgs) -> anyhow::Result<()> {
+    let options = ramp::Options {
+        nginx: args.against.is_some(),
+        rounds: args.rounds.into(),
+        seconds: args.seconds,
+        ..ramp::Options::new(args.common.program()?)
+    };
+    let options = if args.quick { options.quick() } else { options };
+    let report = ramp::run(&options, &tell)?;
+    args.common.print(&report, &report.render())
+}
+
+/// A missed goal is shown, and is no failure.
+fn slow_clients(args: &SlowClientsArgs) -> anyhow::Result<()> {
+    let options = slow_clients::Options {
+        nginx: args.against.is_some(),
+        hardened: args.hardened,
+        each: args.each.into(),
+        kinds: args.kind.clone(),
+        one_by_one: args.one_by_one,
+        seconds: args.seconds,
+        rate: args.rate.into(),
+        ..slow_clients::Options::new(args.common.program()?)
+    };
+    let options = if args.quick { options.quick() } else { options };
+    let report = slow_clients::run(&options, &tell)?;
     args.common.print(&report, &report.render())
 }

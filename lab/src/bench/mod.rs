@@ -4,12 +4,15 @@
 //! runs in turns, A B A B, and medians count.
 
 mod behaviour;
+pub(crate) mod contest;
 mod cpu;
 mod memory;
+pub(crate) mod pages;
 #[cfg(feature = "lab")]
 mod slow_reads;
 mod sluice;
 mod start;
+pub(crate) mod statics;
 mod table;
 
 use std::path::PathBuf;
@@ -19,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::rivals::Nginx;
 
-pub use sluice::{Route, Sluice, SluiceOptions, Volume, worker_connections};
+pub use sluice::{Files, Route, Sluice, SluiceOptions, Volume, worker_connections};
 pub use table::{Row, Unit, plain, render};
 
 /// What to measure, and how thoroughly.
@@ -75,6 +78,11 @@ const ROWS: &[(&str, Measure)] = &[
     ("workers", behaviour::workers),
     ("stored-1m", cpu::stored_1m),
     ("start", start::start),
+    ("static-5k", statics::static_5k),
+    ("static-close", statics::static_close),
+    ("static-100m", statics::static_100m),
+    ("gzip-50k", statics::gzip_50k),
+    ("rss-10k", statics::rss_10k),
     #[cfg(feature = "lab")]
     ("slow-reads", slow_reads::slow_reads),
 ];

@@ -33,6 +33,10 @@ pub struct SluiceOptions {
     pub routes: Vec<Route>,
     /// Further settings of all upstreams, names and values as TOML has them.
     pub upstream: Vec<(String, String)>,
+    /// Limits that are not at their defaults, names and values as TOML has them.
+    pub limits: Vec<(String, String)>,
+    /// Files that the last route serves, instead of leading to the origin.
+    pub files: Option<Files>,
     /// Worker threads.
     pub workers: usize,
     /// The core to run on.
@@ -61,6 +65,28 @@ impl Volume {
     }
 }
 
+/// A folder of static files.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The folder.
+    pub root: PathBuf,
+    /// Further settings of them, names and values as TOML has them.
+    pub settings: Vec<(String, String)>,
+    /// Settings of their route.
+    pub route: Vec<(String, String)>,
+}
+
+impl Files {
+    /// All else at its default.
+    pub fn new(root: impl Into<PathBuf>) -> Files {
+        Files {
+            root: root.into(),
+            settings: Vec::new(),
+            route: Vec::new(),
+        }
+    }
+}
+
 /// A further route.
 #[derive(Debug, Clone)]
 pub struct Route {
@@ -73,7 +99,7 @@ pub struct Route {
 }
 
 impl SluiceOptions {
-    /// One worker without a cache; with `memory`, a cache that fills whole.
+    /// One worker without a cache, which keeps idle connections for an hour; with `memory`, a cache that fills whole.
     pub fn new(binary: impl Into<PathBuf>, origin: SocketAddr) -> SluiceOptions {
         SluiceOptions {
             binary: binary.into(),
@@ -84,6 +110,8 @@ impl SluiceOptions {
             volumes: Vec::new(),
             routes: Vec::new(),
             upstream: Vec::new(),
+            limits: vec![("keepalive_timeout".to_owned(), "\"3600s\"".to_owned())],
+            files: None,
             workers: 1,
             core: None,
         }
@@ -175,10 +203,11 @@ fn launch(binary: &Path, file: &Path, folder: &Path) -> Launch {
 
 fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr) -> String {
     let mut text = format!(
-        "[server]\nworkers = {}\n\n[limits]\nkeepalive_timeout = \"3600s\"\n\n\
-         [[listener]]\naddress = \"{address}\"\n\n[admin]\naddress = \"{admin}\"\n\n",
+        "[server]\nworkers = {}\n\n[[listener]]\naddress = \"{address}\"\n\n\
+         [admin]\naddress = \"{admin}\"\n\n[limits]\n",
         options.workers
     );
+    settings(&mut text, &options.limits);
     upstream(&mut text, "origin", options.origin, &options.upstream);
     for (number, route) in options.routes.iter().enumerate() {
         upstream(
@@ -208,6 +237,11 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
         ));
         settings(&mut text, &volume.settings);
     }
+    routes(&mut text, options);
+    text
+}
+
+fn routes(text: &mut String, options: &SluiceOptions) {
     text.push_str("[[site]]\n");
     let cached = |text: &mut String, wanted: bool| {
         if wanted && options.memory.is_some() {
@@ -219,11 +253,21 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
         text.push_str(&format!(
             "[[site.route]]\npath = \"{path}\"\nproxy = \"{number}\"\n"
         ));
-        cached(&mut text, route.cached);
+        cached(text, route.cached);
     }
-    text.push_str("[[site.route]]\nproxy = \"origin\"\n");
-    cached(&mut text, true);
-    text
+    text.push_str("[[site.route]]\n");
+    match &options.files {
+        None => {
+            text.push_str("proxy = \"origin\"\n");
+            cached(text, true);
+        }
+        Some(files) => {
+            settings(text, &files.route);
+            let root = files.root.display();
+            text.push_str(&format!("[site.route.files]\nroot = \"{root}\"\n"));
+            settings(text, &files.settings);
+        }
+    }
 }
 
 fn upstream(text: &mut String, name: &str, origin: SocketAddr, more: &[(String, String)]) {

@@ -7,6 +7,8 @@ use serde::Serialize;
 pub enum Unit {
     /// Microseconds of CPU time a request.
     CpuPerRequest,
+    /// Microseconds of CPU time a MiB.
+    CpuPerMebibyte,
     /// Requests a second.
     RequestsPerSecond,
     /// Bytes of resident memory.
@@ -22,9 +24,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    fn show(self, value: f64) -> String {
+    pub(super) fn show(self, value: f64) -> String {
         match self {
             Unit::CpuPerRequest => format!("{value:.2} µs"),
+            Unit::CpuPerMebibyte => format!("{value:.1} µs/MiB"),
             Unit::RequestsPerSecond => format!("{value:.0} /s"),
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Megabytes => format!("{value:.1} MB"),
@@ -71,12 +74,14 @@ impl Row {
         }
     }
 
-    /// A row that could not be measured.
+    /// A row that could not be measured. All that is known of why goes to standard error, a line of it to the table.
     pub(super) fn failed(name: &str, error: &anyhow::Error) -> Row {
+        let why = format!("{error:#}");
+        eprintln!("{name}: not measured: {why}");
         Row {
             unit: None,
             met: Some(false),
-            note: format!("{error:#}").replace('\n', " "),
+            note: why.lines().next().unwrap_or_default().to_owned(),
             ..Row::new(name, Unit::Count)
         }
     }

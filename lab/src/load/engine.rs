@@ -10,7 +10,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use super::schedule::Schedule;
 use super::slot::{Expected, Failure, Progress, Slot, State};
+use super::windows::{Windows, thread_cpu};
 use super::{Errors, Latency, LoadPlan, LoadResult};
 use crate::process::pin_to_core;
 
@@ -64,12 +66,26 @@ struct Engine {
     latency: Histogram<u64>,
     slow: u64,
     statuses: BTreeMap<u16, u64>,
+    /// Of an open loop.
+    schedule: Option<Schedule>,
+    windows: Option<Windows>,
+    /// From so long after the beginning on, nothing more is begun: the server takes too long.
+    saturated: Option<Duration>,
+    cpu_before: Duration,
     plan: LoadPlan,
 }
 
 impl Engine {
     fn new(plan: LoadPlan) -> anyhow::Result<Engine> {
         let now = Instant::now();
+        let schedule = Schedule::of(&plan)?;
+        let windows = match (schedule, plan.window_seconds) {
+            (Some(schedule), Some(length)) if length > 0.0 => {
+                Some(Windows::new(length, schedule, plan.seconds))
+            }
+            (_, Some(_)) => anyhow::bail!("windows are of an open loop, and have a length"),
+            _ => None,
+        };
         Ok(Engine {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?,
             requests: plan
@@ -97,6 +113,10 @@ impl Engine {
                 .context("the histogram's bounds")?,
             slow: 0,
             statuses: BTreeMap::new(),
+            schedule,
+            windows,
+            saturated: None,
+            cpu_before: thread_cpu(),
             plan,
         })
     }
@@ -107,6 +127,7 @@ impl Engine {
         let mut swept = self.began;
         loop {
             let now = Instant::now();
+            self.pass(now);
             self.begin_due(now);
             if self.finished(now) {
                 return Ok(self.result());
@@ -133,6 +154,18 @@ impl Engine {
         }
     }
 
+    /// Looks at each new window whether the server still follows.
+    fn pass(&mut self, now: Instant) {
+        let after = now.saturating_duration_since(self.began);
+        if let Some(windows) = &mut self.windows
+            && windows.pass(after)
+            && let Some(most) = self.plan.saturated_us
+        {
+            let saturated = windows.saturated(most).then_some(after);
+            self.saturated = self.saturated.or(saturated);
+        }
+    }
+
     /// Begins the requests whose time has come.
     fn begin_due(&mut self, now: Instant) {
         while !self.free.is_empty() && self.due(now).is_some() {
@@ -150,14 +183,14 @@ impl Engine {
         if self.over(now) {
             return None;
         }
-        match self.plan.rate {
+        match self.schedule {
             None => Some(now),
-            Some(rate) => Some(self.schedule(rate)).filter(|due| *due <= now),
+            Some(schedule) => Some(self.next(schedule)).filter(|due| *due <= now),
         }
     }
 
-    fn schedule(&self, rate: f64) -> Instant {
-        self.began + Duration::from_secs_f64(self.begun as f64 / rate.max(1e-3))
+    fn next(&self, schedule: Schedule) -> Instant {
+        self.began + schedule.due(self.begun)
     }
 
     /// Whether no more requests are to begin. In an open loop those whose time came before the end still do.
@@ -165,12 +198,12 @@ impl Engine {
         let enough = self.plan.requests.is_some_and(|most| self.begun >= most);
         let late = self.plan.seconds.is_some_and(|seconds| {
             let end = self.began + Duration::from_secs_f64(seconds);
-            match self.plan.rate {
+            match self.schedule {
                 None => now >= end,
-                Some(rate) => self.schedule(rate) >= end,
+                Some(schedule) => self.next(schedule) >= end,
             }
         });
-        enough || late
+        enough || late || self.saturated.is_some()
     }
 
     fn finished(&self, now: Instant) -> bool {
@@ -178,9 +211,9 @@ impl Engine {
     }
 
     fn timeout(&self, now: Instant) -> Duration {
-        match self.plan.rate {
-            Some(rate) if !self.free.is_empty() && !self.over(now) => {
-                self.schedule(rate).saturating_duration_since(now).min(TICK)
+        match self.schedule {
+            Some(schedule) if !self.free.is_empty() && !self.over(now) => {
+                self.next(schedule).saturating_duration_since(now).min(TICK)
             }
             _ => TICK,
         }
@@ -200,14 +233,12 @@ impl Engine {
     fn connect(&mut self, slot: usize) -> Result<(), Failure> {
         let source = self.source();
         self.connects += 1;
-        let ready = self.slots[slot].connect(&self.plan.target, source)?;
-        if ready {
-            self.send(slot)?;
-        }
-        let interest = if ready {
-            epoll::EventFlags::IN
-        } else {
-            epoll::EventFlags::OUT
+        self.slots[slot].connect(&self.plan.target, source)?;
+        // On loopback the connection is there at once, which saves a wait and two calls.
+        self.send(slot)?;
+        let interest = match self.slots[slot].state {
+            State::Connecting => epoll::EventFlags::OUT,
+            _ => epoll::EventFlags::IN,
         };
         let data = epoll::EventData::new_u64(slot as u64);
         let socket = self.slots[slot].socket.as_ref().ok_or(Failure::Connect)?;
@@ -256,6 +287,9 @@ impl Engine {
 
     fn connected(&mut self, slot: usize) -> Result<(), Failure> {
         self.send(slot)?;
+        if self.slots[slot].state == State::Connecting {
+            return Ok(());
+        }
         let data = epoll::EventData::new_u64(slot as u64);
         let socket = self.slots[slot].socket.as_ref().ok_or(Failure::Connect)?;
         epoll::modify(&self.epoll, socket, data, epoll::EventFlags::IN)
@@ -268,7 +302,11 @@ impl Engine {
             return Ok(());
         };
         let now = Instant::now();
-        let took = now.saturating_duration_since(self.slots[slot].began);
+        let began = self.slots[slot].began;
+        let took = now.saturating_duration_since(began);
+        if let Some(windows) = &mut self.windows {
+            windows.record(began.saturating_duration_since(self.began), took);
+        }
         self.latency
             .saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let slow = |most| took > Duration::from_micros(most);
@@ -335,6 +373,10 @@ impl Engine {
 
     fn result(self) -> LoadResult {
         let good = || self.slots.iter().map(|slot| slot.good);
+        // Those that were over when the load was, or when the request after the last one would have been due.
+        let due = |schedule: Schedule| schedule.due(self.begun);
+        let end = self.saturated.or(self.schedule.map(due));
+        let windows = |windows: &Windows| windows.result(end.unwrap_or_default());
         LoadResult {
             requests: self.done,
             errors: self.errors,
@@ -345,6 +387,8 @@ impl Engine {
             slow: self.slow,
             statuses: self.statuses,
             per_connection: (good().min().unwrap_or(0), good().max().unwrap_or(0)),
+            cpu_seconds: thread_cpu().saturating_sub(self.cpu_before).as_secs_f64(),
+            windows: self.windows.as_ref().map_or_else(Vec::new, windows),
         }
     }
 }

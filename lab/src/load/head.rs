@@ -5,7 +5,8 @@
 pub(super) struct Head {
     pub(super) end: usize,
     pub(super) status: u16,
-    pub(super) length: u64,
+    /// Bytes of the body; `None`: it is chunked.
+    pub(super) length: Option<u64>,
     pub(super) close: bool,
 }
 
@@ -18,6 +19,7 @@ pub(super) enum Parsed {
 }
 
 const LENGTH: &[u8] = b"content-length:";
+const CODING: &[u8] = b"transfer-encoding:";
 const CONNECTION: &[u8] = b"connection:";
 
 /// Longest head.
@@ -26,6 +28,7 @@ const HEAD_MAX: usize = 64 << 10;
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let mut length = None;
     let mut close = false;
+    let mut chunked = false;
     let mut begin = 0;
     loop {
         let Some(line_length) = bytes[begin..].iter().position(|byte| *byte == b'\n') else {
@@ -47,24 +50,27 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
                     close |= value.eq_ignore_ascii_case(b"close");
                 }
             }
+            Some(b't' | b'T') => {
+                let coding = value_of(line, CODING);
+                chunked |= coding.is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"));
+            }
             Some(_) => {}
         }
     }
-    match (status(bytes), length) {
-        (Some(status), Some(length)) => Parsed::Whole(Head {
-            end: begin,
-            status,
-            length,
-            close,
-        }),
-        (Some(status @ (204 | 304)), None) => Parsed::Whole(Head {
-            end: begin,
-            status,
-            length: 0,
-            close,
-        }),
-        _ => Parsed::Malformed,
-    }
+    let Some(status) = status(bytes) else {
+        return Parsed::Malformed;
+    };
+    let length = match (status, length) {
+        (204 | 304, None) => Some(0),
+        (_, None) if !chunked => return Parsed::Malformed,
+        (_, length) => length.filter(|_| !chunked),
+    };
+    Parsed::Whole(Head {
+        end: begin,
+        status,
+        length,
+        close,
+    })
 }
 
 fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
@@ -95,10 +101,15 @@ mod tests {
         let expected = Head {
             end: head.len() - 4,
             status: 206,
-            length: 17,
+            length: Some(17),
             close: true,
         };
         assert_eq!(parse(head), Parsed::Whole(expected));
+        let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n";
+        let Parsed::Whole(head) = parse(chunked) else {
+            panic!("a head");
+        };
+        assert_eq!(head.length, None);
     }
 
     #[test]

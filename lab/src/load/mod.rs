@@ -4,9 +4,12 @@
 //! which they ought to be sent, and their latency counts from that time, so that a stalling server can't hide how long
 //! its clients would have waited (coordinated omission).
 
+mod chunks;
 mod engine;
 mod head;
+mod schedule;
 mod slot;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,6 +18,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 pub use engine::run;
+pub use windows::Window;
 
 /// What load to make.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +43,12 @@ pub struct LoadPlan {
     pub seconds: Option<f64>,
     /// Open loop at so many requests a second; closed loop without.
     pub rate: Option<f64>,
+    /// What the rate of an open loop rises to, evenly, in its `seconds`.
+    pub rising_to: Option<f64>,
+    /// Has the answers of an open loop told apart by windows of so many seconds.
+    pub window_seconds: Option<f64>,
+    /// Ends an open loop when half of the requests that were due in a window took longer.
+    pub saturated_us: Option<f64>,
     /// Status that each answer must have.
     pub expect_status: u16,
     /// Body length that each answer must have.
@@ -69,6 +79,9 @@ impl LoadPlan {
             requests: None,
             seconds: None,
             rate: None,
+            rising_to: None,
+            window_seconds: None,
+            saturated_us: None,
             expect_status: 200,
             expect_length: None,
             verify: false,
@@ -78,6 +91,14 @@ impl LoadPlan {
             core: None,
         }
     }
+}
+
+/// Makes the load on a thread of its own, since one that is pinned stays so.
+///
+/// Errors: as for [`run`].
+pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
+    let result = std::thread::scope(|scope| scope.spawn(|| run(plan)).join());
+    result.map_err(|_| anyhow::anyhow!("the load panicked"))?
 }
 
 /// What came of a load.
@@ -101,6 +122,10 @@ pub struct LoadResult {
     pub statuses: BTreeMap<u16, u64>,
     /// Good answers on the connection that got fewest and on the one that got most.
     pub per_connection: (u64, u64),
+    /// Seconds of CPU time that the load generator took.
+    pub cpu_seconds: f64,
+    /// What it was like at each time, if that was wanted.
+    pub windows: Vec<Window>,
 }
 
 impl LoadResult {
@@ -123,7 +148,7 @@ pub struct Errors {
     pub status: u64,
     /// Another length than expected.
     pub length: u64,
-    /// No HTTP/1.1 head with Content-Length.
+    /// No HTTP/1.1 head with Content-Length or a chunked body, or no such body.
     pub malformed: u64,
     /// Bytes that were not those of the offset body.
     pub content: u64,

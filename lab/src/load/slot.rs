@@ -9,6 +9,7 @@ use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
 };
 
+use super::chunks::Chunks;
 use super::head::{Parsed, parse};
 use crate::offset;
 
@@ -28,6 +29,8 @@ pub(super) enum State {
     Head,
     /// So many bytes of the body are missing.
     Body { length: u64, left: u64, close: bool },
+    /// The body is chunked, and this far.
+    Chunked { chunks: Chunks, close: bool },
 }
 
 /// Why a request failed.
@@ -92,12 +95,12 @@ impl Slot {
         }
     }
 
-    /// Begins to connect; true if the socket can be written already.
+    /// Begins to connect.
     pub(super) fn connect(
         &mut self,
         target: &SocketAddr,
         source: Option<SocketAddr>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<(), Failure> {
         let family = match target {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -112,18 +115,18 @@ impl Slot {
         }
         // Requests are one write each; a refusal costs only time.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
-        let ready = match net::connect(&socket, target) {
-            Ok(()) => true,
-            Err(Errno::INPROGRESS) => false,
+        match net::connect(&socket, target) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(_) => return Err(Failure::Connect),
-        };
+        }
         self.socket = Some(socket);
         self.state = State::Connecting;
         self.answered = 0;
-        Ok(ready)
+        Ok(())
     }
 
-    /// Sends the request; the socket's buffer always has room for one.
+    /// Sends the request; the socket's buffer always has room for one. Where the connection is not there yet, nothing
+    /// happens.
     pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Connect)?;
         self.partial.clear();
@@ -132,6 +135,7 @@ impl Slot {
                 self.state = State::Head;
                 Ok(())
             }
+            Err(Errno::AGAIN) if self.state == State::Connecting => Ok(()),
             _ if self.state == State::Connecting => Err(Failure::Connect),
             _ => Err(self.cut()),
         }
@@ -146,6 +150,12 @@ impl Slot {
         match self.state {
             State::Head => self.receive_head(buffer, expected),
             State::Body { .. } => self.receive_body(buffer, expected),
+            State::Chunked { chunks, close } => {
+                let Some(count) = self.read(buffer, RecvFlags::empty())? else {
+                    return Ok(Progress::Waiting);
+                };
+                self.chunks(chunks, close, &buffer[..count], expected)
+            }
             // Nothing may come now; most likely it is the end.
             _ => Err(Failure::Stale),
         }
@@ -178,21 +188,56 @@ impl Slot {
         if head.status != expected.status {
             return Err(Failure::Status(head.status));
         }
-        if expected.length.is_some_and(|length| length != head.length) {
+        let body = &bytes[head.end..];
+        let Some(length) = head.length else {
+            return self.chunks(Chunks::new(), head.close, body, expected);
+        };
+        if expected.length.is_some_and(|expected| expected != length) {
             return Err(Failure::Length);
         }
-        let body = &bytes[head.end..];
-        let left = head
-            .length
+        let left = length
             .checked_sub(body.len() as u64)
             .ok_or(Failure::Length)?;
         if expected.verify && offset::verify_offset(0, body).is_err() {
             return Err(Failure::Content);
         }
         self.state = State::Body {
-            length: head.length,
+            length,
             left,
             close: head.close,
+        };
+        Ok(self.progress())
+    }
+
+    /// Takes a piece of a chunked body.
+    fn chunks(
+        &mut self,
+        mut chunks: Chunks,
+        close: bool,
+        bytes: &[u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        let mut right = true;
+        let whole = chunks
+            .feed(bytes, |at, content| {
+                right &= !expected.verify || offset::verify_offset(at, content).is_ok();
+            })
+            .map_err(|_| Failure::Malformed)?;
+        if !right {
+            return Err(Failure::Content);
+        }
+        self.state = State::Chunked { chunks, close };
+        if !whole {
+            return Ok(Progress::Waiting);
+        }
+        let length = chunks.length;
+        if expected.length.is_some_and(|expected| expected != length) {
+            return Err(Failure::Length);
+        }
+        self.state = State::Body {
+            length,
+            left: 0,
+            close,
         };
         Ok(self.progress())
     }

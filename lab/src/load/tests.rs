@@ -1,7 +1,9 @@
 //! The load generator against the floor and the test origin.
 
 use super::*;
-use crate::origin::{Accept, ConnectionRules, Ending, Fault, Origin, OriginOptions, Resource};
+use crate::origin::{
+    Accept, ConnectionRules, Ending, Fault, Framing, Origin, OriginOptions, Resource,
+};
 use crate::rivals::{Floor, FloorOptions};
 
 fn floor(body: u64) -> Floor {
@@ -177,4 +179,62 @@ fn a_hopeless_load_is_given_up() {
     origin.set_rules(|rules| rules.accept = Accept::End(Ending::Reset));
     let error = run(plan(origin.addr(), "/x", 4, 1_000_000)).expect_err("nothing but resets");
     assert!(error.to_string().contains("errors without a good answer"));
+}
+
+#[test]
+fn chunked_bodies_are_read_and_verified() {
+    let origin = Origin::start(OriginOptions::default()).expect("a free port");
+    let resource = Resource::offset(20_000).framing(Framing::Chunked(3000));
+    origin.serve("/chunked", resource);
+    for verify in [true, false] {
+        let result = run(LoadPlan {
+            verify,
+            expect_length: Some(20_000),
+            ..plan(origin.addr(), "/chunked", 4, 100)
+        })
+        .expect("a result");
+        assert_eq!((result.requests, result.bytes), (100, 2_000_000));
+        assert_eq!((result.errors.total(), result.connects), (0, 4));
+    }
+    let result = run(LoadPlan {
+        expect_length: Some(19_999),
+        ..plan(origin.addr(), "/chunked", 1, 5)
+    })
+    .expect("a result");
+    assert_eq!((result.requests, result.errors.length), (0, 5));
+}
+
+#[test]
+fn a_rising_load_ends_when_the_server_does_not_follow() {
+    let floor = floor(100);
+    let rising = LoadPlan {
+        rate: Some(100.0),
+        rising_to: Some(900.0),
+        seconds: Some(1.0),
+        window_seconds: Some(0.25),
+        ..LoadPlan::new(floor.addr(), "/")
+    };
+    let result = run(LoadPlan {
+        connections: 8,
+        ..rising.clone()
+    })
+    .expect("a result");
+    assert_eq!((result.requests, result.errors.total()), (500, 0));
+    let offered: Vec<u64> = result.windows.iter().map(|one| one.offered).collect();
+    assert_eq!(offered, [50, 100, 150, 200]);
+    assert!(result.windows.iter().all(|one| one.answered == one.offered));
+
+    // One connection and 20 ms an answer: half of what is due in the first window is late.
+    let origin = Origin::start(OriginOptions::default()).expect("a free port");
+    let slow = Resource::offset(100).delay_head(std::time::Duration::from_millis(20));
+    origin.serve_rest(slow);
+    let result = run(LoadPlan {
+        target: origin.addr(),
+        seconds: Some(20.0),
+        saturated_us: Some(10_000.0),
+        ..rising
+    })
+    .expect("a result");
+    assert!(result.seconds < 10.0, "{result:?}");
+    assert!(result.windows.len() >= 2, "{result:?}");
 }

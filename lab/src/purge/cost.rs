@@ -15,9 +15,7 @@ use crate::figures::Measured;
 use crate::load::{self, LoadPlan};
 use crate::origin::{Fault, Origin, OriginOptions, Resource};
 use crate::rivals::{Floor, FloorOptions};
-
-const SERVER_CORE: usize = 0;
-const LOAD_CORE: usize = 1;
+use crate::{LOAD_CORE, SERVER_CORE};
 
 /// Objects that are asked for in turn, and bytes of each.
 const OBJECTS: u64 = 1000;
@@ -182,9 +180,7 @@ impl Contender {
             ..LoadPlan::new(self.sluice.addr(), "/{n}")
         };
         let before = process.cpu()?;
-        // A thread of its own, since the load pins the one it runs on.
-        let result = thread::scope(|scope| scope.spawn(|| load::run(plan)).join());
-        let result = result.map_err(|_| anyhow::anyhow!("the load panicked"))??;
+        let result = load::run_apart(plan)?;
         let used = process.cpu()?.saturating_sub(before);
         anyhow::ensure!(result.errors.total() == 0, "{:?}", result.errors);
         Ok(used.as_secs_f64() * 1e6 / result.requests.max(1) as f64)

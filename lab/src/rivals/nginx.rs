@@ -64,6 +64,8 @@ pub struct NginxOptions {
     pub threads: bool,
     /// What begins with this path is proxied without the cache.
     pub plain: Option<String>,
+    /// Further directives of the server, names and values; they win over those that are there.
+    pub directives: Vec<(String, String)>,
 }
 
 impl NginxOptions {
@@ -80,7 +82,14 @@ impl NginxOptions {
             max_size: 8 << 30,
             threads: false,
             plain: None,
+            directives: Vec::new(),
         }
+    }
+
+    /// One more directive of the server.
+    pub fn directive(mut self, name: &str, value: &str) -> NginxOptions {
+        self.directives.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     fn caches(&self) -> bool {
@@ -218,8 +227,13 @@ http {{
     let plain = options.plain.as_ref().map_or(String::new(), |plain| {
         format!("    location {plain} {{\n{PROXY}{UNBUFFERED}    }}\n")
     });
+    let directives: String = options
+        .directives
+        .iter()
+        .map(|(name, value)| format!("    {name} {value};\n"))
+        .collect();
     text.push_str(&format!(
-        "  server {{\n    listen {address} backlog=4096;\n{plain}    location / {{\n{location}    }}\n  }}\n}}\n"
+        "  server {{\n    listen {address} backlog=4096;\n{directives}{plain}    location / {{\n{location}    }}\n  }}\n}}\n"
     ));
     Ok(text)
 }
@@ -393,9 +407,16 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("file"), b"hello").expect("written");
+        fs::write(folder.path().join("file.gz"), b"beside").expect("written");
         let mode = NginxMode::Static(folder.path().to_owned());
-        let nginx = Nginx::start(&NginxOptions::new(mode, None)).expect("nginx starts");
-        let reply = client::get(nginx.addr(), "/file", &[]).expect("a reply");
+        let options = NginxOptions::new(mode, None).directive("keepalive_timeout", "75s");
+        let nginx = Nginx::start(&options).expect("nginx starts");
+        let accepts = [("Accept-Encoding", "gzip")];
+        let reply = client::get(nginx.addr(), "/file", &accepts).expect("a reply");
         assert_eq!(reply.body, b"hello");
+        let options = options.directive("gzip_static", "on");
+        let nginx = Nginx::start(&options).expect("nginx starts");
+        let reply = client::get(nginx.addr(), "/file", &accepts).expect("a reply");
+        assert_eq!(reply.body, b"beside");
     }
 }

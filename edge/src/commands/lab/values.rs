@@ -1,0 +1,64 @@
+//! Values of the experiments' options: sizes, rates, times, and their bounds.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use sluice_lab::byte_range;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+fn size(text: &str) -> Result<u64, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) => Ok(size.0),
+        Err(_) => Err("write a size, as in 1MiB".to_owned()),
+    }
+}
+
+pub fn slice(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        size if !(64 * KIB..=16 * MIB).contains(&size) => Err("64KiB to 16MiB".to_owned()),
+        size if size % (64 * KIB) != 0 => Err("a multiple of 64KiB".to_owned()),
+        size => Ok(size),
+    }
+}
+
+/// A file of 10 MiB or 100 MB has to come in a time that people, and clients, wait for.
+pub fn rate(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        rate @ byte_range::RATE_MIN.. => Ok(rate),
+        _ => Err("at least 64KiB (a second)".to_owned()),
+    }
+}
+
+pub fn memory(text: &str) -> Result<u64, String> {
+    let size = size(text)?;
+    match (8 * MIB..=16 * TIB).contains(&size) {
+        true => Ok(size),
+        false => Err("8MiB to 16TiB".to_owned()),
+    }
+}
+
+pub fn client_budget(text: &str) -> Result<u64, String> {
+    let size = size(text)?;
+    match size == 0 || (MIB..=TIB).contains(&size) {
+        true => Ok(size),
+        false => Err("1MiB to 1TiB, or 0 for no limit".to_owned()),
+    }
+}
+
+pub fn interval(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("versions can't change all the time".to_owned()),
+        Ok(time) => Ok(time),
+        Err(_) => Err("write a time, as in 20ms".to_owned()),
+    }
+}
+
+pub fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number from 0.1 to 3600".to_owned()),
+    }
+}

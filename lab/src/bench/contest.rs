@@ -1,0 +1,373 @@
+//! Contests: servers on one core, asked the same under load in turns, and what each answer costs them of CPU time.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::sluice::{Sluice, SluiceOptions};
+use super::table::{Row, Unit};
+use super::{Bench, median};
+use crate::client::{self, Reply};
+use crate::load::{LoadPlan, LoadResult};
+use crate::process::Process;
+use crate::rivals::{FloorOptions, Nginx, NginxOptions};
+use crate::roles::{self, RoleServer};
+
+/// Load before the first run that counts.
+const WARM_UP_SECONDS: f64 = 0.5;
+
+/// Source addresses of short connections, so that ports last.
+pub(crate) const SOURCES: u32 = 1000;
+
+/// What all contenders of a row are asked.
+pub(super) struct Contest {
+    pub(super) name: String,
+    /// The target. For more objects than one `{n}` in it stands for their numbers.
+    pub(super) path: String,
+    /// How many objects are asked for in turn.
+    pub(super) objects: u64,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) connections: usize,
+    pub(super) keepalive: bool,
+    pub(super) answer: Answer,
+    /// What the CPU time is divided by.
+    pub(super) per: Per,
+}
+
+/// What every answer is.
+pub(super) enum Answer {
+    /// The plain offset body of so many bytes.
+    Offset(u64),
+    /// This, in gzip.
+    Gzip(Vec<u8>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Per {
+    Request,
+    Mebibyte,
+}
+
+/// Which figure of the table a contender is one for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    Nginx,
+    Sluice,
+    Floor,
+    /// nginx with a file in gzip beside the one that is asked for.
+    NginxBeside,
+    /// Sluice with such a file.
+    SluiceBeside,
+}
+
+pub(super) struct Contender {
+    pub(super) who: Who,
+    pub(super) label: &'static str,
+    pub(super) server: Server,
+}
+
+/// A server that can be measured. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) enum Server {
+    Nginx(Nginx),
+    Sluice(Box<Sluice>),
+    Floor(RoleServer),
+}
+
+impl Server {
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Server::Nginx(nginx) => nginx.addr(),
+            Server::Sluice(sluice) => sluice.addr(),
+            Server::Floor(floor) => floor.address,
+        }
+    }
+
+    pub(crate) fn process(&self) -> &Process {
+        match self {
+            Server::Nginx(nginx) => nginx.process(),
+            Server::Sluice(sluice) => sluice.process(),
+            Server::Floor(floor) => &floor.process,
+        }
+    }
+}
+
+/// Medians of one contender.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    who: Who,
+    label: &'static str,
+    cpu_us: f64,
+    rate: f64,
+}
+
+/// What one run brought.
+struct Run {
+    cpu_us: f64,
+    rate: f64,
+}
+
+impl Contest {
+    /// For one offset body of so many bytes, as the lab's origin serves it.
+    pub(super) fn of_offset(name: &str, body: u64, connections: usize) -> Contest {
+        Contest {
+            name: name.to_owned(),
+            path: format!("/offset/{body}"),
+            objects: 1,
+            headers: Vec::new(),
+            connections,
+            keepalive: true,
+            answer: Answer::Offset(body),
+            per: Per::Request,
+        }
+    }
+
+    /// So many objects in turn, which this target with `{n}` names.
+    pub(super) fn of_many(mut self, path: &str, objects: u64) -> Contest {
+        self.path = path.to_owned();
+        self.objects = objects;
+        self
+    }
+
+    /// One connection for each request.
+    pub(super) fn short(mut self) -> Contest {
+        self.keepalive = false;
+        self
+    }
+
+    pub(super) fn measure(
+        &self,
+        bench: &Bench<'_>,
+        contenders: &[Contender],
+    ) -> anyhow::Result<Vec<Measured>> {
+        let mut lengths = Vec::new();
+        for one in contenders {
+            let length = self.check(one)?;
+            self.load(bench, one, length, WARM_UP_SECONDS)?;
+            lengths.push(length);
+        }
+        let mut runs: Vec<Vec<Run>> = contenders.iter().map(|_| Vec::new()).collect();
+        for _ in 0..bench.options.rounds.max(1) {
+            for ((one, length), runs) in contenders.iter().zip(&lengths).zip(&mut runs) {
+                runs.push(self.run(bench, one, *length)?);
+            }
+        }
+        contenders
+            .iter()
+            .zip(runs)
+            .map(|(one, runs)| {
+                let of = |pick: fn(&Run) -> f64| median(runs.iter().map(pick).collect());
+                Ok(Measured {
+                    who: one.who,
+                    label: one.label,
+                    cpu_us: of(|run| run.cpu_us).context("at least one run")?,
+                    rate: of(|run| run.rate).context("at least one run")?,
+                })
+            })
+            .collect()
+    }
+
+    fn run(&self, bench: &Bench<'_>, one: &Contender, length: u64) -> anyhow::Result<Run> {
+        let before = one.server.process().cpu()?;
+        let result = self.load(bench, one, length, bench.options.seconds_per_run)?;
+        let used = one.server.process().cpu()?.saturating_sub(before);
+        let count = match self.per {
+            Per::Request => result.requests as f64,
+            Per::Mebibyte => result.bytes as f64 / f64::from(1 << 20),
+        };
+        let cpu_us = micros(used) / count.max(1e-9);
+        let share = |seconds: f64| 100.0 * seconds / result.seconds.max(1e-9);
+        eprintln!(
+            "  {}: {}, {:.0} requests/s, {:.0}% of its core, {:.0}% of the load's, median {:.0} µs",
+            one.label,
+            self.unit().show(cpu_us),
+            result.rate(),
+            share(used.as_secs_f64()),
+            share(result.cpu_seconds),
+            result.latency.p50_us,
+        );
+        Ok(Run {
+            cpu_us,
+            rate: result.rate(),
+        })
+    }
+
+    fn unit(&self) -> Unit {
+        match self.per {
+            Per::Request => Unit::CpuPerRequest,
+            Per::Mebibyte => Unit::CpuPerMebibyte,
+        }
+    }
+
+    /// One answer, every byte of it; its length as it was sent.
+    fn check(&self, one: &Contender) -> anyhow::Result<u64> {
+        let fields = self.headers.iter();
+        let fields: Vec<_> = fields.map(|(name, value)| (&**name, &**value)).collect();
+        let path = self.path.replace("{n}", "0");
+        let reply = client::get(one.server.address(), &path, &fields)
+            .with_context(|| format!("asking {}", one.label))?;
+        self.answer
+            .judge(&reply)
+            .map_err(|wrong| anyhow::anyhow!("{}: {wrong}", one.label))?;
+        Ok(reply.body.len() as u64)
+    }
+
+    /// Asks until the answer is the one that is to be measured, which may have to be made first.
+    pub(super) fn wait_made(&self, one: &Contender, patience: Duration) -> anyhow::Result<()> {
+        let deadline = std::time::Instant::now() + patience;
+        loop {
+            match self.check(one) {
+                Ok(_) => return Ok(()),
+                Err(error) if std::time::Instant::now() > deadline => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    pub(super) fn plan(&self, bench: &Bench<'_>, one: &Contender) -> LoadPlan {
+        LoadPlan {
+            numbers: (self.objects > 1).then_some((0, self.objects)),
+            headers: self.headers.clone(),
+            connections: self.connections,
+            keepalive: self.keepalive,
+            sources: if self.keepalive { 0 } else { SOURCES },
+            core: Some(bench.options.load_core),
+            ..LoadPlan::new(one.server.address(), &self.path)
+        }
+    }
+
+    fn load(
+        &self,
+        bench: &Bench<'_>,
+        one: &Contender,
+        length: u64,
+        seconds: f64,
+    ) -> anyhow::Result<LoadResult> {
+        let plan = LoadPlan {
+            seconds: Some(seconds),
+            expect_length: Some(length),
+            ..self.plan(bench, one)
+        };
+        let result = roles::run_load(&plan, bench.folder.path())?;
+        anyhow::ensure!(
+            result.errors.total() == 0,
+            "{} under load: {:?}",
+            one.label,
+            result.errors
+        );
+        Ok(result)
+    }
+
+    /// CPU time, and throughput for information.
+    pub(super) fn rows(&self, measured: &[Measured], goal: f64) -> Vec<Row> {
+        let cpu = self.cpu(measured, "", Who::Nginx, Who::Sluice);
+        let mut rate = Row::new(&format!("{}: rate", self.name), Unit::RequestsPerSecond);
+        rate.nginx = best(measured, Who::Nginx).map(|one| one.rate);
+        rate.sluice = best(measured, Who::Sluice).map(|one| one.rate);
+        rate.floor = best(measured, Who::Floor).map(|one| one.rate);
+        vec![cpu.goal_ratio(goal), rate]
+    }
+
+    /// CPU time of these two. nginx's figures are those of its configuration with less CPU time.
+    pub(super) fn cpu(&self, measured: &[Measured], what: &str, nginx: Who, sluice: Who) -> Row {
+        let mut row = Row::new(&format!("{}: CPU{what}", self.name), self.unit());
+        let nginx = best(measured, nginx);
+        row.nginx = nginx.map(|one| one.cpu_us);
+        row.sluice = best(measured, sluice).map(|one| one.cpu_us);
+        row.floor = best(measured, Who::Floor).map(|one| one.cpu_us);
+        row.note(nginx.map_or("", |nginx| nginx.label))
+    }
+}
+
+impl Answer {
+    fn judge(&self, reply: &Reply) -> Result<(), String> {
+        let page = match self {
+            Answer::Offset(length) => return reply.verify_whole(*length),
+            Answer::Gzip(page) => page,
+        };
+        let coding = reply.header("content-encoding");
+        if reply.status != 200 || coding != Some("gzip") || reply.truncated() {
+            return Err(format!(
+                "no whole answer in gzip: status {}, Content-Encoding {coding:?}, {} bytes",
+                reply.status,
+                reply.body.len()
+            ));
+        }
+        match super::pages::gunzip(&reply.body) {
+            Ok(decoded) if decoded == *page => Ok(()),
+            Ok(decoded) => Err(format!("{} bytes of another page", decoded.len())),
+            Err(error) => Err(format!("what came is no gzip: {error}")),
+        }
+    }
+}
+
+/// The contender of a kind that took least CPU time.
+fn best(measured: &[Measured], who: Who) -> Option<&Measured> {
+    measured
+        .iter()
+        .filter(|one| one.who == who)
+        .min_by(|one, other| one.cpu_us.total_cmp(&other.cpu_us))
+}
+
+/// nginx on the servers' core.
+pub(super) fn nginx(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result<Contender> {
+    let mut options = options.clone();
+    options.core = Some(bench.options.server_core);
+    Ok(Contender {
+        who: Who::Nginx,
+        label: match options.sendfile {
+            true => "nginx, sendfile on",
+            false => "nginx, sendfile off",
+        },
+        server: Server::Nginx(Nginx::start(&options)?),
+    })
+}
+
+/// nginx with sendfile on and with sendfile off, if it is installed.
+pub(super) fn nginxes(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result<Vec<Contender>> {
+    let mut contenders = Vec::new();
+    for sendfile in [true, false] {
+        if bench.nginx {
+            let mut options = options.clone();
+            options.sendfile = sendfile;
+            contenders.push(nginx(bench, &options)?);
+        }
+    }
+    Ok(contenders)
+}
+
+/// Sluice on the servers' core, if there is a program.
+pub(super) fn sluice(
+    bench: &Bench<'_>,
+    options: impl FnOnce(&std::path::Path) -> SluiceOptions,
+) -> anyhow::Result<Option<Contender>> {
+    let Some(binary) = &bench.options.sluice_binary else {
+        return Ok(None);
+    };
+    let sluice = Sluice::start(&SluiceOptions {
+        core: Some(bench.options.server_core),
+        ..options(binary)
+    })?;
+    Ok(Some(Contender {
+        who: Who::Sluice,
+        label: "Sluice",
+        server: Server::Sluice(Box::new(sluice)),
+    }))
+}
+
+/// The floor on the servers' core, for such bodies.
+pub(super) fn floor(bench: &Bench<'_>, body: u64, keepalive: bool) -> anyhow::Result<Contender> {
+    let mut floor = FloorOptions::new(body);
+    floor.close = !keepalive;
+    floor.core = Some(bench.options.server_core);
+    Ok(Contender {
+        who: Who::Floor,
+        label: "floor",
+        server: Server::Floor(roles::start_floor(&floor, bench.folder.path())?),
+    })
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1000.0
+}

@@ -1,0 +1,146 @@
+//! Follows a chunked body (RFC 9112 7.1) as far as the load generator needs: where it ends, and what its bytes are.
+
+/// Longest line of a size, an extension or a trailer that is put up with.
+const LINE_MAX: u32 = 16 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// A size in hexadecimal digits.
+    Size,
+    /// What comes between the size and the end of its line.
+    Rest,
+    /// So many bytes of content.
+    Data,
+    /// The line's end after them.
+    End,
+    /// A line of the trailer section; an empty one is the end.
+    Trailer,
+    Done,
+}
+
+/// How far a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunks {
+    step: Step,
+    /// Of the present chunk.
+    left: u64,
+    /// Characters of the present line.
+    line: u32,
+    /// Bytes of content so far.
+    pub(super) length: u64,
+}
+
+/// What is no chunked body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl Chunks {
+    pub(super) fn new() -> Chunks {
+        Chunks {
+            step: Step::Size,
+            left: 0,
+            line: 0,
+            length: 0,
+        }
+    }
+
+    /// Takes these bytes; content goes to `content` with its place. Whether the body is whole.
+    pub(super) fn feed(
+        &mut self,
+        mut bytes: &[u8],
+        mut content: impl FnMut(u64, &[u8]),
+    ) -> Result<bool, Malformed> {
+        while let Some((first, rest)) = bytes.split_first() {
+            if self.step == Step::Data {
+                let count = usize::try_from(self.left)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len());
+                content(self.length, &bytes[..count]);
+                self.length += count as u64;
+                self.left -= count as u64;
+                bytes = &bytes[count..];
+                if self.left == 0 {
+                    self.step = Step::End;
+                }
+                continue;
+            }
+            self.character(*first)?;
+            bytes = rest;
+        }
+        Ok(self.step == Step::Done)
+    }
+
+    fn character(&mut self, byte: u8) -> Result<(), Malformed> {
+        self.line += 1;
+        if self.line > LINE_MAX || self.step == Step::Done {
+            return Err(Malformed);
+        }
+        match (self.step, byte) {
+            (Step::Size | Step::Rest, b'\n') if self.line > 1 => {
+                self.step = match self.left {
+                    0 => Step::Trailer,
+                    _ => Step::Data,
+                };
+                self.line = 0;
+            }
+            (Step::Size, digit) if digit.is_ascii_hexdigit() => {
+                let digit = char::from(digit).to_digit(16).ok_or(Malformed)?;
+                let longer = self.left.checked_mul(16).ok_or(Malformed)?;
+                self.left = longer + u64::from(digit);
+            }
+            (Step::Size, b'\r' | b';' | b' ' | b'\t') if self.line > 1 => self.step = Step::Rest,
+            (Step::End, b'\n') => {
+                self.step = Step::Size;
+                self.line = 0;
+            }
+            (Step::Trailer, b'\n') => {
+                // With its CR, an empty line has two characters.
+                if self.line <= 2 {
+                    self.step = Step::Done;
+                }
+                self.line = 0;
+            }
+            (Step::End, b'\r') | (Step::Rest | Step::Trailer, _) => {}
+            _ => return Err(Malformed),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &[u8] = b"5\r\nhello\r\nA;x=y\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n";
+
+    #[test]
+    fn every_cut_of_a_body_reads_alike() {
+        for cut in 0..BODY.len() {
+            let mut chunks = Chunks::new();
+            let mut content = Vec::new();
+            let mut take = |at: u64, bytes: &[u8]| {
+                assert_eq!(at, content.len() as u64);
+                content.extend_from_slice(bytes);
+            };
+            assert_eq!(chunks.feed(&BODY[..cut], &mut take), Ok(false), "{cut}");
+            assert_eq!(chunks.feed(&BODY[cut..], &mut take), Ok(true), "{cut}");
+            assert_eq!(chunks.length, 15);
+            assert_eq!(content, b"hello0123456789");
+        }
+    }
+
+    #[test]
+    fn what_is_no_chunked_body_is_malformed() {
+        for wrong in [
+            &b"x\r\n"[..],
+            b"\r\n",
+            b"1\r\nab",
+            b"11111111111111111\r\n",
+            b"0\r\n\r\nmore",
+        ] {
+            assert_eq!(Chunks::new().feed(wrong, |_, _| ()), Err(Malformed));
+        }
+        let long = [&b"1;"[..], &[b'x'; 20_000]].concat();
+        assert_eq!(Chunks::new().feed(&long, |_, _| ()), Err(Malformed));
+    }
+}

@@ -1,0 +1,179 @@
+//! Latencies by when their requests ought to have been sent: what a load that changes was like at each time.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::schedule::Schedule;
+
+/// A load has no more windows than this; what comes later is not looked at.
+const MOST: usize = 20_000;
+
+/// What came of the requests that were due within a window of time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Window {
+    /// Seconds from the beginning of the load to that of the window.
+    pub begin: f64,
+    /// Requests that were due.
+    pub offered: u64,
+    /// Those that were answered well.
+    pub answered: u64,
+    /// What half of those that were due took at most; `None` if fewer were answered.
+    pub p50_us: Option<f64>,
+    /// What 99 in a hundred of those that were due took at most; `None` if fewer were answered.
+    pub p99_us: Option<f64>,
+    /// The share of this time in which the load generator itself had its core. Near 1 it is what is measured.
+    pub busy: f64,
+}
+
+#[derive(Debug)]
+pub(super) struct Windows {
+    /// Seconds of each.
+    length: f64,
+    schedule: Schedule,
+    /// When the load ends by plan, in seconds.
+    end: f64,
+    /// Tenths of microseconds.
+    took: Vec<Vec<u32>>,
+    /// CPU time of this thread when each window began, as far as it has.
+    marks: Vec<Duration>,
+}
+
+impl Windows {
+    pub(super) fn new(length: f64, schedule: Schedule, seconds: Option<f64>) -> Windows {
+        Windows {
+            length,
+            schedule,
+            end: seconds.unwrap_or(f64::MAX),
+            took: Vec::new(),
+            marks: vec![thread_cpu()],
+        }
+    }
+
+    fn place(&self, after: Duration) -> usize {
+        (after.as_secs_f64() / self.length) as usize
+    }
+
+    /// An answer to a request that was due so long `after` the beginning.
+    pub(super) fn record(&mut self, after: Duration, took: Duration) {
+        let place = self.place(after);
+        if place >= MOST {
+            return;
+        }
+        if self.took.len() <= place {
+            self.took.resize(place + 1, Vec::new());
+        }
+        let tenths = u32::try_from(took.as_nanos() / 100);
+        self.took[place].push(tenths.unwrap_or(u32::MAX));
+    }
+
+    /// So much time has passed. Whether a new window has begun.
+    pub(super) fn pass(&mut self, after: Duration) -> bool {
+        let place = self.place(after).min(MOST);
+        let new = place >= self.marks.len();
+        if new {
+            self.marks.resize(place + 1, thread_cpu());
+        }
+        new
+    }
+
+    /// Whether half of what was due in the last window but one took longer than this, or is not answered yet.
+    pub(super) fn saturated(&self, most_us: f64) -> bool {
+        let Some(place) = self.marks.len().checked_sub(3) else {
+            return false;
+        };
+        let median = self.window(place).p50_us;
+        median.is_none_or(|median| median > most_us)
+    }
+
+    fn window(&self, place: usize) -> Window {
+        let begin = place as f64 * self.length;
+        let end = (begin + self.length).min(self.end);
+        let offered = self.schedule.before(end) - self.schedule.before(begin);
+        let mut took = self.took.get(place).cloned().unwrap_or_default();
+        took.sort_unstable();
+        // The smallest value that is not exceeded by so many of those that were due.
+        let at = |share: f64| {
+            let rank = ((offered as f64 * share).ceil() as usize).max(1) - 1;
+            took.get(rank).map(|tenths| f64::from(*tenths) / 10.0)
+        };
+        let busy = match (self.marks.get(place), self.marks.get(place + 1)) {
+            (Some(before), Some(after)) => (*after - *before).as_secs_f64() / self.length,
+            _ => 0.0,
+        };
+        Window {
+            begin,
+            offered,
+            answered: took.len() as u64,
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            busy,
+        }
+    }
+
+    /// All that were whole before the load ended so long after its beginning.
+    pub(super) fn result(&self, after: Duration) -> Vec<Window> {
+        let whole = self.place(after.min(Duration::from_secs_f64(self.end.min(1e9))));
+        (0..whole.min(MOST))
+            .map(|place| self.window(place))
+            .collect()
+    }
+}
+
+/// CPU time that this thread has had.
+pub(super) fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::LoadPlan;
+
+    fn windows() -> Windows {
+        let plan = LoadPlan {
+            rate: Some(10.0),
+            seconds: Some(5.0),
+            ..LoadPlan::new("127.0.0.1:1".parse().expect("an address"), "/")
+        };
+        let schedule = Schedule::of(&plan).expect("good").expect("open");
+        Windows::new(1.0, schedule, plan.seconds)
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn answers_belong_to_the_time_at_which_they_were_due() {
+        let mut windows = windows();
+        for number in 0..10 {
+            windows.record(MS * 100 * number, MS * (1 + number));
+            windows.record(MS * (1000 + 100 * number), MS * 50);
+        }
+        let result = windows.result(MS * 2500);
+        assert_eq!(result.len(), 2);
+        assert_eq!((result[0].offered, result[0].answered), (10, 10));
+        assert_eq!(result[0].p50_us, Some(5000.0));
+        assert_eq!(result[0].p99_us, Some(10_000.0));
+        assert_eq!(result[1].p50_us, Some(50_000.0));
+    }
+
+    #[test]
+    fn what_is_not_answered_is_slow() {
+        let mut windows = windows();
+        for number in 0..4 {
+            windows.record(MS * 100 * number, MS);
+        }
+        let [first] = &windows.result(MS * 1000)[..] else {
+            panic!("one window");
+        };
+        assert_eq!((first.offered, first.answered), (10, 4));
+        assert_eq!((first.p50_us, first.p99_us), (None, None));
+        assert!(!windows.saturated(1e9), "it is looked at later");
+        assert!(windows.pass(MS * 1001) && !windows.pass(MS * 1002));
+        assert!(windows.pass(MS * 2000) && windows.saturated(1e9));
+        windows.record(MS * 500, MS);
+        assert!(!windows.saturated(1e6) && windows.saturated(999.0));
+    }
+}

@@ -1,0 +1,89 @@
+//! The ramp's tables: figures, and latency as the rate rises.
+
+use super::{Ramp, Report};
+use crate::bench::{median, plain};
+use crate::figures;
+
+/// Lines of the table of rates.
+const STEPS: usize = 20;
+
+/// Characters of a median's bar at most; with each more it is twice as long.
+const BAR: usize = 14;
+
+impl Report {
+    /// Figures, latencies by rate, and notes.
+    pub fn render(&self) -> String {
+        let mut text = format!(
+            "5 KB files, one connection per request, {:.0} to {:.0} requests/s in {} s, {} rounds\n\n",
+            self.rates.0, self.rates.1, self.seconds, self.rounds
+        );
+        text.push_str(&figures::render(&self.figures, self.rival.as_deref()));
+        let names = self.names();
+        let mut titles = vec![("rate".to_owned(), "/s")];
+        for name in &names {
+            titles.push((name.clone(), "p50 ms"));
+            titles.push((String::new(), "p99 ms"));
+            titles.push((String::new(), "p50, log"));
+        }
+        let titles: Vec<(&str, &str)> =
+            titles.iter().map(|(what, unit)| (&**what, *unit)).collect();
+        text.push('\n');
+        text.push_str(&plain(&titles, &self.steps(&names)));
+        for note in &self.notes {
+            text.push_str(&format!("{note}\n"));
+        }
+        text
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for ramp in &self.ramps {
+            if !names.contains(&ramp.name) {
+                names.push(ramp.name.clone());
+            }
+        }
+        names
+    }
+
+    fn steps(&self, names: &[String]) -> Vec<Vec<String>> {
+        let most = self.ramps.iter().map(|ramp| ramp.windows.len()).max();
+        let each = most.unwrap_or(0).div_ceil(STEPS).max(1);
+        (0..most.unwrap_or(0))
+            .step_by(each)
+            .map(|first| {
+                let share = (first as f64 + each as f64 / 2.0) / super::climb::WINDOWS;
+                let rate = self.rates.0 + share * (self.rates.1 - self.rates.0);
+                let mut row = vec![format!("{rate:.0}")];
+                for name in names {
+                    let of = self.ramps.iter().filter(|ramp| ramp.name == *name);
+                    row.extend(cells(of, first..first + each));
+                }
+                row
+            })
+            .collect()
+    }
+}
+
+/// Medians of what the windows of all ramps had, if they were reached; a bar for the first of them.
+fn cells<'a>(
+    ramps: impl Iterator<Item = &'a Ramp>,
+    windows: std::ops::Range<usize>,
+) -> [String; 3] {
+    let (mut p50, mut p99) = (Vec::new(), Vec::new());
+    for ramp in ramps {
+        let last = windows.end.min(ramp.windows.len());
+        for window in ramp.windows.get(windows.start..last).into_iter().flatten() {
+            p50.push(window.p50_us.unwrap_or(f64::INFINITY));
+            p99.push(window.p99_us.unwrap_or(f64::INFINITY));
+        }
+    }
+    let p50 = median(p50);
+    let shown = |value: Option<f64>| match value {
+        Some(value) if value.is_finite() => format!("{:.2}", value / 1000.0),
+        Some(_) => "∞".to_owned(),
+        None => "-".to_owned(),
+    };
+    let bar = p50.map_or(0.0, |median| (median / 50.0).log2().clamp(0.0, BAR as f64));
+    let bar = format!("{:<BAR$}", "▪".repeat(bar as usize));
+    [shown(p50), shown(median(p99)), bar]
+}

@@ -1,0 +1,139 @@
+//! The tables of slow clients: what the ordinary client noticed, and when which kind was cut.
+
+use super::{KindRow, Report, Siege};
+use crate::bench::plain;
+use crate::figures;
+
+impl Report {
+    /// Figures and the two tables.
+    pub fn render(&self) -> String {
+        let mut text = format!(
+            "{} slow clients of each kind for {} s, an ordinary one asks {} times a second\n\n",
+            self.each, self.seconds, self.rate
+        );
+        text.push_str(&figures::render(&self.figures, self.rival.as_deref()));
+        text.push('\n');
+        text.push_str(&plain(&ORDINARY, &self.ordinary()));
+        text.push('\n');
+        text.push_str(&plain(&SLOW, &self.slow()));
+        text
+    }
+
+    fn ordinary(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        for siege in &self.sieges {
+            let share = 100.0 * siege.cpu_seconds / self.seconds;
+            let kinds: Vec<&str> = siege.kinds.iter().map(|row| row.kind.name()).collect();
+            let among = match kinds[..] {
+                [only] => only,
+                _ => "all",
+            };
+            let share = format!("{share:.1}");
+            let lines = [
+                (&siege.quiet, "nobody", siege.memory.0, "-"),
+                (&siege.under, among, siege.memory.1, &share),
+            ];
+            for (latency, among, memory, share) in lines {
+                let ms = |us: f64| format!("{:.2}", us / 1000.0);
+                rows.push(vec![
+                    siege.name.clone(),
+                    among.to_owned(),
+                    ms(latency.p50_us),
+                    ms(latency.p99_us),
+                    ms(latency.max_us),
+                    megabytes(memory),
+                    share.to_owned(),
+                ]);
+            }
+        }
+        rows
+    }
+
+    fn slow(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        for siege in &self.sieges {
+            for row in &siege.kinds {
+                let mut cells = vec![siege.name.clone(), row.kind.name().to_owned()];
+                cells.extend(row.cells());
+                rows.push(cells);
+            }
+        }
+        rows
+    }
+}
+
+const ORDINARY: [(&str, &str); 7] = [
+    ("ordinary client", ""),
+    ("beside", ""),
+    ("p50", "ms"),
+    ("p99", "ms"),
+    ("longest", "ms"),
+    ("server", "MB"),
+    ("its core", "%"),
+];
+
+const SLOW: [(&str, &str); 9] = [
+    ("slow clients", ""),
+    ("kind", ""),
+    ("cut", ""),
+    ("first", "s"),
+    ("median", "s"),
+    ("last", "s"),
+    ("never", ""),
+    ("refused", ""),
+    ("told", "status × n"),
+];
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}
+
+impl KindRow {
+    fn cells(&self) -> Vec<String> {
+        let seconds = |seconds: Option<f64>| match seconds {
+            Some(seconds) => format!("{seconds:.1}"),
+            None => "-".to_owned(),
+        };
+        let told: Vec<String> = self
+            .statuses
+            .iter()
+            .map(|(status, count)| format!("{status} × {count}"))
+            .collect();
+        vec![
+            self.cut.to_string(),
+            seconds(self.after.map(|after| after.0)),
+            seconds(self.after.map(|after| after.1)),
+            seconds(self.after.map(|after| after.2)),
+            self.never.to_string(),
+            self.refused.to_string(),
+            told.join(", "),
+        ]
+    }
+}
+
+impl Siege {
+    /// Slow clients that were there all the time.
+    pub fn never(&self) -> u64 {
+        self.kinds.iter().map(|row| row.never).sum()
+    }
+
+    /// Seconds after which the last one was cut, of those that were.
+    pub fn latest(&self) -> f64 {
+        let last = self.kinds.iter().filter_map(|row| row.after);
+        last.map(|after| after.2).fold(0.0, f64::max)
+    }
+
+    /// All in a line.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "{}: p99 {:.2} ms, longest {:.1} ms (alone {:.2}, {:.1}); {} never cut, the last after {:.1} s",
+            self.name,
+            self.under.p99_us / 1000.0,
+            self.under.max_us / 1000.0,
+            self.quiet.p99_us / 1000.0,
+            self.quiet.max_us / 1000.0,
+            self.never(),
+            self.latest()
+        )
+    }
+}
