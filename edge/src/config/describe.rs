@@ -36,6 +36,8 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("site {}", hosts(site)));
         for typed in &site.routes {
             line(format!("  {}", route(typed)));
+            let compress = typed.compress.iter().map(super::compress::describe);
+            compress.for_each(|text| line(format!("    {text}")));
             let rules = typed
                 .proxied()
                 .map_or(Vec::new(), |proxied| words::rules(&proxied.rules));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{
-    Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
+    Ahead, Cookies, Ignorable, ListOrTable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
     Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
@@ -263,6 +263,31 @@ pub enum LinksWord {
     Any,
 }
 
+/// `compress`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct CompressFile {
+    pub codings: Key<Names>,
+    pub types: Key<Names>,
+    pub min: Key<Size>,
+    pub max: Key<Size>,
+    pub gzip_level: Key<u64>,
+    pub br_level: Key<u64>,
+    pub zstd_level: Key<u64>,
+    pub memory: Key<Size>,
+    pub ask_plain: Option<bool>,
+}
+
+impl From<Names> for CompressFile {
+    fn from(codings: Names) -> CompressFile {
+        CompressFile {
+            codings: Some(Spanned::new(0..0, codings)),
+            ..CompressFile::default()
+        }
+    }
+}
+
 /// `bypass`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -300,6 +325,7 @@ pub struct UpstreamFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SiteFile {
     pub hosts: Vec<Spanned<String>>,
+    pub compress: Key<ListOrTable<CompressFile>>,
     pub route: Vec<Spanned<RouteFile>>,
 }
 
@@ -311,5 +337,6 @@ rule_keys!(section(
         proxy: Key<String>,
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
+        compress: Key<ListOrTable<CompressFile>>,
     }
 ));

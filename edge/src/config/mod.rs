@@ -3,6 +3,7 @@
 mod caches;
 mod changes;
 mod checks;
+mod compress;
 mod describe;
 mod doubts;
 mod file;

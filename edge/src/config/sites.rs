@@ -12,6 +12,7 @@ use super::rules;
 use super::unknown::did_you_mean;
 use super::upstreams::is_host;
 use crate::cache::Rules;
+use crate::compress;
 use crate::files;
 use crate::http::Network;
 use crate::route::Matcher;
@@ -30,6 +31,8 @@ pub struct SitePlan {
 pub struct RoutePlan {
     /// Which requests.
     pub matcher: Matcher,
+    /// How what is stored is compressed, if it is.
+    pub compress: Option<compress::Options>,
     /// What answers them.
     pub leads_to: LeadsTo,
 }
@@ -142,6 +145,8 @@ fn one(
 ) -> SitePlan {
     let typed = site.get_ref();
     let hosts = hosts(site, taken, checks);
+    // What is wrong with it is said once, and not for each route.
+    super::compress::one(&typed.compress, checks);
     if typed.route.is_empty() {
         checks.push(
             Problem::error("a site without a route")
@@ -150,15 +155,15 @@ fn one(
         );
     }
     let mut routes: Vec<RoutePlan> = Vec::new();
-    for typed in &typed.route {
-        let route = route(typed, known, checks);
+    for route_typed in &typed.route {
+        let route = route(route_typed, &typed.compress, known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
         {
             checks.push(
                 Problem::warning("this route can never match")
-                    .at(route_place(typed))
+                    .at(route_place(route_typed))
                     .label(format!(
                         "route {} of the site takes all of its requests",
                         before + 1
@@ -236,10 +241,16 @@ fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     key.or(files).unwrap_or(route.span())
 }
 
-fn route(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> RoutePlan {
+fn route(
+    route: &Spanned<RouteFile>,
+    compress: &super::compress::Typed,
+    known: &Known,
+    checks: &mut Checks,
+) -> RoutePlan {
     let typed = route.get_ref();
     RoutePlan {
         matcher: matcher(typed, checks),
+        compress: super::compress::plan(typed, compress, checks),
         leads_to: leads_to(route, known, checks),
     }
 }

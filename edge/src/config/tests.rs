@@ -1,5 +1,6 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
+mod compress;
 mod rules;
 mod volumes;
 
@@ -375,6 +376,10 @@ fn every_key_is_documented_in_its_section() {
             "## `[site.route.files]`",
             "[[site]]\n[[site.route]]\n[site.route.files]",
         ),
+        (
+            "## `[site.route.compress]`",
+            "[[site]]\n[[site.route]]\n[site.route.compress]",
+        ),
     ] {
         let (_, part) = docs
             .split_once(&format!("{heading}\n"))
@@ -440,7 +445,7 @@ fn names(document: &str, key: &str) -> bool {
 fn every_caching_rule_is_explained() {
     let document = include_str!("../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
-    let own = ["path", "match", "proxy", "cache", "files"];
+    let own = ["path", "match", "proxy", "cache", "files", "compress"];
     for key in keys("[[site]]\n[[site.route]]") {
         let explained = names(rules, &key) || own.contains(&key.as_str());
         assert!(explained, "docs/caching.md does not name {key}");

@@ -7,6 +7,7 @@ pub mod disk;
 pub mod memory;
 pub mod memory_pipe;
 pub mod net;
+pub mod priority;
 pub mod random;
 pub mod root;
 

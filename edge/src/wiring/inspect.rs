@@ -36,6 +36,7 @@ impl Inspect for Edge {
                 .iter()
                 .map(|(name, stored)| (name.clone(), cache_state(&stored.store)))
                 .collect(),
+            compress: snapshot.compression.state(),
             volumes: snapshot
                 .volumes
                 .iter()

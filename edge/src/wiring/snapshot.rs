@@ -16,6 +16,7 @@ use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
 use crate::upstream;
 
+use super::compression::Compression;
 use super::volumes::{self, Open};
 
 /// A plan in force. Whatever a new plan leaves as it was is carried over, so that a reload keeps
@@ -35,6 +36,7 @@ pub(super) struct Snapshot {
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
     /// One for each folder that is served in one way.
     pub(super) files: Vec<Arc<files::Shared>>,
+    pub(super) compression: Compression,
     pub(super) log: Option<Arc<Log>>,
     pub(super) taken_up: Arc<TakenUp>,
 }
@@ -60,6 +62,7 @@ impl Snapshot {
     ) -> anyhow::Result<Snapshot> {
         let log = log(plan.log.access.as_ref(), before)?;
         let files = folders(&plan, before, clock)?;
+        let compression = Compression::build(&plan, before.map(|before| &before.compression))?;
         let volumes = volumes::open(&plan, before, clock)?;
         let sequence = before.map_or_else(
             || Arc::new(AtomicU64::new(1)),
@@ -102,6 +105,7 @@ impl Snapshot {
             accounts: accounts.collect(),
             upstreams: upstreams.collect(),
             files,
+            compression,
             log,
             generation: before.map_or(1, |before| before.generation + 1),
             taken_up: Arc::default(),
