@@ -96,7 +96,10 @@ mod tests {
     fn every_decoder_has_the_window() {
         let content: Vec<u8> = (0..9_u32 << 20).map(|n| (n / 7_919) as u8).collect();
         for zstd in [1, 19] {
-            let levels = Levels { zstd, ..Levels::default() };
+            let levels = Levels {
+                zstd,
+                ..Levels::default()
+            };
             let coded = encode(Coding::Zstd, &levels, &content).expect("encodes");
             assert!(decode(Coding::Zstd, &coded) == content);
         }

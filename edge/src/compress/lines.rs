@@ -70,11 +70,7 @@ pub(super) fn varying(fields: &Bytes) -> Bytes {
 /// The field lines of content in a coding, and its ETag: what the content's own is, marked by the coding.
 /// A strong one names the coded bytes, too: another version or level of the same codec gives others
 /// under the same name, and bytes of the two would be mixed (RFC 9110 8.8.3.3).
-pub(super) fn coded(
-    fields: &Bytes,
-    coding: Coding,
-    mark: Mark,
-) -> (Bytes, Option<Box<[u8]>>) {
+pub(super) fn coded(fields: &Bytes, coding: Coding, mark: Mark) -> (Bytes, Option<Box<[u8]>>) {
     let etag = etag(fields).map(|tag| {
         let mut value = Vec::with_capacity(tag.opaque.len() + 24);
         if tag.weak {
@@ -171,8 +167,16 @@ mod tests {
             ("content-range", "bytes 0-1/2", false),
             ("set-cookie", "a=b", true),
         ] {
-            assert_eq!(is(None, &[html, (name, value)]), expected, "{name}: {value}");
-            assert_eq!(is(None, &[(name, value), html]), expected, "{name}: {value}");
+            assert_eq!(
+                is(None, &[html, (name, value)]),
+                expected,
+                "{name}: {value}"
+            );
+            assert_eq!(
+                is(None, &[(name, value), html]),
+                expected,
+                "{name}: {value}"
+            );
         }
     }
 
@@ -180,9 +184,18 @@ mod tests {
     fn vary_is_said_once() {
         for (before, after) in [
             (&[][..], "vary: accept-encoding\r\n"),
-            (&[("Vary", "Origin")][..], "Vary: Origin, accept-encoding\r\n"),
-            (&[("vary", "a, Accept-Encoding")], "vary: a, Accept-Encoding\r\n"),
-            (&[("vary", "a"), ("vary", "accept-encoding")], "vary: a\r\nvary: accept-encoding\r\n"),
+            (
+                &[("Vary", "Origin")][..],
+                "Vary: Origin, accept-encoding\r\n",
+            ),
+            (
+                &[("vary", "a, Accept-Encoding")],
+                "vary: a, Accept-Encoding\r\n",
+            ),
+            (
+                &[("vary", "a"), ("vary", "accept-encoding")],
+                "vary: a\r\nvary: accept-encoding\r\n",
+            ),
             (&[("vary", "*")], "vary: *\r\n"),
             (&[("vary", "")], "vary: \r\nvary: accept-encoding\r\n"),
         ] {
@@ -217,10 +230,17 @@ mod tests {
         let weak = text(&[("etag", "W/\"x\"")]);
         let (_, etag) = coded(&weak, Coding::Gzip, Mark::of(b"z"));
         assert_eq!(etag.as_deref(), Some(&b"W/\"x-gzip\""[..]));
-        for none in [&[][..], &[("etag", "x")], &[("etag", "\"a\""), ("etag", "\"b\"")]] {
+        for none in [
+            &[][..],
+            &[("etag", "x")],
+            &[("etag", "\"a\""), ("etag", "\"b\"")],
+        ] {
             let (fields, etag) = coded(&text(none), Coding::Zstd, Mark::of(b"z"));
             assert_eq!(etag, None);
-            assert_eq!(fields, "vary: accept-encoding\r\ncontent-encoding: zstd\r\n");
+            assert_eq!(
+                fields,
+                "vary: accept-encoding\r\ncontent-encoding: zstd\r\n"
+            );
         }
     }
 }

@@ -21,8 +21,8 @@ use crate::http::wanted::{asks_for_less, only_range};
 use crate::telemetry::Counters;
 use table::{Looked, Table};
 pub use types::Types;
-use workshop::{Job, Queue};
 pub use workshop::Workshop;
+use workshop::{Job, Queue};
 
 /// `compress` of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,7 +245,10 @@ impl Encodings for Handle {
     fn choose(&self, accepted: &Accepted, request: &Fields, content: &Plain<'_>) -> Choice {
         let encoder = &self.encoder;
         let order = &encoder.options.codings;
-        let choice = match encoder.table.look(content.id, content.fields, accepted, order) {
+        let choice = match encoder
+            .table
+            .look(content.id, content.fields, accepted, order)
+        {
             Looked::Known(choice, None) => choice,
             Looked::Known(choice, wish) => {
                 encoder.make(content, wish);
@@ -255,7 +258,9 @@ impl Encodings for Handle {
             Looked::Unknown => encoder.meet(accepted, content, false),
         };
         match choice {
-            Choice::Coded(encoded) if asks_for_less(request) && goes_on_plain(request, content, &encoded) => {
+            Choice::Coded(encoded)
+                if asks_for_less(request) && goes_on_plain(request, content, &encoded) =>
+            {
                 Choice::Varying(lines::varying(content.fields))
             }
             Choice::Coded(encoded) => {

@@ -112,13 +112,7 @@ impl Table {
     /// How a content with these field lines is given to who accepts these codings, of which `order` has
     /// those that are made.
     #[inline]
-    pub fn look(
-        &self,
-        id: u128,
-        fields: &Bytes,
-        accepted: &Accepted,
-        order: &[Coding],
-    ) -> Looked {
+    pub fn look(&self, id: u128, fields: &Bytes, accepted: &Accepted, order: &[Coding]) -> Looked {
         let shard = &mut *self.shard(id).lock();
         let Some(&at) = shard.ids.get(&id) else {
             return Looked::Unknown;
@@ -214,7 +208,8 @@ impl Table {
         let changed = change(entry);
         shard.policy.resize(at, entry.weight());
         let after = shard.policy.weight();
-        self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        self.bytes
+            .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         drop(locked);
         self.make_room(0);
         changed

@@ -35,7 +35,11 @@ pub const DEFAULT: [&str; 14] = [
 impl Types {
     /// From patterns; `None` where one of them is none.
     pub fn of<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Option<Types> {
-        patterns.into_iter().map(Pattern::of).collect::<Option<_>>().map(Types)
+        patterns
+            .into_iter()
+            .map(Pattern::of)
+            .collect::<Option<_>>()
+            .map(Types)
     }
 
     /// Whether a Content-Type is one of these, whatever its parameters are.
@@ -120,13 +124,19 @@ mod tests {
             ("+json", false),
             ("", false),
         ] {
-            assert_eq!(types.matches(media_type.as_bytes()), expected, "{media_type}");
+            assert_eq!(
+                types.matches(media_type.as_bytes()),
+                expected,
+                "{media_type}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_pattern_is_refused() {
-        for wrong in ["", "*", "*/*", "text", "text/", "/html", "*json", "te xt/*", "a/b/c", "*+"] {
+        for wrong in [
+            "", "*", "*/*", "text", "text/", "/html", "*json", "te xt/*", "a/b/c", "*+",
+        ] {
             assert_eq!(Types::of([wrong]), None, "{wrong}");
         }
         let types = Types::of(["Text/*", "*+JSON", "a/b"]).expect("good");

@@ -28,9 +28,7 @@ pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<O
             Problem::warning("`compress` does nothing here")
                 .at(own.span())
                 .label("the route has no cache, and only what is stored is compressed")
-                .help(
-                    "add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out",
-                ),
+                .help("add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out"),
         );
     }
     plan.filter(|_| is_stored)

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{
-    Ahead, Cookies, Ignorable, ListOrTable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
-    Word, word,
+    Ahead, Cookies, Ignorable, ListOrTable, OrTable, Parallel, ServerFile, Size, Statuses, Table,
+    Time, Usable, Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
 use crate::telemetry::AccessFormat;

@@ -89,12 +89,7 @@ impl Answering<'_> {
         representation.in_memory(wanted, content, || self.boundary())
     }
 
-    fn wanted(
-        &self,
-        representation: &Representation<'_>,
-        file: &File,
-        etag: &[u8],
-    ) -> Wanted {
+    fn wanted(&self, representation: &Representation<'_>, file: &File, etag: &[u8]) -> Wanted {
         let validators = || Validators {
             etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),

@@ -20,7 +20,9 @@ impl Compression {
     /// What a plan needs: what was there is taken over, with all that it holds.
     pub(super) fn build(plan: &Plan, before: Option<&Compression>) -> anyhow::Result<Compression> {
         let routes = plan.sites.iter().flat_map(|site| &site.routes);
-        let mut all = routes.filter_map(|route| route.compress.as_ref()).peekable();
+        let mut all = routes
+            .filter_map(|route| route.compress.as_ref())
+            .peekable();
         if all.peek().is_none() {
             return Ok(Compression::default());
         }

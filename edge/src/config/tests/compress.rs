@@ -53,12 +53,24 @@ fn what_is_wrong_is_said() {
     for (key, title) in [
         ("compress = \"gzip\"", "invalid type"),
         ("compress = [\"deflate\"]", "this coding is not known"),
-        ("compress = [\"br\", \"br\"]", "a coding that is named twice"),
+        (
+            "compress = [\"br\", \"br\"]",
+            "a coding that is named twice",
+        ),
         ("compress = { types = [\"*/*\"] }", "this is no media type"),
-        ("compress = { gzip_level = 10 }", "`gzip_level` is out of bounds"),
-        ("compress = { zstd_level = 20 }", "`zstd_level` is out of bounds"),
+        (
+            "compress = { gzip_level = 10 }",
+            "`gzip_level` is out of bounds",
+        ),
+        (
+            "compress = { zstd_level = 20 }",
+            "`zstd_level` is out of bounds",
+        ),
         ("compress = { level = 1 }", "unknown key `level`"),
-        ("compress = { min = \"1MiB\", max = \"1KiB\" }", "nothing is long enough and short enough"),
+        (
+            "compress = { min = \"1MiB\", max = \"1KiB\" }",
+            "nothing is long enough and short enough",
+        ),
         ("compress = { max = \"32MiB\" }", "`max` is out of reach"),
     ] {
         for text in [sites("", key, ""), sites(key, "", "")] {
@@ -67,11 +79,15 @@ fn what_is_wrong_is_said() {
         }
     }
     let good = said(&sites("compress = [\"gzip\"]", "", ""));
-    assert_eq!(good, "");
+    assert_eq!(good.trim(), "");
     let nowhere = said(&sites("", "", "compress = [\"gzip\"]"));
-    assert!(nowhere.contains("`compress` does nothing here"), "{nowhere}");
+    assert!(
+        nowhere.contains("`compress` does nothing here"),
+        "{nowhere}"
+    );
     assert!(nowhere.contains("the route has no cache"), "{nowhere}");
-    assert_eq!(said(&sites("compress = [\"br\"]", "", "compress = []")), "");
+    let off = said(&sites("compress = [\"br\"]", "", "compress = []"));
+    assert_eq!(off.trim(), "");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn ask(edge: &Edge, fields: &[(&str, &str)]) -> Reply {
 // One page and many, each coding, of known length and in chunks; the origin is asked once.
 #[test]
 fn what_is_stored_comes_in_each_coding() {
-    for length in [30_000, 300_000] {
+    for length in [20_000, 80_000] {
         for framing in [Framing::Length, Framing::Chunked(7_000)] {
             let content = text(length);
             let origin = serving("/x", css(content.clone()).framing(framing));
@@ -51,7 +51,7 @@ fn what_is_stored_comes_in_each_coding() {
 // Also of an object that is kept in blocks.
 #[test]
 fn blocks_are_put_together() {
-    let content = text(3_000_000);
+    let content = text(2_500_000);
     let origin = serving("/x", css(content.clone()));
     let edge = with(&origin, "fill = \"slice\"\nslice = \"1MiB\"", "");
     assert!(edge.get("/x", &[]).body == content);
@@ -92,11 +92,20 @@ fn what_the_origin_confirms_is_made_once() {
         date = reply.header("date").map(str::to_owned);
         // A client's own copy is still good.
         let same = ask(&edge, &[("If-None-Match", &etag(&reply))]);
-        assert_eq!((same.status, same.header("etag")), (304, reply.header("etag")));
+        assert_eq!(
+            (same.status, same.header("etag")),
+            (304, reply.header("etag"))
+        );
     }
     assert!(date.is_some());
     assert_eq!(number(&edge, "made"), 1);
-    assert!(origin.record().of("/x").skip(1).all(|seen| seen.header("if-none-match").is_some()));
+    assert!(
+        origin
+            .record()
+            .of("/x")
+            .skip(1)
+            .all(|seen| seen.header("if-none-match").is_some())
+    );
 }
 
 #[test]
@@ -137,7 +146,7 @@ fn what_the_origin_compresses_is_left_alone() {
     let content = text(30_000);
     let resource = css(content.clone())
         .encoded("gzip", zipped.clone())
-        .vary("Origin, Accept-Encoding");
+        .vary("Origin");
     let origin = serving("/x", resource);
     let edge = compressing(&origin, "");
     for _ in 0..3 {
@@ -146,7 +155,11 @@ fn what_the_origin_compresses_is_left_alone() {
     }
     let reply = in_coding(&edge, "/x", "br", "br");
     assert!(decoded("br", &reply.body) == content);
-    let asked = origin.record().of("/x").map(|seen| seen.header("accept-encoding").map(str::to_owned)).collect::<Vec<_>>();
+    let asked = origin
+        .record()
+        .of("/x")
+        .map(|seen| seen.header("accept-encoding").map(str::to_owned))
+        .collect::<Vec<_>>();
     assert_eq!(asked, [Some("gzip".to_owned()), Some("br".to_owned())]);
 }
 
@@ -154,9 +167,7 @@ fn what_the_origin_compresses_is_left_alone() {
 #[test]
 fn one_plain_response_is_enough() {
     let content = text(30_000);
-    let resource = css(content.clone())
-        .encoded("gzip", b"zipped".to_vec())
-        .vary("Accept-Encoding");
+    let resource = css(content.clone()).encoded("gzip", b"zipped".to_vec());
     let origin = serving("/x", resource);
     let edge = compressing(&origin, "ask_plain = true");
     for coding in ["gzip", "br", "zstd"] {
@@ -206,7 +217,9 @@ fn routes_without_a_cache_go_by() {
     let content = text(30_000);
     let origin = serving("/pass/x", css(content.clone()));
     let setup = Setup::cached(&origin);
-    let with = setup.text().replacen("[[site]]\n", "[[site]]\ncompress = [\"gzip\"]\n", 1);
+    let with = setup
+        .text()
+        .replacen("[[site]]\n", "[[site]]\ncompress = [\"gzip\"]\n", 1);
     let edge = Setup::of_text(with).start();
     for _ in 0..3 {
         let reply = edge.get("/pass/x", &[("Accept-Encoding", "gzip")]);

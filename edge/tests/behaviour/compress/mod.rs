@@ -66,7 +66,9 @@ fn etag(reply: &Reply) -> String {
 /// A number of `compress` in the status.
 fn number(edge: &Edge, name: &str) -> u64 {
     let state = &edge.status()["compress"];
-    state[name].as_u64().unwrap_or_else(|| panic!("no {name} in {state}"))
+    state[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {name} in {state}"))
 }
 
 /// All that holds of any resource given in a coding: ranges, conditions and HEAD count in its bytes.
@@ -84,7 +86,13 @@ fn exercise(edge: &Edge, target: &str, coding: &str, plain: &[u8]) {
     assert!(tag.starts_with(&marked), "{tag} of {other}");
 
     let head = edge.ask("HEAD", target, &[accept], b"");
-    for name in ["content-encoding", "content-length", "etag", "vary", "content-type"] {
+    for name in [
+        "content-encoding",
+        "content-length",
+        "etag",
+        "vary",
+        "content-type",
+    ] {
         assert_eq!(head.header(name), whole.header(name), "{name}");
     }
     let ask = |fields: &[(&str, &str)]| edge.get(target, &[&[accept], fields].concat());
@@ -130,7 +138,12 @@ fn ranges(ask: &dyn Fn(&[(&str, &str)]) -> Reply, whole: &Reply, plain: &Reply) 
     assert_eq!(beyond.status, 416);
     let several = ask(&[("Range", "bytes=0-1,20-29")]);
     assert_eq!(several.status, 206);
-    let has = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
+    let has = |part: &[u8]| {
+        several
+            .body
+            .windows(part.len())
+            .any(|window| window == part)
+    };
     assert!(has(&whole.body[20..30]));
     // Who has a part of the content as it is goes on with that.
     let part = ask(&[("Range", "bytes=100-199"), ("If-Range", &other)]);
