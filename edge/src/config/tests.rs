@@ -404,11 +404,11 @@ fn examples(document: &str) -> Vec<&str> {
 
 #[test]
 fn every_example_in_the_documentation_is_good() {
-    let examples = examples(include_str!("../../../docs/configuration.md"));
-    assert!(examples.len() >= 2);
-    for example in examples {
-        let loaded =
-            parse("docs/configuration.md", example).unwrap_or_else(|report| panic!("{report}"));
+    let mut all = examples(include_str!("../../../docs/configuration.md"));
+    assert!(all.len() >= 2);
+    all.extend(examples(include_str!("../../../docs/compression.md")));
+    for example in all {
+        let loaded = parse("docs", example).unwrap_or_else(|report| panic!("{report}"));
         assert!(loaded.warnings.problems.is_empty(), "{}", loaded.warnings);
     }
 }

@@ -35,29 +35,31 @@ impl Answering<'_> {
             return Err(Cause::NotFound.into());
         };
         if plain.coded.is_empty() && self.encodings.is_none() {
-            return Ok(self.file(plain, &plain.head));
+            return Ok(self.file(plain, &plain.head, false));
         }
         let accepted = Accepted::of(&self.request.fields);
         let beside = plain.coded.iter().map(|(coding, _)| *coding);
         if let Some(best) = accepted.best(beside)
             && let Some((_, coded)) = plain.coded.iter().find(|(coding, _)| *coding == best)
         {
-            return Ok(self.file(coded, &coded.head));
+            return Ok(self.file(coded, &coded.head, true));
         }
         Ok(match self.choose(&entry, plain, &accepted) {
-            Choice::Plain => self.file(plain, &plain.head),
-            Choice::Varying(fields) => self.file(plain, &fields),
+            Choice::Plain => self.file(plain, &plain.head, !plain.coded.is_empty()),
+            Choice::Varying(fields) => self.file(plain, &fields, true),
             Choice::Coded(encoded) => self.in_coding(&encoded, plain),
         })
     }
 
-    /// The file, as it is, under these field lines.
-    fn file(&self, file: &File, fields: &Bytes) -> Response {
+    /// The file, as it is, under these field lines. `several`: it may also be given in other codings.
+    fn file(&self, file: &File, fields: &Bytes, several: bool) -> Response {
         let representation = whole_of(fields, file.length());
         match &file.content {
-            Content::Memory(bytes) => self.memory(&representation, file, &file.etag, bytes),
+            Content::Memory(bytes) => {
+                self.memory(&representation, file, (&file.etag, several), bytes)
+            }
             Content::Open(opened) => {
-                let wanted = self.wanted(&representation, file, &file.etag);
+                let wanted = self.wanted(&representation, file, (&file.etag, several));
                 let body = || FileBody::new(opened.clone());
                 representation
                     .bare(&wanted)
@@ -70,14 +72,14 @@ impl Answering<'_> {
     fn in_coding(&self, encoded: &Encoded, file: &File) -> Response {
         let representation = whole_of(&encoded.fields, encoded.content.len() as u64);
         let etag = encoded.etag.as_deref().unwrap_or_default();
-        self.memory(&representation, file, etag, &encoded.content)
+        self.memory(&representation, file, (etag, true), &encoded.content)
     }
 
     fn memory(
         &self,
         representation: &Representation<'_>,
         file: &File,
-        etag: &[u8],
+        named: (&[u8], bool),
         content: &Bytes,
     ) -> Response {
         if self.request.method == Method::Get && !asks_for_less(&self.request.fields) {
@@ -85,11 +87,17 @@ impl Answering<'_> {
             response.body = Body::Bytes(content.clone());
             return response;
         }
-        let wanted = self.wanted(representation, file, etag);
+        let wanted = self.wanted(representation, file, named);
         representation.in_memory(wanted, content, || self.boundary())
     }
 
-    fn wanted(&self, representation: &Representation<'_>, file: &File, etag: &[u8]) -> Wanted {
+    /// What the request comes to, against what has this entity tag, and maybe is one of several codings.
+    fn wanted(
+        &self,
+        representation: &Representation<'_>,
+        file: &File,
+        (etag, several): (&[u8], bool),
+    ) -> Wanted {
         let validators = || Validators {
             etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),
@@ -98,15 +106,10 @@ impl Answering<'_> {
         let Head { method, fields, .. } = self.request;
         let (status, length) = (representation.status, representation.length);
         let wanted = wanted::judge(method, fields, status, validators, length);
-        match self.is_in_codings() {
+        match several {
             true => wanted::of_several_codings(wanted, fields),
             false => wanted,
         }
-    }
-
-    /// Whether files may be given in several codings here.
-    fn is_in_codings(&self) -> bool {
-        self.encodings.is_some() || self.shared.options.precompressed
     }
 
     /// As it is, or in a coding that was made.

@@ -116,7 +116,7 @@ fn exercise(edge: &Edge, target: &str, coding: &str, plain: &[u8]) {
     assert!(reply.status == 200 && reply.body == plain);
 }
 
-fn ranges(ask: &dyn Fn(&[(&str, &str)]) -> Reply, whole: &Reply, plain: &Reply) {
+fn ranges(ask: impl Fn(&[(&str, &str)]) -> Reply, whole: &Reply, plain: &Reply) {
     let length = whole.body.len();
     let (tag, other) = (etag(whole), etag(plain));
     let last = format!("bytes=-{}", length / 2);
