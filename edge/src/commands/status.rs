@@ -80,6 +80,9 @@ fn show_status(status: &Value) -> String {
         let _ = writeln!(out, "{}", show_compress(&status["compress"]));
     }
     out += &volumes::show(&status["volumes"]);
+    for files in items(&status["files"]) {
+        let _ = writeln!(out, "{}", show_files(files));
+    }
     for (name, upstream) in entries(&status["upstreams"]) {
         for server in items(&upstream["servers"]) {
             let _ = writeln!(out, "{}", show_server(name, server));
@@ -186,6 +189,17 @@ fn show_compress(compress: &Value) -> String {
         number(compress, "not_worth"),
         number(compress, "failed"),
         number(compress, "evicted"),
+    )
+}
+
+fn show_files(files: &Value) -> String {
+    format!(
+        "files in {}: {} of {}, {} known, {} open",
+        text(&files["root"]),
+        show_size(number(files, "bytes")),
+        show_size(number(files, "limit")),
+        count(number(files, "entries"), "path"),
+        number(files, "open"),
     )
 }
 

@@ -58,9 +58,9 @@ impl Answering<'_> {
             Content::Memory(bytes) => {
                 self.memory(&representation, file, (&file.etag, several), bytes)
             }
-            Content::Open(opened) => {
+            Content::Open(large) => {
                 let wanted = self.wanted(&representation, file, (&file.etag, several));
-                let body = || FileBody::new(opened.clone());
+                let body = || FileBody::new(large.clone(), self.shared.clock.clone());
                 representation
                     .bare(&wanted)
                     .unwrap_or_else(|| representation.respond(wanted, body(), || self.boundary()))
@@ -160,7 +160,7 @@ fn whole(entry: &Entry) -> Option<Bytes> {
     };
     let opened = match &file.content {
         Content::Memory(bytes) => return Some(bytes.clone()),
-        Content::Open(opened) => opened,
+        Content::Open(large) => &large.opened,
     };
     let size = usize::try_from(file.length()).ok()?;
     let mut bytes = Vec::new();

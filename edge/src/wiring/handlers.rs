@@ -9,7 +9,9 @@ use super::snapshot::Snapshot;
 use crate::cache::Cache;
 use crate::compress;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
+use crate::edit::{Edit, Redirect, Respond};
 use crate::files::{self, Files};
+use crate::gate::{self, Gate};
 use crate::handler::{Encodings, Handler};
 use crate::telemetry::Counters;
 use crate::upstream::{self, Upstream};
@@ -28,10 +30,36 @@ pub(super) struct Handlers<'a> {
 impl Handlers<'_> {
     /// All that a request of this route goes through.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
-        match &route.leads_to {
-            LeadsTo::Upstream(proxied) => self.proxied(proxied, self.encodings(route)),
-            LeadsTo::Files(options) => self.files(options, self.encodings(route)),
+        let answers = match &route.leads_to {
+            LeadsTo::Upstream(proxied) => self.proxied(proxied, self.encodings(route))?,
+            LeadsTo::Files(options) => self.files(options, self.encodings(route))?,
+            LeadsTo::Respond(options) => Rc::new(Respond::new(options)),
+            LeadsTo::Redirect(to) => Rc::new(Redirect::new((**to).clone())),
+        };
+        let gated = match &route.gate {
+            Some(options) => self.gated(options, answers)?,
+            None => answers,
+        };
+        Some(self.edited(route, gated))
+    }
+
+    /// Outermost, so that pages and fields are there for whatever is refused within.
+    fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        match &route.edit {
+            None => answers,
+            Some(edit) => Rc::new(Edit::new(
+                answers,
+                (**edit).clone(),
+                self.edge.clock.clone(),
+            )),
         }
+    }
+
+    fn gated(&self, options: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>> {
+        let mut gates = self.snapshot.gates.iter();
+        let shared = gates.find(|gate| gate.options() == options)?.clone();
+        let (clock, counters) = (self.edge.clock.clone(), self.counters.clone());
+        Some(Rc::new(Gate::new(shared, clock, counters, inner)))
     }
 
     /// A worker's way to what makes other codings of what a route gives.
