@@ -3,6 +3,7 @@
 //! Everything here stays on the worker that accepted the connection (nothing is `Send`). A handler
 //! that can answer at once does (`Answer::Ready`), so that a memory hit never awaits.
 
+mod encodings;
 mod fault;
 pub mod representation;
 
@@ -20,9 +21,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::coding::{Accepted, Coding};
 use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
 
+pub use encodings::{Choice, Encoded, Encodings, Get, Plain};
 pub use fault::{Cause, Fault, Stage, Whose};
 
 /// Anything that answers a request: a cache, an upstream, files, the admin pages.
@@ -278,43 +279,6 @@ pub enum Body {
     Bytes(Bytes),
     /// Polled chunk by chunk. Back-pressure is not being polled.
     Stream(Box<dyn BodyStream>),
-}
-
-/// Other codings of content: made once, off the workers, and kept for whoever asks next.
-pub trait Encodings {
-    /// The content as the client would rather have it, where that is there; else has it made, and the
-    /// client gets it as it is. `None` also where nobody would compress such content.
-    fn choose(&self, accepted: &Accepted, content: &Plain<'_>) -> Option<Arc<Encoded>>;
-}
-
-/// Content as it is.
-pub struct Plain<'a> {
-    /// Two contents with the same id are the same.
-    pub id: u128,
-    /// Its Content-Type.
-    pub media_type: &'a [u8],
-    /// Bytes.
-    pub length: u64,
-    /// Its ETag's value, if it has one.
-    pub etag: Option<&'a [u8]>,
-    /// Its field lines.
-    pub fields: &'a Bytes,
-    /// Gets all of it, which may take its time: called on another thread. `None`: it can't be had.
-    pub get: &'a dyn Fn() -> Box<dyn FnOnce() -> Option<Bytes> + Send>,
-}
-
-/// Content in a coding.
-#[derive(Debug)]
-pub struct Encoded {
-    /// Which.
-    pub coding: Coding,
-    /// Its field lines: those of the content as it is, with Content-Encoding, Vary, and an ETag of its
-    /// own.
-    pub fields: Bytes,
-    /// Its ETag's value.
-    pub etag: Option<Box<[u8]>>,
-    /// All of it.
-    pub content: Bytes,
 }
 
 /// Content that arrives over time: stored blocks read one after another, an origin's response, a

@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod balance;
 pub mod cache;
+pub mod compress;
 pub mod config;
 pub mod downstream;
 pub mod edit;

@@ -3,6 +3,7 @@
 //! What outlives a reload (stores, upstreams' numbers, the log's writer) hangs on a `Snapshot`;
 //! each worker builds its handlers from the newest one and swaps them between two requests.
 
+mod compression;
 mod handlers;
 mod inspect;
 mod logged;

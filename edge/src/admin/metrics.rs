@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CacheState, FilesState, ServerState, Status, VolumeState};
+use super::{CacheState, CompressState, FilesState, ServerState, Status, VolumeState};
 
 /// The format's media type.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -43,6 +43,43 @@ const CACHE: &[Number<CacheState>] = &[
     ("volume_bytes", "Bytes read from volumes.", |c| {
         c.volume_bytes
     }),
+];
+
+const COMPRESS: &[Number<CompressState>] = &[
+    (
+        "contents_now",
+        "Contents of which something is known.",
+        |c| c.contents,
+    ),
+    (
+        "bytes_now",
+        "Bytes of memory in use, bookkeeping included.",
+        |c| c.bytes,
+    ),
+    (
+        "limit_bytes_now",
+        "Bytes of memory that may be used.",
+        |c| c.limit,
+    ),
+    ("evicted", "Contents dropped to make room.", |c| c.evicted),
+    ("made", "Codings of contents that were made.", |c| c.made),
+    ("made_bytes_in", "Bytes that went into them.", |c| {
+        c.made_bytes_in
+    }),
+    ("made_bytes_out", "Bytes that came out.", |c| {
+        c.made_bytes_out
+    }),
+    ("not_worth", "Contents that hardly shrank.", |c| c.not_worth),
+    (
+        "failed",
+        "Codings that could not be made, as a codec failed or the content was gone.",
+        |c| c.failed,
+    ),
+    (
+        "queue_full",
+        "Codings not made then, as too many waited.",
+        |c| c.queue_full,
+    ),
 ];
 
 const VOLUME: &[Number<VolumeState>] = &[
@@ -138,6 +175,13 @@ pub(super) fn render(status: &Status) -> String {
         out.family(&name, meaning);
         for (cache, state) in &status.caches {
             out.sample(&name, &[("cache", cache)], value(state));
+        }
+    }
+    for (name, meaning, value) in COMPRESS {
+        let name = format!("compress_{name}");
+        out.family(&name, meaning);
+        for state in status.compress.iter() {
+            out.sample(&name, &[], value(state));
         }
     }
     for (name, meaning, value) in VOLUME {

@@ -58,6 +58,8 @@ pub struct Status {
     pub counters: Numbers,
     /// By name.
     pub caches: BTreeMap<String, CacheState>,
+    /// Content in codings made here, where a route compresses.
+    pub compress: Option<CompressState>,
     /// In order of name.
     pub volumes: Vec<VolumeState>,
     /// In the order of their routes.
@@ -104,6 +106,31 @@ pub struct CacheState {
     pub volume_hits: u64,
     /// Bytes read from volumes, since the start.
     pub volume_bytes: u64,
+}
+
+/// Content in codings made here: what is held now, and what was done since it began.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CompressState {
+    /// Contents of which something is known.
+    pub contents: u64,
+    /// Bytes of memory in use, bookkeeping included.
+    pub bytes: u64,
+    /// Bytes that may be used.
+    pub limit: u64,
+    /// Contents dropped to make room.
+    pub evicted: u64,
+    /// Codings of contents that were made.
+    pub made: u64,
+    /// Bytes that went into them.
+    pub made_bytes_in: u64,
+    /// Bytes that came out.
+    pub made_bytes_out: u64,
+    /// Contents that hardly shrank.
+    pub not_worth: u64,
+    /// Codings that could not be made, as a codec failed or the content was gone.
+    pub failed: u64,
+    /// Codings not made then, as too many waited.
+    pub queue_full: u64,
 }
 
 /// One folder of files now.

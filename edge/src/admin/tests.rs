@@ -37,6 +37,10 @@ impl Inspect for Edge {
             workers: workers.iter().map(|w| Numbers(w.list())).collect(),
             counters: Numbers(self.telemetry.merged()),
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
+            compress: Some(CompressState {
+                made: 3,
+                ..CompressState::default()
+            }),
             volumes: vec![VolumeState {
                 name: "disk1".to_owned(),
                 state: "loading".to_owned(),

@@ -11,9 +11,9 @@ use super::pass::forwarded;
 use super::ride::{Met, Ride};
 use super::{Cache, ahead, decide, fault_of, flight, not_cached, serve};
 use crate::fill::ReadAhead;
-use crate::handler::{Answer, Cause, Fault, Pending, Request, Response};
+use crate::handler::{Answer, Cause, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
-use crate::http::wanted::{Wanted, asks_for_less};
+use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
 use crate::http::{CacheStatus, Fwd};
 use crate::store::{Head, Object, Phase, Place, Standing};
 
@@ -174,7 +174,16 @@ impl Cache {
         // Under the Vary that it brought it was filed anew.
         filler.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
         let place = filler.place;
-        let wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
+        let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
+        let choice = self.choose(request, asks, (object, &head), place);
+        match choice {
+            Choice::Plain => {}
+            Choice::Varying(_) => wanted = of_several_codings(wanted, &request.fields),
+            // That is there, whatever there is of the object itself.
+            Choice::Coded(_) => {
+                return Rode::Answered(Ok(self.answer(ride, &head, wanted, true, why, choice)));
+            }
+        }
         if !head.joinable && !wanted.is_coming(object) {
             // It has one flight, and that does not bring all that this request wants.
             return self.unmet(ride, Met::Replace, asks, place, why);
@@ -186,7 +195,7 @@ impl Cache {
                 met => return self.unmet(ride, met, asks, place, why),
             }
         }
-        Rode::Answered(Ok(self.answer(ride, &head, wanted, hit, why)))
+        Rode::Answered(Ok(self.answer(ride, &head, wanted, hit, why, choice)))
     }
 
     /// Whether looking up found all that a request wants.
@@ -208,9 +217,17 @@ impl Cache {
     }
 
     /// The response of a ride whose first byte is there or on its way.
-    fn answer(&self, mut ride: Ride, head: &Head, wanted: Wanted, hit: bool, why: Why) -> Response {
+    fn answer(
+        &self,
+        mut ride: Ride,
+        head: &Head,
+        wanted: Wanted,
+        hit: bool,
+        why: Why,
+        choice: Choice,
+    ) -> Response {
         let now_ms = self.0.clock.unix_ms();
-        if wanted.first().is_some() {
+        if wanted.first().is_some() && !matches!(choice, Choice::Coded(_)) {
             ride.begin();
             ride.look_ahead();
             self.read_ahead(&mut ride, head);
@@ -232,11 +249,20 @@ impl Cache {
                 status
             }
         };
-        let answering = self.answering(head, status, now_ms);
-        let response = match serve::bare(&answering, ride.object(), &wanted) {
-            Some(response) => response,
-            None => serve::content(&answering, ride, wanted),
+        let mut answering = self.answering(head, status, now_ms);
+        let coded = match choice {
+            Choice::Plain => None,
+            Choice::Varying(fields) => {
+                answering.varying = Some(fields);
+                None
+            }
+            Choice::Coded(encoded) => ride
+                .filler()
+                .map(|filler| serve::coded(&answering, &filler.request.head, &encoded)),
         };
+        let response = coded
+            .or_else(|| serve::bare(&answering, ride.object(), &wanted))
+            .unwrap_or_else(|| serve::content(&answering, ride, wanted));
         match handover {
             Some(handover) => handover.complete(response),
             None => response,

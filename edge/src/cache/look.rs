@@ -208,6 +208,9 @@ impl Cache {
 
     /// In which codings this request is answered.
     pub(super) fn codings(&self, request: &Request, lore: &Lore, now_ms: u64) -> Option<Codings> {
+        if self.asks_for_plain() {
+            return Some(Codings::IDENTITY);
+        }
         let kind = self.0.options.fill.kind;
         decide::codings(kind, &request.head, lore.is_plain(now_ms))
     }

@@ -8,6 +8,7 @@ mod adopt;
 mod ahead;
 mod behind;
 mod bring;
+mod coded;
 mod decide;
 mod ending;
 mod filler;
@@ -34,7 +35,7 @@ use bytes::Bytes;
 
 use crate::evict;
 use crate::fill::{self, ReadAhead};
-use crate::handler::{Answer, Body, Cause, Fault, Handler, Request, Response};
+use crate::handler::{Answer, Body, Cause, Choice, Encodings, Fault, Handler, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Method};
@@ -98,6 +99,7 @@ struct Parts {
     accounts: Arc<Accounts>,
     ahead: ahead::Readers,
     origin: Rc<dyn Handler>,
+    encodings: Option<Rc<dyn Encodings>>,
     clock: Clock,
     random: Random,
     counters: Arc<Counters>,
@@ -133,12 +135,13 @@ impl Handler for Cache {
 
 impl Cache {
     /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store, the
-    /// others of this cache, and accounts are those of all workers.
+    /// others of this cache, and accounts are those of all workers. Content is given in other codings,
+    /// too, where there are `encodings`.
     pub fn new(
         (options, rules): (Options, Rules),
         (store, stores): (Arc<Store>, Arc<Stores>),
         accounts: Arc<Accounts>,
-        origin: Rc<dyn Handler>,
+        (origin, encodings): (Rc<dyn Handler>, Option<Rc<dyn Encodings>>),
         clock: Clock,
         random: Random,
         counters: Arc<Counters>,
@@ -154,6 +157,7 @@ impl Cache {
             store,
             stores,
             origin,
+            encodings,
             clock,
             random,
             counters,
@@ -181,7 +185,14 @@ impl Cache {
             place,
             how,
         } = found;
-        let answering = self.answering(head, how.status(head, now_ms), now_ms);
+        let mut answering = self.answering(head, how.status(head, now_ms), now_ms);
+        match self.choose(&request.head, asks, (object, head), *place) {
+            Choice::Plain => {}
+            Choice::Varying(fields) => answering.varying = Some(fields),
+            Choice::Coded(encoded) => {
+                return Some(serve::coded(&answering, &request.head, &encoded));
+            }
+        }
         if request.head.method == Method::Get
             && !asks.less
             && let Some(response) = serve::small(&answering, object)
@@ -189,7 +200,7 @@ impl Cache {
             return Some(response);
         }
         let length = head.length.or_else(|| object.length());
-        let wanted = want::judge(&request.head, head, length);
+        let wanted = answering.judged(want::judge(&request.head, head, length), &request.head);
         if let Some(response) = serve::bare(&answering, object, &wanted) {
             return Some(response);
         }
@@ -246,6 +257,7 @@ impl Cache {
     fn answering<'a>(&'a self, head: &'a Head, status: CacheStatus, now_ms: u64) -> Answering<'a> {
         Answering {
             head,
+            varying: None,
             status,
             now_ms,
             random: &self.0.random,

@@ -89,7 +89,11 @@ impl Cache {
     /// and no more.
     pub(super) fn level(&self, fields: &mut Fields) {
         let languages = self.0.rules.normal(None).languages;
-        fields.set("accept-encoding", Codings::of(fields).value());
+        let codings = match self.asks_for_plain() {
+            true => Codings::IDENTITY,
+            false => Codings::of(fields),
+        };
+        fields.set("accept-encoding", codings.value());
         if !languages.is_empty() {
             let preferred = vary::preferred(fields, languages);
             fields.remove("accept-language");

@@ -3,31 +3,42 @@
 use std::ops::Range;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
+
+use super::decide::want;
 use super::ride::Ride;
 use crate::handler::representation::{Ranged, Representation};
-use crate::handler::{Body, BodyStream, Fault, Frame, Response};
-use crate::http::wanted::Wanted;
-use crate::http::{CacheStatus, Outcome};
+use crate::handler::{Body, BodyStream, Encoded, Fault, Frame, Head as RequestHead, Response};
+use crate::http::wanted::{self, Wanted, asks_for_less};
+use crate::http::{CacheStatus, Method, Outcome};
 use crate::store::{Head, Object};
 use crate::sys::Random;
 
 /// When an answer is made, and from what.
 pub(super) struct Answering<'a> {
     pub(super) head: &'a Head,
+    /// Field lines in place of the head's, where the content comes in several codings.
+    pub(super) varying: Option<Bytes>,
     pub(super) status: CacheStatus,
     pub(super) now_ms: u64,
     pub(super) random: &'a Random,
 }
 
-impl<'a> Answering<'a> {
+impl Answering<'_> {
     /// The response with all of the content.
     #[inline]
-    fn representation(&self, length: Option<u64>) -> Representation<'a> {
+    fn representation(&self, length: Option<u64>) -> Representation<'_> {
+        let fields = self.varying.as_ref().unwrap_or(&self.head.fields);
+        self.with_fields(fields, length)
+    }
+
+    #[inline]
+    fn with_fields<'f>(&self, fields: &'f Bytes, length: Option<u64>) -> Representation<'f> {
         let age_s = (self.head.age_ms(self.now_ms) / 1000).min(1 << 31) as u32;
         let is_hit = self.status.outcome == Outcome::Hit;
         Representation {
             status: self.head.status,
-            fields: &self.head.fields,
+            fields,
             length,
             odd_range: self.head.odd_range,
             // Age says that the response was not made for this request (RFC 9111 5.1).
@@ -36,8 +47,22 @@ impl<'a> Answering<'a> {
         }
     }
 
-    fn of(&self, object: &Object) -> Representation<'a> {
+    fn of(&self, object: &Object) -> Representation<'_> {
         self.representation(self.head.length.or_else(|| object.length()))
+    }
+
+    /// What a request comes to, against the content as it is.
+    pub(super) fn judged(&self, wanted: Wanted, request: &RequestHead) -> Wanted {
+        match self.varying {
+            Some(_) => wanted::of_several_codings(wanted, &request.fields),
+            None => wanted,
+        }
+    }
+
+    /// Nobody can have put it into the content beforehand.
+    fn boundary(&self) -> String {
+        let random = self.random;
+        format!("{:016x}{:016x}", random.next_u64(), random.next_u64())
     }
 }
 
@@ -80,10 +105,28 @@ pub(super) fn bare(
 
 /// The answer with content, which `ride` reads.
 pub(super) fn content(answering: &Answering<'_>, ride: Ride, wanted: Wanted) -> Response {
-    let random = answering.random;
-    let boundary = || format!("{:016x}{:016x}", random.next_u64(), random.next_u64());
-    let representation = answering.of(ride.object());
-    representation.respond(wanted, Stored { ride }, boundary)
+    let object = ride.object().clone();
+    let representation = answering.of(&object);
+    representation.respond(wanted, Stored { ride }, || answering.boundary())
+}
+
+/// The answer with what is wanted of the content in a coding.
+pub(super) fn coded(
+    answering: &Answering<'_>,
+    request: &RequestHead,
+    encoded: &Encoded,
+) -> Response {
+    let length = Some(encoded.content.len() as u64);
+    let representation = answering.with_fields(&encoded.fields, length);
+    if request.method == Method::Get && !asks_for_less(&request.fields) {
+        let mut response = representation.begin(answering.head.status);
+        response.body = Body::Bytes(encoded.content.clone());
+        return response;
+    }
+    let etag = encoded.etag.as_deref();
+    let wanted = want::judge_as(request, answering.head, etag, length);
+    let wanted = wanted::of_several_codings(wanted, &request.fields);
+    representation.in_memory(wanted, &encoded.content, || answering.boundary())
 }
 
 /// A range of an object, as a body.

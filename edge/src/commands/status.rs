@@ -76,6 +76,9 @@ fn show_status(status: &Value) -> String {
     for (name, cache) in entries(&status["caches"]) {
         let _ = writeln!(out, "{}", show_cache(name, cache));
     }
+    if status["compress"].is_object() {
+        let _ = writeln!(out, "{}", show_compress(&status["compress"]));
+    }
     out += &volumes::show(&status["volumes"]);
     for files in items(&status["files"]) {
         let _ = writeln!(out, "{}", show_files(files));
@@ -171,6 +174,22 @@ fn show_cache(name: &str, cache: &Value) -> String {
         let _ = write!(line, ", {hits} found on volumes ({bytes})");
     }
     line
+}
+
+/// Content in codings that were made here.
+fn show_compress(compress: &Value) -> String {
+    format!(
+        "compression: {}, {} of {}, {} made ({} from {}), {} not worth it, {} failed, {} evicted",
+        count(number(compress, "contents"), "content"),
+        show_size(number(compress, "bytes")),
+        show_size(number(compress, "limit")),
+        number(compress, "made"),
+        show_size(number(compress, "made_bytes_out")),
+        show_size(number(compress, "made_bytes_in")),
+        number(compress, "not_worth"),
+        number(compress, "failed"),
+        number(compress, "evicted"),
+    )
 }
 
 fn show_files(files: &Value) -> String {

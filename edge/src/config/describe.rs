@@ -45,6 +45,8 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("site {}", hosts(site)));
         for typed in &site.routes {
             line(format!("  {}", route(typed)));
+            let compress = typed.compress.iter().map(super::compress::describe);
+            compress.for_each(|text| line(format!("    {text}")));
             let gate = typed
                 .gate
                 .as_deref()

@@ -12,8 +12,8 @@ use toml::Spanned;
 use super::gate::OrOff;
 use super::privileges::Confine;
 use super::value::{
-    Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
-    Word, word,
+    Ahead, Cookies, Ignorable, ListOrTable, OrTable, Parallel, ServerFile, Size, Statuses, Table,
+    Time, Usable, Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
 use crate::{balance, evict, fill};
@@ -385,6 +385,31 @@ pub enum LinksWord {
     Any,
 }
 
+/// `compress`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct CompressFile {
+    pub codings: Key<Names>,
+    pub types: Key<Names>,
+    pub min: Key<Size>,
+    pub max: Key<Size>,
+    pub gzip_level: Key<u64>,
+    pub br_level: Key<u64>,
+    pub zstd_level: Key<u64>,
+    pub memory: Key<Size>,
+    pub ask_plain: Option<bool>,
+}
+
+impl From<Names> for CompressFile {
+    fn from(codings: Names) -> CompressFile {
+        CompressFile {
+            codings: Some(Spanned::new(0..0, codings)),
+            ..CompressFile::default()
+        }
+    }
+}
+
 /// `limit`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -470,6 +495,7 @@ pub struct UpstreamFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SiteFile {
     pub hosts: Vec<Spanned<String>>,
+    pub compress: Key<ListOrTable<CompressFile>>,
     pub allow: Key<Names>,
     pub deny: Key<Names>,
     pub limit: Key<OrOff<LimitFile>>,
@@ -493,6 +519,7 @@ rule_keys!(section(
         proxy: Key<String>,
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
+        compress: Key<ListOrTable<CompressFile>>,
         allow: Key<Names>,
         deny: Key<Names>,
         limit: Key<OrOff<LimitFile>>,

@@ -3,6 +3,7 @@
 mod caches;
 mod changes;
 mod checks;
+mod compress;
 mod connections;
 mod describe;
 mod doubts;

@@ -18,7 +18,7 @@ use crate::http::pattern::Pattern;
 use crate::http::{Network, hop};
 use crate::route::Matcher;
 use crate::telemetry::LogRule;
-use crate::{edit, files, gate};
+use crate::{compress, edit, files, gate};
 
 /// One site: the hosts it answers for, and where their requests go.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,8 @@ pub struct SitePlan {
 pub struct RoutePlan {
     /// Which requests.
     pub matcher: Matcher,
+    /// How what is stored is compressed, if it is.
+    pub compress: Option<compress::Options>,
     /// What is done to the heads of requests and responses.
     pub edit: Option<Box<edit::Options>>,
     /// What stands before it, if anything does.
@@ -158,6 +160,8 @@ fn one(
 ) -> SitePlan {
     let typed = site.get_ref();
     let hosts = hosts(site, taken, checks);
+    // What is wrong with it is said once, and not for each route.
+    super::compress::one(&typed.compress, checks);
     if typed.route.is_empty() {
         checks.push(
             Problem::error("a site without a route")
@@ -171,6 +175,7 @@ fn one(
     };
     logs::of_site(typed, checks);
     let above = Above {
+        compress: typed.compress.clone(),
         gate: Said::by_site(typed, &name, checks),
         edit: Level::of_site(typed, known.read, checks),
         name,
@@ -271,6 +276,7 @@ struct Above<'a> {
     /// What the site is called where one of its routes is named.
     name: String,
     typed: &'a SiteFile,
+    compress: super::compress::Typed,
     gate: Said,
     edit: Level,
 }
@@ -297,6 +303,7 @@ fn route(
     let purge = purge.map_or(&[][..], |_| &known.plain.purge);
     let name = format!("{}: {matcher}", above.name);
     RoutePlan {
+        compress: super::compress::plan(typed, &above.compress, checks),
         edit,
         gate: above.gate.plan(typed, &name, purge, checks),
         log: logs::of_route(above.typed, typed, checks),

@@ -1,5 +1,6 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
+mod compress;
 mod edit;
 mod gate;
 mod logs;
@@ -398,6 +399,10 @@ fn every_key_is_documented_in_its_section() {
             "[[site]]\n[[site.route]]\n[site.route.files]",
         ),
         (
+            "## `[site.route.compress]`",
+            "[[site]]\n[[site.route]]\n[site.route.compress]",
+        ),
+        (
             "## `[site.route.limit]`",
             "[[site]]\n[[site.route]]\n[site.route.limit]",
         ),
@@ -448,6 +453,7 @@ fn every_example_in_the_documentation_is_good() {
     let mut examples = examples(include_str!("../../../docs/configuration.md"));
     assert!(examples.len() >= 2);
     examples.extend(self::examples(include_str!("../../../docs/headers.md")));
+    examples.extend(self::examples(include_str!("../../../docs/compression.md")));
     for example in examples {
         let loaded =
             parse("docs/configuration.md", example).unwrap_or_else(|report| panic!("{report}"));
@@ -487,7 +493,7 @@ fn names(document: &str, key: &str) -> bool {
 fn every_caching_rule_is_explained() {
     let document = include_str!("../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
-    let own = ["path", "match", "proxy", "cache", "files"];
+    let own = ["path", "match", "proxy", "cache", "files", "compress"];
     let elsewhere = [
         include_str!("../../../docs/access.md"),
         include_str!("../../../docs/headers.md"),

@@ -13,8 +13,6 @@ const PLANNED: &[&str] = &[
     "max_fails",
     "fail_timeout",
     "slow_start",
-    "files",
-    "compress",
     "least-time",
     "random-two",
     "hash",

@@ -1,6 +1,5 @@
 //! From what was found to a response.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,8 +8,8 @@ use super::Shared;
 use super::body::FileBody;
 use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
-use crate::handler::representation::{InMemory, Representation};
-use crate::handler::{Body, Cause, Encoded, Encodings, Fault, Head, Plain, Response};
+use crate::handler::representation::Representation;
+use crate::handler::{Body, Cause, Choice, Encoded, Encodings, Fault, Get, Head, Plain, Response};
 use crate::http::Method;
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
@@ -36,35 +35,31 @@ impl Answering<'_> {
             return Err(Cause::NotFound.into());
         };
         if plain.coded.is_empty() && self.encodings.is_none() {
-            return Ok(self.file(plain));
+            return Ok(self.file(plain, &plain.head, false));
         }
         let accepted = Accepted::of(&self.request.fields);
         let beside = plain.coded.iter().map(|(coding, _)| *coding);
         if let Some(best) = accepted.best(beside)
             && let Some((_, coded)) = plain.coded.iter().find(|(coding, _)| *coding == best)
         {
-            return Ok(self.file(coded));
+            return Ok(self.file(coded, &coded.head, true));
         }
-        match self.encoded(&entry, plain, &accepted) {
-            Some(encoded) => Ok(self.in_coding(&encoded, plain)),
-            None => Ok(self.file(plain)),
-        }
+        Ok(match self.choose(&entry, plain, &accepted) {
+            Choice::Plain => self.file(plain, &plain.head, !plain.coded.is_empty()),
+            Choice::Varying(fields) => self.file(plain, &fields, true),
+            Choice::Coded(encoded) => self.in_coding(&encoded, plain),
+        })
     }
 
-    /// The file, as it is.
-    fn file(&self, file: &File) -> Response {
-        let representation = Representation {
-            status: 200,
-            fields: &file.head,
-            length: Some(file.length()),
-            odd_range: false,
-            age_s: None,
-            cache: None,
-        };
+    /// The file, as it is, under these field lines. `several`: it may also be given in other codings.
+    fn file(&self, file: &File, fields: &Bytes, several: bool) -> Response {
+        let representation = whole_of(fields, file.length());
         match &file.content {
-            Content::Memory(bytes) => self.memory(&representation, file, &file.etag, bytes),
+            Content::Memory(bytes) => {
+                self.memory(&representation, file, (&file.etag, several), bytes)
+            }
             Content::Open(large) => {
-                let wanted = self.wanted(&representation, file, Some(&file.etag));
+                let wanted = self.wanted(&representation, file, (&file.etag, several));
                 let body = || FileBody::new(large.clone(), self.shared.clock.clone());
                 representation
                     .bare(&wanted)
@@ -75,23 +70,16 @@ impl Answering<'_> {
 
     /// The file in a coding that was made.
     fn in_coding(&self, encoded: &Encoded, file: &File) -> Response {
-        let representation = Representation {
-            status: 200,
-            fields: &encoded.fields,
-            length: Some(encoded.content.len() as u64),
-            odd_range: false,
-            age_s: None,
-            cache: None,
-        };
+        let representation = whole_of(&encoded.fields, encoded.content.len() as u64);
         let etag = encoded.etag.as_deref().unwrap_or_default();
-        self.memory(&representation, file, etag, &encoded.content)
+        self.memory(&representation, file, (etag, true), &encoded.content)
     }
 
     fn memory(
         &self,
         representation: &Representation<'_>,
         file: &File,
-        etag: &[u8],
+        named: (&[u8], bool),
         content: &Bytes,
     ) -> Response {
         if self.request.method == Method::Get && !asks_for_less(&self.request.fields) {
@@ -99,58 +87,48 @@ impl Answering<'_> {
             response.body = Body::Bytes(content.clone());
             return response;
         }
-        let wanted = self.wanted(representation, file, Some(etag));
-        if let Some(response) = representation.bare(&wanted) {
-            return response;
-        }
-        if let Some((range, length)) = only_part(&wanted) {
-            let mut response = representation.part(&range, length);
-            let range = range.start as usize..range.end as usize;
-            response.body = Body::Bytes(content.slice(range));
-            return response;
-        }
-        let content = InMemory::new(content.clone());
-        representation.respond(wanted, content, || self.boundary())
+        let wanted = self.wanted(representation, file, named);
+        representation.in_memory(wanted, content, || self.boundary())
     }
 
+    /// What the request comes to, against what has this entity tag, and maybe is one of several codings.
     fn wanted(
         &self,
         representation: &Representation<'_>,
         file: &File,
-        etag: Option<&[u8]>,
+        (etag, several): (&[u8], bool),
     ) -> Wanted {
         let validators = || Validators {
-            etag: etag.and_then(EntityTag::parse),
+            etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),
             date_s: Some(self.shared.clock.unix_ms() / 1000),
         };
         let Head { method, fields, .. } = self.request;
         let (status, length) = (representation.status, representation.length);
-        wanted::judge(method, fields, status, validators, length)
+        let wanted = wanted::judge(method, fields, status, validators, length);
+        match several {
+            true => wanted::of_several_codings(wanted, fields),
+            false => wanted,
+        }
     }
 
-    /// The file in a coding that the client would rather have, where one was made.
-    fn encoded(
-        &self,
-        entry: &Arc<Entry>,
-        file: &File,
-        accepted: &Accepted,
-    ) -> Option<Arc<Encoded>> {
-        let encodings = self.encodings.filter(|_| accepted.is_any())?;
-        encodings.choose(
-            accepted,
-            &Plain {
-                id: file.id,
-                media_type: file.media_type.as_bytes(),
-                length: file.length(),
-                etag: Some(&file.etag),
-                fields: &file.head,
-                get: &|| {
-                    let entry = entry.clone();
-                    Box::new(move || whole(&entry))
-                },
-            },
-        )
+    /// As it is, or in a coding that was made.
+    fn choose(&self, entry: &Arc<Entry>, file: &File, accepted: &Accepted) -> Choice {
+        let Some(encodings) = self.encodings else {
+            return Choice::Plain;
+        };
+        let get = || -> Option<Get> {
+            // What waits for its turn keeps nothing in memory or open.
+            let entry = Arc::downgrade(entry);
+            Some(Box::new(move || whole(&*entry.upgrade()?)))
+        };
+        let content = Plain {
+            id: file.id,
+            length: Some(file.length()),
+            fields: &file.head,
+            get: &get,
+        };
+        encodings.choose(accepted, &self.request.fields, &content)
     }
 
     /// Nobody can have put it into the content beforehand.
@@ -163,14 +141,15 @@ impl Answering<'_> {
     }
 }
 
-/// The one range that is wanted, of a representation of this length.
-fn only_part(wanted: &Wanted) -> Option<(Range<u64>, u64)> {
-    match wanted {
-        Wanted::Parts(parts, length) => match &parts[..] {
-            [one] => Some((one.clone(), *length)),
-            _ => None,
-        },
-        _ => None,
+/// All of a file's content, or of what was made of it.
+fn whole_of(fields: &Bytes, length: u64) -> Representation<'_> {
+    Representation {
+        status: 200,
+        fields,
+        length: Some(length),
+        odd_range: false,
+        age_s: None,
+        cache: None,
     }
 }
 

@@ -220,12 +220,11 @@ impl Shared {
             };
             let media_type = types::of(name, &self.options);
             let stamp = opened.stamp;
-            let etag = etag(&stamp);
+            let etag = etag(&stamp, coding);
             if let Some(content) = self.content(opened, how)? {
                 return Ok(Some(File {
                     head: head(&stamp, &etag, &media_type, coding, &self.options),
                     etag: etag.into_bytes().into(),
-                    media_type: media_type.into(),
                     coded: Coded::new(),
                     content,
                     id: id(&stamp),
@@ -275,9 +274,14 @@ fn instead(fallback: &str, names: &[u8]) -> Vec<u8> {
 }
 
 /// A strong entity tag (RFC 9110 8.8.3): when the file was written to, and its length. The same on all
-/// machines that keep files' times.
-fn etag(stamp: &Stamp) -> String {
-    format!("\"{:x}-{:x}\"", stamp.modified_ns, stamp.size)
+/// machines that keep files' times. Those of the codings are marked: tools that make them keep the time of
+/// the original (RFC 9110 8.8.3.3).
+fn etag(stamp: &Stamp, coding: Option<Coding>) -> String {
+    let (modified, size) = (stamp.modified_ns, stamp.size);
+    match coding {
+        None => format!("\"{modified:x}-{size:x}\""),
+        Some(coding) => format!("\"{modified:x}-{size:x}-{}\"", coding.name()),
+    }
 }
 
 fn head(

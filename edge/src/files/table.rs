@@ -49,8 +49,6 @@ pub(super) struct File {
     pub head: Bytes,
     /// Its ETag's value.
     pub etag: Box<[u8]>,
-    /// The media type, for whoever compresses it.
-    pub media_type: Box<str>,
     pub content: Content,
     /// The same in other codings, as they lie beside it.
     pub coded: Coded,

@@ -143,6 +143,26 @@ impl Representation<'_> {
         }
     }
 
+    /// The response, with what is wanted of content that is in memory as a whole.
+    pub fn in_memory(
+        &self,
+        wanted: Wanted,
+        content: &Bytes,
+        boundary: impl FnOnce() -> String,
+    ) -> Response {
+        if let Some(response) = self.bare(&wanted) {
+            return response;
+        }
+        if let Wanted::Parts(parts, length) = &wanted
+            && let [one] = &parts[..]
+        {
+            let mut response = self.part(one, *length);
+            response.body = Body::Bytes(content.slice(one.start as usize..one.end as usize));
+            return response;
+        }
+        self.respond(wanted, InMemory::new(content.clone()), boundary)
+    }
+
     /// Several ranges: multipart/byteranges (RFC 9110 15.3.7.2).
     fn multipart(
         &self,

@@ -185,6 +185,15 @@ fn matches_any(
     Some(values.any(|value| value.trim_ascii() == b"*" || tags(value).any(|tag| matches(&tag))))
 }
 
+/// Whether one of the preconditions names this entity tag, strong or not.
+pub fn is_named(request: &Fields, tag: &EntityTag<'_>) -> bool {
+    const CONDITIONS: [&str; 3] = ["if-none-match", "if-match", "if-range"];
+    CONDITIONS
+        .into_iter()
+        .flat_map(|name| request.get_all(name))
+        .any(|value| tags(value).any(|named| named.weak_eq(tag)))
+}
+
 /// The entity tags of a list; members that are none are skipped.
 fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     std::iter::from_fn(move || {

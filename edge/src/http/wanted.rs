@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::conditional::{self, Decision, Validators};
+use super::conditional::{self, Decision, EntityTag, Validators};
 use super::range::{self, PART_OVERHEAD, Resolved};
 use super::{Fields, Method};
 
@@ -73,6 +73,17 @@ fn ranges(fields: &Fields, length: Option<u64>) -> Wanted {
         Some(Resolved::Satisfiable(parts)) => Wanted::Parts(parts, length),
         Some(Resolved::NotSatisfiable) => Wanted::NotSatisfiable(length),
         Some(Resolved::Ignore) | None => Wanted::All,
+    }
+}
+
+/// The same of a resource that is given in several codings: all of them have one Last-Modified, so a
+/// date in If-Range does not tell whether the client's part is of this one (RFC 9110 13.1.5, 8.8.2.2).
+pub fn of_several_codings(wanted: Wanted, fields: &Fields) -> Wanted {
+    let is_part = matches!(wanted, Wanted::Parts(..) | Wanted::NotSatisfiable(_));
+    let mut conditions = fields.get_all("if-range");
+    match is_part && conditions.any(|value| EntityTag::parse(value).is_none()) {
+        true => Wanted::All,
+        false => wanted,
     }
 }
 

@@ -11,6 +11,7 @@ pub mod listening;
 pub mod memory;
 pub mod memory_pipe;
 pub mod net;
+pub mod priority;
 pub mod random;
 pub mod root;
 

@@ -101,6 +101,8 @@ counters! {
     responses_4xx,
     /// Responses with a status of 5xx.
     responses_5xx,
+    /// Answered with content in a coding that was made here.
+    coded_served,
     /// Answered from stored bytes.
     cache_hits,
     /// Of those, answered with what was stale.

@@ -8,11 +8,12 @@ use super::Edge;
 use super::logged::Logged;
 use super::snapshot::Snapshot;
 use crate::cache::Cache;
+use crate::compress;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
 use crate::edit::{Edit, Redirect, Respond};
 use crate::files::{self, Files};
 use crate::gate::{self, Gate};
-use crate::handler::Handler;
+use crate::handler::{Encodings, Handler};
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::upstream::{self, Upstream};
@@ -33,8 +34,8 @@ impl Handlers<'_> {
     /// All that a request of this route goes through.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
         let answers = match &route.leads_to {
-            LeadsTo::Upstream(proxied) => self.proxied(proxied)?,
-            LeadsTo::Files(options) => self.files(options)?,
+            LeadsTo::Upstream(proxied) => self.proxied(proxied, self.encodings(route))?,
+            LeadsTo::Files(options) => self.files(options, self.encodings(route))?,
             LeadsTo::Respond(options) => Rc::new(Respond::new(options)),
             LeadsTo::Redirect(to) => Rc::new(Redirect::new((**to).clone())),
         };
@@ -78,14 +79,31 @@ impl Handlers<'_> {
         Some(Rc::new(Gate::new(shared, clock, counters, inner)))
     }
 
-    fn files(&self, options: &files::Options) -> Option<Rc<dyn Handler>> {
+    /// A worker's way to what makes other codings of what a route gives.
+    fn encodings(&self, route: &RoutePlan) -> Option<Rc<dyn Encodings>> {
+        let options = route.compress.as_ref()?;
+        let mut encoders = self.snapshot.compression.encoders.iter();
+        let encoder = encoders.find(|encoder| encoder.options() == options)?;
+        let handle = compress::Handle::new(encoder.clone(), self.counters.clone());
+        Some(Rc::new(handle))
+    }
+
+    fn files(
+        &self,
+        options: &files::Options,
+        encodings: Option<Rc<dyn Encodings>>,
+    ) -> Option<Rc<dyn Handler>> {
         let mut folders = self.snapshot.files.iter();
         let folder = folders.find(|folder| folder.options() == options)?;
-        let files = Files::new(folder.clone(), self.edge.random.clone(), None);
+        let files = Files::new(folder.clone(), self.edge.random.clone(), encodings);
         Some(Rc::new(files))
     }
 
-    fn proxied(&self, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+    fn proxied(
+        &self,
+        proxied: &Proxied,
+        encodings: Option<Rc<dyn Encodings>>,
+    ) -> Option<Rc<dyn Handler>> {
         let (_, upstream) = self.upstreams.get(&proxied.upstream)?;
         let origin: Rc<dyn Handler> = Rc::new(upstream.clone());
         let Some(name) = &proxied.cache else {
@@ -97,7 +115,7 @@ impl Handlers<'_> {
             (options, proxied.rules.clone()),
             (stored.store.clone(), stored.stores.clone()),
             self.snapshot.accounts.get(name)?.clone(),
-            origin,
+            (origin, encodings),
             self.edge.clock.clone(),
             self.edge.random.clone(),
             self.counters.clone(),

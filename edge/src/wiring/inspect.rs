@@ -37,6 +37,7 @@ impl Inspect for Edge {
                 .iter()
                 .map(|(name, stored)| (name.clone(), cache_state(&stored.store)))
                 .collect(),
+            compress: snapshot.compression.state(),
             volumes: snapshot
                 .volumes
                 .iter()

@@ -17,6 +17,7 @@ use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
 use crate::upstream;
 
+use super::compression::Compression;
 use super::volumes::{self, Open};
 
 /// A plan in force. Whatever a new plan leaves as it was is carried over, so that a reload keeps
@@ -36,6 +37,7 @@ pub(super) struct Snapshot {
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
     /// One for each folder that is served in one way.
     pub(super) files: Vec<Arc<files::Shared>>,
+    pub(super) compression: Compression,
     /// One for each route that has one, or for several that are alike.
     pub(super) gates: Vec<Arc<gate::Shared>>,
     pub(super) log: Option<Arc<Log>>,
@@ -63,6 +65,7 @@ impl Snapshot {
     ) -> anyhow::Result<Snapshot> {
         let log = log(plan.log.access.as_ref(), before)?;
         let files = folders(&plan, before, clock)?;
+        let compression = Compression::build(&plan, before.map(|before| &before.compression))?;
         let gates = gates(&plan, before)?;
         let volumes = volumes::open(&plan, before, clock)?;
         let sequence = before.map_or_else(
@@ -106,6 +109,7 @@ impl Snapshot {
             accounts: accounts.collect(),
             upstreams: upstreams.collect(),
             files,
+            compression,
             gates,
             log,
             generation: before.map_or(1, |before| before.generation + 1),

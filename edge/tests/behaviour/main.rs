@@ -14,6 +14,7 @@ mod changes;
 mod churn;
 mod codings;
 mod collapse;
+mod compress;
 mod connections;
 mod crowds;
 mod damage;

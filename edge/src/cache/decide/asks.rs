@@ -87,6 +87,7 @@ fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
             max_stale: asked.max_stale,
             stale_if_error: asked.stale_if_error,
             only_if_cached: asked.only_if_cached,
+            no_transform: asked.no_transform,
             ..RequestDirectives::default()
         };
     }

@@ -75,8 +75,18 @@ pub(in crate::cache) fn guess(request: &RequestHead) -> Range<u64> {
 
 /// What a request comes to against a stored head.
 pub(in crate::cache) fn judge(request: &RequestHead, head: &Head, length: Option<u64>) -> Wanted {
+    judge_as(request, head, head.etag.as_deref(), length)
+}
+
+/// The same for the content in a coding, which has an entity tag and a length of its own.
+pub(in crate::cache) fn judge_as(
+    request: &RequestHead,
+    head: &Head,
+    etag: Option<&[u8]>,
+    length: Option<u64>,
+) -> Wanted {
     let validators = || Validators {
-        etag: head.etag.as_deref().and_then(EntityTag::parse),
+        etag: etag.and_then(EntityTag::parse),
         last_modified_s: head.last_modified_s,
         date_s: Some(head.date_s),
     };

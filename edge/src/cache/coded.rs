@@ -1,0 +1,85 @@
+//! Stored content in other codings: what is asked of those who make them.
+
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::Cache;
+use super::decide::asks::Asks;
+use crate::fill::OPEN;
+use crate::handler::{Choice, Get, Head as RequestHead, Plain};
+use crate::http::coding::Accepted;
+use crate::store::{Head, Next, Object, Place};
+
+impl Cache {
+    /// How an object's content is given to a request: as it is, or in a coding that was made of it.
+    #[inline]
+    pub(super) fn choose(
+        &self,
+        request: &RequestHead,
+        asks: &Asks,
+        (object, head): (&Arc<Object>, &Head),
+        place: Place,
+    ) -> Choice {
+        let Some(encodings) = self.0.encodings.as_deref().filter(|_| head.status == 200) else {
+            return Choice::Plain;
+        };
+        // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
+        let accepted = match asks.directives.is_some_and(|asked| asked.no_transform) {
+            true => Accepted::default(),
+            false => Accepted::of(&request.fields),
+        };
+        let content = Plain {
+            id: content_id(object, head, place),
+            length: head.length.or_else(|| object.length()),
+            fields: &head.fields,
+            get: &|| getting(object),
+        };
+        encodings.choose(&accepted, &request.fields, &content)
+    }
+
+    /// Whether the origin is asked for content as it is, whatever clients accept.
+    #[inline]
+    pub(super) fn asks_for_plain(&self) -> bool {
+        let encodings = self.0.encodings.as_deref();
+        encodings.is_some_and(|encodings| encodings.asks_for_plain())
+    }
+}
+
+/// Names an object's content. No two fetches have the same number, so what was stored before a purge,
+/// or before another version came, is never taken for what is stored now; a head that the origin
+/// confirmed is about the same content.
+#[inline]
+fn content_id(object: &Object, head: &Head, place: Place) -> u128 {
+    // Both are cut from hashes, or 0.
+    let named = place.primary ^ place.variant.rotate_left(64);
+    named ^ (u128::from(head.generation) << 64) ^ u128::from(object.born_seq)
+}
+
+/// Gets all of an object's content, if all of it is in memory now. What waits for its turn keeps nothing
+/// in memory.
+fn getting(object: &Arc<Object>) -> Option<Get> {
+    if object.length().is_none() || !object.covers(0..OPEN) {
+        return None;
+    }
+    let object: Weak<Object> = Arc::downgrade(object);
+    Some(Box::new(move || all(&object.upgrade()?)))
+}
+
+/// All of the content; `None`: not all of it is in memory any more.
+fn all(object: &Arc<Object>) -> Option<Bytes> {
+    if let Some(whole) = object.whole() {
+        return Some(whole);
+    }
+    let mut content = Vec::with_capacity(usize::try_from(object.length()?).ok()?);
+    let mut reader = object.reader(0);
+    let mut cx = Context::from_waker(Waker::noop());
+    loop {
+        match reader.poll_next(&mut cx) {
+            Poll::Ready(Next::Bytes(bytes)) => content.extend_from_slice(&bytes),
+            Poll::Ready(Next::End) => return Some(content.into()),
+            Poll::Ready(Next::Missing) | Poll::Pending => return None,
+        }
+    }
+}

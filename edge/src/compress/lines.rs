@@ -1,0 +1,246 @@
+//! Field lines: which content may be compressed, and what is said of it when it is.
+
+use bytes::Bytes;
+
+use super::Options;
+use crate::http::Fields;
+use crate::http::cache_control::ResponseDirectives;
+use crate::http::coding::Coding;
+use crate::http::conditional::EntityTag;
+use crate::http::fields::lines_of;
+
+/// Digests of the content as it is (RFC 9530, RFC 3230, RFC 2616 14.15), which are wrong for it in a coding.
+const DIGESTS: [&[u8]; 4] = [b"content-md5", b"content-digest", b"digest", b"repr-digest"];
+
+/// Tells coded bytes of one content apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u32);
+
+impl Mark {
+    /// Of these.
+    pub fn of(coded: &[u8]) -> Mark {
+        let hash = blake3::hash(coded);
+        let [a, b, c, d, ..] = *hash.as_bytes();
+        Mark(u32::from_be_bytes([a, b, c, d]))
+    }
+}
+
+/// Whether content of this length with these field lines would be compressed: it has one of the types,
+/// is in no coding, is no part, and nobody forbids it (RFC 9110 7.7, RFC 9111 5.2.2.6).
+pub(super) fn is_eligible(options: &Options, length: Option<u64>, fields: &[u8]) -> bool {
+    if length.is_some_and(|length| !options.sizes().contains(&length)) {
+        return false;
+    }
+    let mut typed = false;
+    for (name, value) in lines_of(fields) {
+        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
+        match name.len() {
+            12 if is(b"content-type") => match options.types.matches(value) {
+                true => typed = true,
+                false => return false,
+            },
+            13 if is(b"content-range") => return false,
+            13 if is(b"cache-control") && ResponseDirectives::parse(value).no_transform => {
+                return false;
+            }
+            16 if is(b"content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    typed
+}
+
+/// The value of ETag, if it is an entity tag.
+pub(super) fn etag(fields: &[u8]) -> Option<EntityTag<'_>> {
+    let mut lines = lines_of(fields).filter(|(name, _)| name.eq_ignore_ascii_case(b"etag"));
+    let (_, value) = lines.next()?;
+    EntityTag::parse(value).filter(|_| lines.next().is_none())
+}
+
+/// These field lines, with Accept-Encoding in Vary (RFC 9110 12.5.5).
+pub(super) fn varying(fields: &Bytes) -> Bytes {
+    match says_varying(fields) {
+        true => fields.clone(),
+        false => collected(with_vary(fields, |_| true)),
+    }
+}
+
+/// The field lines of content in a coding, and its ETag: what the content's own is, marked by the coding.
+/// A strong one names the coded bytes, too: another version or level of the same codec gives others
+/// under the same name, and bytes of the two would be mixed (RFC 9110 8.8.3.3).
+pub(super) fn coded(fields: &Bytes, coding: Coding, mark: Mark) -> (Bytes, Option<Box<[u8]>>) {
+    let etag = etag(fields).map(|tag| {
+        let mut value = Vec::with_capacity(tag.opaque.len() + 24);
+        if tag.weak {
+            value.extend_from_slice(b"W/");
+        }
+        value.push(b'"');
+        value.extend_from_slice(tag.opaque);
+        value.push(b'-');
+        value.extend_from_slice(coding.name().as_bytes());
+        if !tag.weak {
+            value.push(b'-');
+            value.extend_from_slice(format!("{:08x}", mark.0).as_bytes());
+        }
+        value.push(b'"');
+        value
+    });
+    let stays = |name: &[u8]| {
+        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
+        !is(b"etag") && !is(b"content-encoding") && !DIGESTS.into_iter().any(is)
+    };
+    let mut out = match says_varying(fields) {
+        true => {
+            let mut out = Fields::with_capacity(fields.len() + 64, 16);
+            let lines = lines_of(fields).filter(|(name, _)| stays(name));
+            lines.for_each(|(name, value)| out.append_bytes(name, value));
+            out
+        }
+        false => with_vary(fields, stays),
+    };
+    out.append("content-encoding", coding.name());
+    if let Some(etag) = &etag {
+        out.append("etag", etag);
+    }
+    (collected(out), etag.map(Into::into))
+}
+
+fn collected(fields: Fields) -> Bytes {
+    Bytes::copy_from_slice(fields.text())
+}
+
+/// Whether Vary says already that responses depend on Accept-Encoding, or on everything.
+fn says_varying(fields: &[u8]) -> bool {
+    lines_of(fields)
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"))
+        .flat_map(|(_, value)| value.split(|b| *b == b','))
+        .map(<[u8]>::trim_ascii)
+        .any(|member| member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding"))
+}
+
+/// Those lines that stay, with Accept-Encoding added to the first Vary, or in a Vary of its own.
+fn with_vary(fields: &[u8], stays: impl Fn(&[u8]) -> bool) -> Fields {
+    let mut out = Fields::with_capacity(fields.len() + 64, 16);
+    let mut said = false;
+    for (name, value) in lines_of(fields).filter(|(name, _)| stays(name)) {
+        if !said && name.eq_ignore_ascii_case(b"vary") && !value.is_empty() {
+            said = true;
+            out.append_bytes(name, &[value, b", accept-encoding"].concat());
+        } else {
+            out.append_bytes(name, value);
+        }
+    }
+    if !said {
+        out.append("vary", "accept-encoding");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(lines: &[(&str, &str)]) -> Bytes {
+        let fields: Fields = lines.iter().copied().collect();
+        Bytes::copy_from_slice(fields.text())
+    }
+
+    #[test]
+    fn only_what_may_be_transformed_is() {
+        let options = Options::default();
+        let html = ("Content-Type", "text/html");
+        let is = |length, lines: &[(&str, &str)]| is_eligible(&options, length, &text(lines));
+        assert!(is(None, &[html]));
+        assert!(is(Some(options.min), &[html]));
+        assert!(!is(Some(options.min - 1), &[html]));
+        assert!(!is(Some(options.max + 1), &[html]));
+        assert!(!is(None, &[]));
+        assert!(!is(None, &[("content-type", "image/png")]));
+        assert!(!is(None, &[html, ("content-type", "image/png")]));
+        for (name, value, expected) in [
+            ("cache-control", "max-age=1, No-Transform", false),
+            ("cache-control", "max-age=1", true),
+            ("content-encoding", "gzip", false),
+            ("content-encoding", "identity", true),
+            ("content-range", "bytes 0-1/2", false),
+            ("set-cookie", "a=b", true),
+        ] {
+            assert_eq!(
+                is(None, &[html, (name, value)]),
+                expected,
+                "{name}: {value}"
+            );
+            assert_eq!(
+                is(None, &[(name, value), html]),
+                expected,
+                "{name}: {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn vary_is_said_once() {
+        for (before, after) in [
+            (&[][..], "vary: accept-encoding\r\n"),
+            (
+                &[("Vary", "Origin")][..],
+                "Vary: Origin, accept-encoding\r\n",
+            ),
+            (
+                &[("vary", "a, Accept-Encoding")],
+                "vary: a, Accept-Encoding\r\n",
+            ),
+            (
+                &[("vary", "a"), ("vary", "accept-encoding")],
+                "vary: a\r\nvary: accept-encoding\r\n",
+            ),
+            (&[("vary", "*")], "vary: *\r\n"),
+            (&[("vary", "")], "vary: \r\nvary: accept-encoding\r\n"),
+        ] {
+            assert_eq!(varying(&text(before)), after);
+        }
+    }
+
+    #[test]
+    fn coded_content_has_its_own_tag_and_no_digest_of_the_other() {
+        let plain = text(&[
+            ("Content-Type", "text/css"),
+            ("ETag", "\"x\""),
+            ("Digest", "a"),
+            ("Content-MD5", "b"),
+            ("Repr-Digest", "c"),
+            ("Content-Digest", "d"),
+            ("Vary", "Origin"),
+            ("Last-Modified", "e"),
+        ]);
+        let (fields, etag) = coded(&plain, Coding::Brotli, Mark::of(b"z"));
+        let etag = String::from_utf8(etag.expect("one").into()).expect("text");
+        assert!(etag.starts_with("\"x-br-") && etag.len() == 15, "{etag}");
+        assert_eq!(
+            fields,
+            format!(
+                "Content-Type: text/css\r\nVary: Origin, accept-encoding\r\nLast-Modified: e\r\n\
+                 content-encoding: br\r\netag: {etag}\r\n"
+            )
+        );
+        let (_, other) = coded(&plain, Coding::Brotli, Mark::of(b"y"));
+        assert_ne!(other.expect("one").as_ref(), etag.as_bytes());
+        let weak = text(&[("etag", "W/\"x\"")]);
+        let (_, etag) = coded(&weak, Coding::Gzip, Mark::of(b"z"));
+        assert_eq!(etag.as_deref(), Some(&b"W/\"x-gzip\""[..]));
+        for none in [
+            &[][..],
+            &[("etag", "x")],
+            &[("etag", "\"a\""), ("etag", "\"b\"")],
+        ] {
+            let (fields, etag) = coded(&text(none), Coding::Zstd, Mark::of(b"z"));
+            assert_eq!(etag, None);
+            assert_eq!(
+                fields,
+                "vary: accept-encoding\r\ncontent-encoding: zstd\r\n"
+            );
+        }
+    }
+}

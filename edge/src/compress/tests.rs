@@ -1,0 +1,442 @@
+//! Each content is compressed once, off the caller's thread, within the memory there is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use proptest::prelude::*;
+
+use super::*;
+use crate::handler::Get;
+
+fn accepted(value: &str) -> Accepted {
+    Accepted::of(&[("accept-encoding", value)].into_iter().collect())
+}
+
+fn lines(lines: &[(&str, &str)]) -> Bytes {
+    let fields: Fields = lines.iter().copied().collect();
+    Bytes::copy_from_slice(fields.text())
+}
+
+fn css() -> Bytes {
+    lines(&[("content-type", "text/css"), ("etag", "\"x\"")])
+}
+
+fn content(length: usize) -> Bytes {
+    b"a { color: red } "
+        .iter()
+        .copied()
+        .cycle()
+        .take(length)
+        .collect()
+}
+
+/// A worker's way to an encoder of its own, and how contents are had there.
+struct Rig {
+    handle: Handle,
+    _workshop: Arc<Workshop>,
+    fetched: Arc<AtomicUsize>,
+}
+
+impl Rig {
+    fn new(threads: usize, options: Options) -> Rig {
+        let workshop = Workshop::of(threads).expect("threads");
+        let encoder = Encoder::new(options, &workshop);
+        Rig {
+            handle: Handle::new(encoder, Arc::default()),
+            _workshop: workshop,
+            fetched: Arc::default(),
+        }
+    }
+
+    fn ask(&self, codings: &str, id: u128, fields: &Bytes, content: &Bytes) -> Choice {
+        let (length, whole) = (content.len() as u64, content.clone());
+        self.ask_with(codings, &[], id, fields, length, move || {
+            Some(whole.clone())
+        })
+    }
+
+    fn ask_with(
+        &self,
+        codings: &str,
+        request: &[(&str, &str)],
+        id: u128,
+        fields: &Bytes,
+        length: u64,
+        get: impl Fn() -> Option<Bytes> + Clone + Send + 'static,
+    ) -> Choice {
+        let fetched = self.fetched.clone();
+        let getting = move || -> Option<Get> {
+            let (fetched, get) = (fetched.clone(), get.clone());
+            Some(Box::new(move || {
+                fetched.fetch_add(1, Ordering::SeqCst);
+                get()
+            }))
+        };
+        let plain = Plain {
+            id,
+            length: Some(length),
+            fields,
+            get: &getting,
+        };
+        let request: Fields = request.iter().copied().collect();
+        self.handle.choose(&accepted(codings), &request, &plain)
+    }
+
+    /// Asks until it is given in a coding.
+    fn coded(&self, codings: &str, id: u128, fields: &Bytes, content: &Bytes) -> Arc<Encoded> {
+        let mut given = None;
+        until("it is made", || {
+            if let Choice::Coded(encoded) = self.ask(codings, id, fields, content) {
+                given = Some(encoded);
+            }
+            given.is_some()
+        });
+        given.expect("it was given")
+    }
+
+    fn status(&self) -> Status {
+        self.handle.encoder.status()
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::yield_now();
+    }
+}
+
+fn is_varying(choice: &Choice) -> bool {
+    matches!(choice, Choice::Varying(_))
+}
+
+/// A door that those who come wait at until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn pass(&self) {
+        let mut open = self.0.0.lock();
+        while !*open {
+            self.0.1.wait(&mut open);
+        }
+    }
+
+    fn open(&self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
+    }
+}
+
+#[test]
+fn many_ask_and_one_job_is_done() {
+    let rig = Rig::new(2, Options::default());
+    let (gate, fields, content) = (Gate::default(), css(), content(50_000));
+    for _ in 0..100 {
+        let (gate, whole) = (gate.clone(), content.clone());
+        let get = move || {
+            gate.pass();
+            Some(whole.clone())
+        };
+        let choice = rig.ask_with("gzip, br;q=0.5", &[], 7, &fields, 50_000, get);
+        let Choice::Varying(told) = choice else {
+            panic!("{choice:?}");
+        };
+        assert!(told.ends_with(b"vary: accept-encoding\r\n"));
+    }
+    gate.open();
+    let encoded = rig.coded("gzip, br;q=0.5", 7, &fields, &content);
+    assert_eq!(encoded.coding, Coding::Gzip);
+    assert!(encoded.content.len() < 5_000);
+    let again = rig.coded("gzip", 7, &fields, &content);
+    assert!(Arc::ptr_eq(&encoded, &again));
+    assert_eq!(rig.fetched.load(Ordering::SeqCst), 1);
+    let status = rig.status();
+    assert_eq!((status.made, status.made_bytes_in), (1, 50_000));
+    assert_eq!(status.made_bytes_out, encoded.content.len() as u64);
+    assert_eq!(rig.handle.counters.coded_served.get(), 2);
+}
+
+// Another coding is made for who would rather have it; until then that which is there is given.
+#[test]
+fn the_next_best_is_given_meanwhile() {
+    let rig = Rig::new(1, Options::default());
+    let (fields, content) = (css(), content(50_000));
+    rig.coded("gzip", 1, &fields, &content);
+    let gate = Gate::default();
+    let (door, whole) = (gate.clone(), content.clone());
+    let get = move || {
+        door.pass();
+        Some(whole.clone())
+    };
+    let choice = rig.ask_with("gzip, br", &[], 1, &fields, 50_000, get);
+    assert!(matches!(choice, Choice::Coded(e) if e.coding == Coding::Gzip));
+    assert!(is_varying(&rig.ask(
+        "zstd;q=0, identity;q=0",
+        1,
+        &fields,
+        &content
+    )));
+    gate.open();
+    until(
+        "br is made",
+        || matches!(rig.ask("gzip, br", 1, &fields, &content), Choice::Coded(e) if e.coding == Coding::Brotli),
+    );
+    assert_eq!(rig.status().made, 2);
+    let choice = rig.ask("identity, br;q=0.5", 1, &fields, &content);
+    assert!(is_varying(&choice), "{choice:?}");
+}
+
+#[test]
+fn what_does_not_shrink_is_tried_once() {
+    let rig = Rig::new(1, Options::default());
+    let mut seed = 1_u64;
+    let noise: Bytes = std::iter::repeat_with(|| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 56) as u8
+    })
+    .take(20_000)
+    .collect();
+    let fields = css();
+    until("it was tried", || {
+        assert!(is_varying(&rig.ask("gzip", 1, &fields, &noise)));
+        rig.status().not_worth == 1
+    });
+    for codings in ["gzip", "br", "zstd"] {
+        assert!(is_varying(&rig.ask(codings, 1, &fields, &noise)));
+    }
+    // A job that came behind shows that there was no other before it.
+    rig.coded("gzip", 2, &fields, &content(5_000));
+    assert_eq!(rig.fetched.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn what_can_not_be_had_is_tried_again() {
+    let rig = Rig::new(1, Options::default());
+    let (fields, content) = (css(), content(5_000));
+    let choice = rig.ask_with("gzip", &[], 1, &fields, 5_000, || None);
+    assert!(is_varying(&choice));
+    until("it was tried", || rig.status().failed == 1);
+    rig.coded("gzip", 1, &fields, &content);
+}
+
+#[test]
+fn a_panic_costs_one_job() {
+    let rig = Rig::new(1, Options::default());
+    let (fields, content) = (css(), content(5_000));
+    let choice = rig.ask_with("gzip", &[], 1, &fields, 5_000, || {
+        panic!("a codec is broken")
+    });
+    assert!(is_varying(&choice));
+    rig.coded("gzip", 2, &fields, &content);
+    assert_eq!(rig.status().failed, 1);
+    for _ in 0..10 {
+        assert!(is_varying(&rig.ask("gzip", 1, &fields, &content)));
+    }
+    assert_eq!(rig.fetched.load(Ordering::SeqCst), 2, "not tried again");
+}
+
+#[test]
+fn what_is_not_to_be_compressed_is_left_alone() {
+    let rig = Rig::new(1, Options::default());
+    let content = content(5_000);
+    let html = ("content-type", "text/html");
+    for lines_of_it in [
+        &[("content-type", "image/png")][..],
+        &[html, ("cache-control", "no-transform")],
+        &[html, ("content-encoding", "x")],
+        &[],
+    ] {
+        let choice = rig.ask("gzip", 1, &lines(lines_of_it), &content);
+        assert!(matches!(choice, Choice::Plain), "{lines_of_it:?}");
+    }
+    let choice = rig.ask("gzip", 1, &lines(&[html]), &content.slice(..1000));
+    assert!(matches!(choice, Choice::Plain), "too short");
+    assert_eq!(
+        rig.status(),
+        Status {
+            limit: 64 << 20,
+            ..Status::default()
+        }
+    );
+}
+
+// A response that the origin confirmed has other lines, and the same content.
+#[test]
+fn lines_may_change_and_content_is_made_once() {
+    let rig = Rig::new(1, Options::default());
+    let content = content(5_000);
+    let first = rig.coded("gzip", 1, &css(), &content);
+    // The same lines in another place.
+    let same = rig.coded("gzip", 1, &css(), &content);
+    assert!(Arc::ptr_eq(&first, &same));
+    let fields = lines(&[
+        ("content-type", "text/css"),
+        ("etag", "\"x\""),
+        ("date", "now"),
+    ]);
+    let Choice::Coded(renewed) = rig.ask("gzip", 1, &fields, &content) else {
+        panic!("it is there");
+    };
+    assert!(
+        renewed
+            .fields
+            .windows(9)
+            .any(|window| window == b"date: now")
+    );
+    assert_eq!(
+        (&renewed.etag, &renewed.content),
+        (&first.etag, &first.content)
+    );
+    assert_eq!(rig.status().made, 1);
+    let forbidden = lines(&[
+        ("content-type", "text/css"),
+        ("cache-control", "no-transform"),
+    ]);
+    assert!(matches!(
+        rig.ask("gzip", 1, &forbidden, &content),
+        Choice::Plain
+    ));
+}
+
+#[test]
+fn clients_go_on_with_what_they_have() {
+    let rig = Rig::new(1, Options::default());
+    let (fields, content) = (css(), content(5_000));
+    let etag = rig
+        .coded("gzip", 1, &fields, &content)
+        .etag
+        .clone()
+        .expect("one");
+    let etag = std::str::from_utf8(&etag).expect("text");
+    for (request, is_coded) in [
+        (&[("if-none-match", "\"x\"")][..], false),
+        (&[("if-none-match", "W/\"x\"")], false),
+        (&[("if-none-match", etag)], true),
+        (
+            &[("if-none-match", "\"y\", \"x\""), ("if-none-match", etag)],
+            true,
+        ),
+        (&[("if-none-match", "*")], true),
+        (&[("if-match", "\"x\"")], false),
+        (&[("range", "bytes=0-9"), ("if-range", "\"x\"")], false),
+        (&[("range", "bytes=0-9"), ("if-range", etag)], true),
+        (&[("range", "bytes=0-9")], true),
+        (&[("if-none-match", "\"y\"")], true),
+    ] {
+        let whole = content.clone();
+        let get = move || Some(whole.clone());
+        let choice = rig.ask_with("gzip", request, 1, &fields, 5_000, get);
+        assert_eq!(matches!(choice, Choice::Coded(_)), is_coded, "{request:?}");
+    }
+    // Parts of what has no strong name could not be told apart.
+    for (id, tag) in [(2, &[][..]), (3, &[("etag", "W/\"x\"")][..])] {
+        let fields = lines(&[&[("content-type", "text/css")], tag].concat());
+        rig.coded("gzip", id, &fields, &content);
+        let whole = content.clone();
+        let get = move || Some(whole.clone());
+        let request = [("range", "bytes=0-9")];
+        let choice = rig.ask_with("gzip", &request, id, &fields, 5_000, get);
+        assert!(is_varying(&choice), "{choice:?}");
+    }
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_asked_for_stays() {
+    let memory = 1 << 20;
+    let options = Options {
+        memory,
+        ..Options::default()
+    };
+    let rig = Rig::new(2, options);
+    let fields = css();
+    // Half of it can't be compressed, so that each takes about 10 KB.
+    let body = |seed: u64| -> Bytes {
+        let mut state = seed;
+        let byte = |at: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(seed | 1);
+            if at < 10_000 {
+                (state >> 56) as u8
+            } else {
+                b'a'
+            }
+        };
+        (0..20_000).map(byte).collect()
+    };
+    let hot = body(999);
+    rig.coded("gzip", 999, &fields, &hot);
+    for id in 0..300_u64 {
+        rig.coded("gzip", u128::from(id), &fields, &body(id));
+        rig.ask("gzip", 999, &fields, &hot);
+        // Two at once may each make room for themselves alone.
+        assert!(rig.status().bytes <= memory + (16 << 10));
+    }
+    let status = rig.status();
+    assert!(status.evicted > 150 && status.contents > 50, "{status:?}");
+    assert!(status.bytes > memory / 2, "{status:?}");
+    assert!(matches!(
+        rig.ask("gzip", 999, &fields, &hot),
+        Choice::Coded(_)
+    ));
+    // The hot one stayed, though there were three times as many as fit.
+    assert!(status.made < 310, "{status:?}");
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let rig = Rig::new(1, Options::default());
+    let (gate, fields) = (Gate::default(), css());
+    let most = 1024;
+    for id in 0..most + 100 {
+        let door = gate.clone();
+        let get = move || {
+            door.pass();
+            None
+        };
+        let choice = rig.ask_with("gzip", &[], id as u128, &fields, 5_000, get);
+        assert!(is_varying(&choice));
+    }
+    let refused = rig.status().queue_full;
+    // One of them may be in hand.
+    assert!((99..=100).contains(&refused), "{refused}");
+    gate.open();
+    until("all are done", || {
+        rig.status().failed == (most as u64) + 100 - refused
+    });
+}
+
+proptest! {
+    // Whatever is asked, nobody is given a coding that he refuses, or would rather not have.
+    #[test]
+    fn nobody_is_given_what_he_does_not_take(
+        made in prop::collection::vec(0..3_usize, 0..4),
+        weights in prop::collection::vec((0..5_usize, 0..=3_u16), 0..5),
+    ) {
+        let table = Table::new(1 << 20);
+        let fields = css();
+        for coding in made {
+            let coding = Coding::ALL[coding];
+            table.ask(1, &fields, coding);
+            let mark = lines::Mark::of(b"x");
+            let outcome = table::Outcome::Made(Bytes::from_static(b"x"), mark);
+            table.finish(1, &fields, coding, outcome);
+        }
+        const NAMES: [&str; 5] = ["zstd", "br", "gzip", "identity", "*"];
+        let member = |(name, weight): &(usize, u16)| format!("{};q=0.{weight}", NAMES[*name]);
+        let value = weights.iter().map(member).collect::<Vec<_>>().join(", ");
+        let accepted = accepted(&value);
+        let looked = table.look(1, &fields, &accepted, &Coding::ALL);
+        if let table::Looked::Known(Choice::Coded(encoded), wish) = looked {
+            prop_assert!(accepted.takes(encoded.coding), "{value}");
+            prop_assert_eq!(accepted.best([encoded.coding]), Some(encoded.coding));
+            prop_assert!(wish.is_none_or(|wish| wish != encoded.coding && accepted.takes(wish)));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `compress` of a route: from what was typed to how its content is compressed.
+
+use smallvec::SmallVec;
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::file::{CompressFile, Key, Names, RouteFile};
+use super::report::Problem;
+use super::value::{ListOrTable, show_size};
+use crate::compress::{Levels, Options, Types};
+use crate::http::coding::Coding;
+
+/// The key as it was typed.
+pub type Typed = Key<ListOrTable<CompressFile>>;
+
+/// How a route compresses; `None`: not at all. The route's own key wins over its site's, whole. Only what
+/// is stored is compressed: where nothing is, the site's passes a route by, and its own is a mistake.
+pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<Options> {
+    let own = &route.compress;
+    let is_stored = route.cache.is_some() || route.files.is_some();
+    let plan = match (own, is_stored) {
+        (Some(_), _) => one(own, checks),
+        (None, true) => one(of_site, &mut Checks::default()),
+        (None, false) => None,
+    };
+    if let Some(own) = own.as_ref().filter(|_| plan.is_some() && !is_stored) {
+        checks.push(
+            Problem::warning("`compress` does nothing here")
+                .at(own.span())
+                .label("the route has no cache, and only what is stored is compressed")
+                .help("add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out"),
+        );
+    }
+    plan.filter(|_| is_stored)
+}
+
+/// One key; `None`: it is not there, or names no coding.
+pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
+    let typed = &key.as_ref()?.get_ref().0;
+    let d = Options::default();
+    let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
+    let options = Options {
+        codings: codings(&typed.codings, checks).unwrap_or(d.codings),
+        types: types(&typed.types, checks).unwrap_or(d.types),
+        min: checks.within("min", &typed.min, d.min, 1..=1 << 30),
+        max: checks.within("max", &typed.max, d.max.min(memory / 4), 1..=1 << 30),
+        levels: levels(typed, checks),
+        memory,
+        ask_plain: typed.ask_plain.unwrap_or(d.ask_plain),
+    };
+    sizes(typed, &options, checks);
+    (!options.codings.is_empty()).then_some(options)
+}
+
+/// One line that says what is done.
+pub fn describe(options: &Options) -> String {
+    let codings = options.codings.iter().map(|coding| {
+        let level = match coding {
+            Coding::Zstd => options.levels.zstd,
+            Coding::Brotli => options.levels.brotli,
+            Coding::Gzip => options.levels.gzip,
+        };
+        format!("{} {level}", coding.name())
+    });
+    let mut text = format!(
+        "compressed with {}: from {} to {}, in {} of memory",
+        codings.collect::<Vec<_>>().join(", "),
+        show_size(options.min),
+        show_size(*options.sizes().end()),
+        show_size(options.memory)
+    );
+    if options.types != Types::default() {
+        let types: Vec<String> = options.types.patterns().collect();
+        text += &format!(", only {}", types.join(", "));
+    }
+    if options.ask_plain {
+        text += "; the origin is asked for it as it is";
+    }
+    text
+}
+
+fn codings(key: &Key<Names>, checks: &mut Checks) -> Option<SmallVec<[Coding; 3]>> {
+    let mut codings = SmallVec::new();
+    for name in key.as_ref()?.get_ref() {
+        match Coding::named(name.get_ref().as_bytes()) {
+            Some(coding) if !codings.contains(&coding) => codings.push(coding),
+            Some(_) => checks.push(
+                Problem::error("a coding that is named twice")
+                    .at(name.span())
+                    .help("name each once, the one that you like best first"),
+            ),
+            None => checks.push(
+                Problem::error("this coding is not known")
+                    .at(name.span())
+                    .help("write \"zstd\", \"br\" or \"gzip\""),
+            ),
+        }
+    }
+    Some(codings)
+}
+
+fn types(key: &Key<Names>, checks: &mut Checks) -> Option<Types> {
+    let typed = key.as_ref()?.get_ref();
+    for pattern in typed {
+        if Types::of([pattern.get_ref().as_str()]).is_none() {
+            checks.push(
+                Problem::error("this is no media type")
+                    .at(pattern.span())
+                    .help("write one without parameters, as in \"text/html\", \"text/*\" or \"*+json\""),
+            );
+        }
+    }
+    Types::of(typed.iter().map(|pattern| pattern.get_ref().as_str()))
+}
+
+fn levels(typed: &CompressFile, checks: &mut Checks) -> Levels {
+    let d = Levels::default();
+    let mut level = |name: &str, key: &Key<u64>, default: u32, least: u64, most: u64| {
+        checks.within(name, key, u64::from(default), least..=most) as u32
+    };
+    Levels {
+        gzip: level("gzip_level", &typed.gzip_level, d.gzip, 1, 9),
+        brotli: level("br_level", &typed.br_level, d.brotli, 0, 11),
+        zstd: level("zstd_level", &typed.zstd_level, d.zstd, 1, 19),
+    }
+}
+
+/// Sizes that leave nothing to compress, or less than was meant.
+fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
+    let of_memory = options.memory / 4;
+    if let Some(max) = typed.max.as_ref().filter(|_| options.max > of_memory) {
+        checks.push(
+            Problem::warning("`max` is out of reach")
+                .at(max.span())
+                .label(format!("`memory` makes this {}", show_size(of_memory)))
+                .help("content may be as long as a quarter of `memory`: give it more, or make this smaller"),
+        );
+    }
+    let at = typed.min.as_ref().or(typed.max.as_ref()).map(Spanned::span);
+    if let Some(at) = at.filter(|_| options.sizes().is_empty()) {
+        checks.push(
+            Problem::error("nothing is long enough and short enough to be compressed")
+                .at(at)
+                .label(format!(
+                    "here from {} to {}",
+                    show_size(options.min),
+                    show_size(*options.sizes().end())
+                ))
+                .help("make `min` smaller or `max` larger"),
+        );
+    }
+}

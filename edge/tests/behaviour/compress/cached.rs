@@ -1,0 +1,232 @@
+//! Cached responses in codings that are made of what is stored.
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Framing, Modified, Origin, Resource, Tag};
+
+use super::{decoded, etag, exercise, in_coding, number, text, varies};
+use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, serving};
+
+/// An edge whose cached route compresses; further keys of `compress`.
+fn compressing(origin: &Origin, keys: &str) -> Edge {
+    with(origin, "", keys)
+}
+
+/// The same, with keys of the cache.
+fn with(origin: &Origin, cache: &str, keys: &str) -> Edge {
+    let compress = format!("[site.route.compress]\n{keys}\n");
+    Setup::cached(origin).cache(cache).tables(&compress).start()
+}
+
+fn css(content: Vec<u8>) -> Resource {
+    Resource::bytes(content)
+        .cache_control("max-age=3600")
+        .header("Content-Type", "text/css")
+        .modified(Modified::Fixed("Thu, 01 Jan 2026 00:00:00 GMT".to_owned()))
+}
+
+fn ask(edge: &Edge, fields: &[(&str, &str)]) -> Reply {
+    edge.get("/x", &[&[("Accept-Encoding", "gzip")], fields].concat())
+}
+
+// One page and many, each coding, of known length and in chunks; the origin is asked once.
+#[test]
+fn what_is_stored_comes_in_each_coding() {
+    for length in [20_000, 80_000] {
+        for framing in [Framing::Length, Framing::Chunked(7_000)] {
+            let content = text(length);
+            let origin = serving("/x", css(content.clone()).framing(framing));
+            let edge = compressing(&origin, "");
+            for coding in ["zstd", "br", "gzip"] {
+                exercise(&edge, "/x", coding, &content);
+                let reply = in_coding(&edge, "/x", coding, coding);
+                assert_hit(&reply);
+                assert!(reply.header("age").is_some());
+            }
+            assert_eq!(number(&edge, "made"), 3);
+            assert_eq!(origin.record().count("/x"), 1);
+        }
+    }
+}
+
+// Also of an object that is kept in blocks.
+#[test]
+fn blocks_are_put_together() {
+    let content = text(2_500_000);
+    let origin = serving("/x", css(content.clone()));
+    let edge = with(&origin, "fill = \"slice\"\nslice = \"1MiB\"", "");
+    assert!(edge.get("/x", &[]).body == content);
+    let reply = in_coding(&edge, "/x", "gzip", "gzip");
+    assert!(decoded("gzip", &reply.body) == content);
+}
+
+// What a purge covers is not given in any coding either, from the moment it is answered.
+#[test]
+fn a_purge_covers_all_codings() {
+    let origin = serving("/x", css(text(30_000)));
+    let edge = compressing(&origin, "");
+    for round in 1..4 {
+        let content = text(30_000 + round);
+        origin.serve("/x", css(content.clone()));
+        let output = edge.command(&["purge", &format!("http://{}/x", edge.http)]);
+        assert!(output.status.success(), "{output:?}");
+        let reply = ask(&edge, &[]);
+        assert!(reply.body == content, "round {round}");
+        let reply = in_coding(&edge, "/x", "gzip", "gzip");
+        assert!(decoded("gzip", &reply.body) == content, "round {round}");
+    }
+}
+
+// A response that the origin confirms again and again is compressed once.
+#[test]
+fn what_the_origin_confirms_is_made_once() {
+    let content = text(30_000);
+    let origin = serving("/x", css(content.clone()).cache_control("max-age=0"));
+    let edge = compressing(&origin, "");
+    let mut date = None;
+    for _ in 0..5 {
+        let reply = in_coding(&edge, "/x", "gzip", "gzip");
+        assert!(decoded("gzip", &reply.body) == content);
+        assert_says(&reply, "fwd-status=304");
+        assert!(reply.header("date").is_some());
+        date = reply.header("date").map(str::to_owned);
+        // A client's own copy is still good.
+        let same = ask(&edge, &[("If-None-Match", &etag(&reply))]);
+        assert_eq!(
+            (same.status, same.header("etag")),
+            (304, reply.header("etag"))
+        );
+    }
+    assert!(date.is_some());
+    assert_eq!(number(&edge, "made"), 1);
+    assert!(
+        origin
+            .record()
+            .of("/x")
+            .skip(1)
+            .all(|seen| seen.header("if-none-match").is_some())
+    );
+}
+
+#[test]
+fn what_may_not_be_transformed_is_not() {
+    let content = text(30_000);
+    for resource in [
+        css(content.clone()).cache_control("max-age=3600, no-transform"),
+        css(content.clone()).header("Content-Encoding", "x-other"),
+        css(content.clone()).with_status(404),
+        Resource::bytes(content.clone()).cache_control("max-age=3600"),
+        css(content.clone()).header("Content-Type", "image/png"),
+        css(text(1023)),
+    ] {
+        let origin = serving("/x", resource);
+        let edge = compressing(&origin, "types = [\"text/css\"]\nmin = \"1KiB\"");
+        let first = ask(&edge, &[]);
+        for _ in 0..3 {
+            let reply = ask(&edge, &[]);
+            assert_hit(&reply);
+            assert!(reply.body == first.body && !varies(&reply));
+            let own = first.header("content-encoding");
+            assert_eq!(reply.header("content-encoding"), own);
+        }
+        assert_eq!(number(&edge, "contents"), 0);
+    }
+    // And not for a client that says so.
+    let origin = serving("/x", css(content.clone()));
+    let edge = compressing(&origin, "");
+    in_coding(&edge, "/x", "gzip", "gzip");
+    let reply = ask(&edge, &[("Cache-Control", "no-transform")]);
+    assert!(reply.body == content && varies(&reply));
+}
+
+// What the origin compresses itself is given as it is, and what it varies by is said once.
+#[test]
+fn what_the_origin_compresses_is_left_alone() {
+    let zipped = b"\x1f\x8b\x08zipped".repeat(1000);
+    let content = text(30_000);
+    let resource = css(content.clone())
+        .encoded("gzip", zipped.clone())
+        .vary("Origin");
+    let origin = serving("/x", resource);
+    let edge = compressing(&origin, "");
+    for _ in 0..3 {
+        let reply = ask(&edge, &[]);
+        assert!(reply.body == zipped && varies(&reply));
+    }
+    let reply = in_coding(&edge, "/x", "br", "br");
+    assert!(decoded("br", &reply.body) == content);
+    let asked = origin
+        .record()
+        .of("/x")
+        .map(|seen| seen.header("accept-encoding").map(str::to_owned))
+        .collect::<Vec<_>>();
+    assert_eq!(asked, [Some("gzip".to_owned()), Some("br".to_owned())]);
+}
+
+// With `ask_plain` one response is fetched for all, and each is given it in the coding it likes.
+#[test]
+fn one_plain_response_is_enough() {
+    let content = text(30_000);
+    let resource = css(content.clone()).encoded("gzip", b"zipped".to_vec());
+    let origin = serving("/x", resource);
+    let edge = compressing(&origin, "ask_plain = true");
+    for coding in ["gzip", "br", "zstd"] {
+        let reply = in_coding(&edge, "/x", coding, coding);
+        assert!(decoded(coding, &reply.body) == content);
+    }
+    let requests = origin.record();
+    let mut asked = requests.of("/x").map(|seen| seen.header("accept-encoding"));
+    assert_eq!(asked.next(), Some(Some("identity")));
+    assert_eq!(asked.next(), None);
+}
+
+// Digests are of the content as it is; the fields of a response are the same otherwise.
+#[test]
+fn the_lines_of_a_coding_are_its_own() {
+    let content = text(30_000);
+    let resource = css(content)
+        .vary("Origin")
+        .tag(Tag::Fixed("W/\"v1\"".to_owned()))
+        .header("Digest", "sha-256=abc")
+        .header("Repr-Digest", "sha-256=:abc:")
+        .header("Content-Digest", "sha-256=:abc:")
+        .header("Content-MD5", "abc")
+        .header("X-Other", "1");
+    let origin = serving("/x", resource);
+    let edge = compressing(&origin, "");
+    let plain = edge.get("/x", &[]);
+    let coded = in_coding(&edge, "/x", "br", "br");
+    assert_eq!(plain.header("vary"), Some("Origin, accept-encoding"));
+    assert_eq!(coded.header("vary"), Some("Origin, accept-encoding"));
+    assert_eq!(coded.header("etag"), Some("W/\"v1-br\""));
+    for digest in ["digest", "repr-digest", "content-digest", "content-md5"] {
+        assert!(plain.header(digest).is_some(), "{digest}");
+        assert_eq!(coded.header(digest), None, "{digest}");
+    }
+    assert_eq!(coded.header("x-other"), Some("1"));
+    assert_eq!(coded.header_all("content-encoding"), ["br"]);
+    // Parts of what has no strong name are of the content as it is.
+    let part = edge.get("/x", &[("Accept-Encoding", "br"), ("Range", "bytes=5-9")]);
+    assert_eq!((part.status, part.header("content-encoding")), (206, None));
+    assert!(part.body == plain.body[5..10]);
+}
+
+// A route without cache stores nothing, and so compresses nothing: that is said.
+#[test]
+fn routes_without_a_cache_go_by() {
+    let content = text(30_000);
+    let origin = serving("/pass/x", css(content.clone()));
+    let setup = Setup::cached(&origin);
+    let with = setup
+        .text()
+        .replacen("[[site]]\n", "[[site]]\ncompress = [\"gzip\"]\n", 1);
+    let edge = Setup::of_text(with).start();
+    for _ in 0..3 {
+        let reply = edge.get("/pass/x", &[("Accept-Encoding", "gzip")]);
+        assert!(reply.body == content && !varies(&reply));
+    }
+    assert_eq!(number(&edge, "contents"), 0);
+    origin.serve("/y", css(content.clone()));
+    let reply = in_coding(&edge, "/y", "gzip", "gzip");
+    assert!(decoded("gzip", &reply.body) == content);
+    eventually("it is counted", || edge.counter("coded_served") > 0);
+}
