@@ -11,6 +11,7 @@ pub mod edit;
 pub mod evict;
 pub mod files;
 pub mod fill;
+pub mod gate;
 pub mod handler;
 pub mod http;
 pub mod ranges;

@@ -36,6 +36,12 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("site {}", hosts(site)));
         for typed in &site.routes {
             line(format!("  {}", route(typed)));
+            let gate = typed
+                .gate
+                .as_deref()
+                .map_or(Vec::new(), super::gate::describe);
+            gate.into_iter()
+                .for_each(|gate| line(format!("    {gate}")));
             let rules = typed
                 .proxied()
                 .map_or(Vec::new(), |proxied| words::rules(&proxied.rules));

@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::gate::OrOff;
 use super::value::{
     Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
     Word, word,
@@ -350,6 +351,32 @@ pub enum LinksWord {
     Any,
 }
 
+/// `limit`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct LimitFile {
+    pub requests: Key<String>,
+    pub burst: Key<u64>,
+    pub bandwidth: Key<Size>,
+    pub bandwidth_after: Key<Size>,
+    pub clients: Key<u64>,
+}
+
+/// `signed`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct SignedFile {
+    pub keys: Key<Names>,
+    pub key_files: Key<Names>,
+    pub client: Option<bool>,
+    pub prefix: Option<bool>,
+    pub expires_parameter: Key<String>,
+    pub signature_parameter: Key<String>,
+    pub prefix_parameter: Key<String>,
+}
+
 /// `bypass`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -387,6 +414,10 @@ pub struct UpstreamFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SiteFile {
     pub hosts: Vec<Spanned<String>>,
+    pub allow: Key<Names>,
+    pub deny: Key<Names>,
+    pub limit: Key<OrOff<LimitFile>>,
+    pub signed: Key<OrOff<SignedFile>>,
     pub cache_control: Key<String>,
     pub errors: Key<ErrorsFile>,
     pub expires: Key<OrTable<ExpiresFile>>,
@@ -407,6 +438,10 @@ rule_keys!(section(
         files: Key<OrTable<FilesFile>>,
         respond: Key<OrTable<RespondFile>>,
         redirect: Key<OrTable<RedirectFile>>,
+        allow: Key<Names>,
+        deny: Key<Names>,
+        limit: Key<OrOff<LimitFile>>,
+        signed: Key<OrOff<SignedFile>>,
         cache_control: Key<String>,
         errors: Key<ErrorsFile>,
         expires: Key<OrTable<ExpiresFile>>,

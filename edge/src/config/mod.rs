@@ -8,6 +8,7 @@ mod doubts;
 mod edit;
 mod file;
 mod files;
+mod gate;
 mod kept;
 mod names;
 mod options;
@@ -59,7 +60,7 @@ pub struct Loaded {
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     let name = path.display().to_string();
     match disk::read_text(path, FILE_BYTES_MAX) {
-        Ok(text) => parse_here(&name, &text),
+        Ok(text) => parse_here(&name, &text).and_then(with_keys),
         Err(error) => Err(Report {
             problems: vec![Problem::error(format!(
                 "can't read the configuration: {error}"
@@ -67,6 +68,24 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
             name,
             text: String::new(),
         }),
+    }
+}
+
+/// Looks whether the keys can be read that are in files.
+fn with_keys(mut loaded: Loaded) -> Result<Loaded, Report> {
+    let routes = loaded.plan.sites.iter().flat_map(|site| &site.routes);
+    let gates = routes.filter_map(|route| route.gate.as_deref());
+    let mut problems: Vec<Problem> = gates
+        .filter_map(|gate| crate::gate::keys(gate.signed.as_ref()?).err())
+        .map(|error| Problem::error(error.to_string()))
+        .collect();
+    problems.dedup_by(|a, b| a.title == b.title);
+    match problems.is_empty() {
+        true => Ok(loaded),
+        false => {
+            loaded.warnings.problems = problems;
+            Err(loaded.warnings)
+        }
     }
 }
 

@@ -201,7 +201,38 @@ pub fn networks(key: &Key<Names>, checks: &mut Checks) -> Vec<Network> {
         return Vec::new();
     };
     few("purge", typed.get_ref().len(), typed.span(), checks);
-    let entries = typed.get_ref().iter();
+    let mut networks = Vec::new();
+    for entry in typed.get_ref() {
+        let Some(network) = network(entry, checks) else {
+            continue;
+        };
+        if network.bits == 0 {
+            checks.push(
+                Problem::warning("every address may purge")
+                    .at(entry.span())
+                    .help("name the addresses from which purges come"),
+            );
+        }
+        networks.push(network);
+    }
+    networks
+}
+
+/// `allow`, `deny`: addresses and networks, so many at most.
+pub fn addresses(name: &str, key: &Key<Names>, most: usize, checks: &mut Checks) -> Vec<Network> {
+    let Some(typed) = key else {
+        return Vec::new();
+    };
+    let entries = typed.get_ref();
+    if entries.len() > most {
+        checks.push(
+            Problem::error(format!("`{name}` has too many entries"))
+                .at(typed.span())
+                .label(format!("{} of them", entries.len()))
+                .help(format!("keep at most {most}")),
+        );
+    }
+    let entries = entries.iter();
     entries.filter_map(|entry| network(entry, checks)).collect()
 }
 
@@ -215,13 +246,7 @@ fn network(entry: &Spanned<String>, checks: &mut Checks) -> Option<Network> {
         return None;
     };
     let Network { address, bits } = network;
-    if bits == 0 {
-        checks.push(
-            Problem::warning("every address may purge")
-                .at(entry.span())
-                .help("name the addresses from which purges come"),
-        );
-    } else if let Some(first) = first_of(network).filter(|first| *first != address) {
+    if let Some(first) = first_of(network).filter(|first| *first != address) {
         checks.push(
             Problem::warning(format!(
                 "`{}` names an address within its network",

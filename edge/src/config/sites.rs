@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::checks::Checks;
 use super::edit::{Level, Read};
 use super::file::{CacheFile, File, Key, Named, RouteFile, SiteFile, UpstreamFile};
+use super::gate::Said;
 use super::report::Problem;
 use super::rules;
 use super::unknown::did_you_mean;
@@ -16,7 +17,7 @@ use crate::cache::Rules;
 use crate::http::pattern::Pattern;
 use crate::http::{Network, hop};
 use crate::route::Matcher;
-use crate::{edit, files};
+use crate::{edit, files, gate};
 
 /// One site: the hosts it answers for, and where their requests go.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,8 @@ pub struct RoutePlan {
     pub matcher: Matcher,
     /// What is done to the heads of requests and responses.
     pub edit: Option<Box<edit::Options>>,
+    /// What stands before it, if anything does.
+    pub gate: Option<Box<gate::Options>>,
     /// What answers them.
     pub leads_to: LeadsTo,
 }
@@ -160,9 +163,14 @@ fn one(
         );
     }
     let level = Level::of_site(typed, known.read, checks);
+    let name = match hosts.is_empty() {
+        true => "any host".to_owned(),
+        false => hosts.join(", "),
+    };
+    let said = Said::by_site(typed, &name, checks);
     let mut routes: Vec<RoutePlan> = Vec::new();
     for typed in &typed.route {
-        let route = route(typed, &level, known, checks);
+        let route = route(typed, (&name, &said, &level), known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
@@ -250,25 +258,30 @@ fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     key.unwrap_or(route.span())
 }
 
+/// `site`: its name, and what it says of all of its routes.
 fn route(
     route: &Spanned<RouteFile>,
-    site: &Level,
+    (site, said, level): (&str, &Said, &Level),
     known: &Known,
     checks: &mut Checks,
 ) -> RoutePlan {
     let typed = route.get_ref();
     let mut leads_to = leads_to(route, known, checks);
     let own_words = matches!(&leads_to, LeadsTo::Respond(options) if options.content.is_some());
-    let level = Level::of_route(typed, known.read, checks);
-    let edit = level.within(site, own_words, checks);
+    let edit = Level::of_route(typed, known.read, checks).within(level, own_words, checks);
     if let (LeadsTo::Upstream(proxied), Some(edit)) = (&mut leads_to, &edit)
         && proxied.cache.is_some()
     {
         carry_constants(&mut proxied.rules, edit);
     }
+    let matcher = matcher(typed, checks);
+    // Only a cache knows what PURGE is: elsewhere it is a request like any other.
+    let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
+    let purge = purge.map_or(&[][..], |_| &known.plain.purge);
     RoutePlan {
-        matcher: matcher(typed, checks),
         edit,
+        gate: said.plan(typed, &format!("{site}: {matcher}"), purge, checks),
+        matcher,
         leads_to,
     }
 }

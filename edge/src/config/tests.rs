@@ -1,9 +1,11 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
 mod edit;
+mod gate;
 mod rules;
 mod volumes;
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
@@ -290,6 +292,7 @@ fn a_file_that_is_not_there_is_said_so() {
 fn options_alone_go_the_way_of_a_file() {
     let options = Options {
         origins: vec!["http://a:1".to_owned(), "http://b:2".to_owned()],
+        files: None,
         listen: vec!["127.0.0.1:0".to_owned()],
         admin: Some("127.0.0.1:0".to_owned()),
         memory: Some("64MiB".to_owned()),
@@ -316,6 +319,19 @@ fn options_alone_go_the_way_of_a_file() {
     };
     let report = hostile.load().expect_err("no such origin");
     assert_eq!(report.problems.len(), 1, "{report}");
+    let folder = Options {
+        files: Some("/srv/\"www".to_owned()),
+        memory: Some("32MiB".to_owned()),
+        ..Options::default()
+    };
+    let plan = folder.load().expect("good options").plan;
+    let LeadsTo::Files(files) = &plan.sites[0].routes[0].leads_to else {
+        panic!("a folder");
+    };
+    assert_eq!(
+        (&*files.root, files.memory),
+        (Path::new("/srv/\"www"), 32 << 20)
+    );
 }
 
 #[test]
@@ -375,6 +391,14 @@ fn every_key_is_documented_in_its_section() {
         (
             "## `[site.route.files]`",
             "[[site]]\n[[site.route]]\n[site.route.files]",
+        ),
+        (
+            "## `[site.route.limit]`",
+            "[[site]]\n[[site.route]]\n[site.route.limit]",
+        ),
+        (
+            "## `[site.route.signed]`",
+            "[[site]]\n[[site.route]]\n[site.route.signed]",
         ),
         (
             "## `[site.route.respond]`",
@@ -458,7 +482,9 @@ fn names(document: &str, key: &str) -> bool {
 fn every_caching_rule_is_explained() {
     let document = include_str!("../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
-    let own = ["path", "match", "proxy", "cache", "files"];
+    let own = [
+        "path", "match", "proxy", "cache", "files", "allow", "deny", "limit", "signed",
+    ];
     let elsewhere = include_str!("../../../docs/headers.md");
     for key in keys("[[site]]\n[[site.route]]") {
         let named = [rules, elsewhere].iter().any(|text| names(text, &key));

@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
 use crate::edit::{Edit, Redirect, Respond};
 use crate::files::{self, Files};
+use crate::gate::{self, Gate};
 use crate::handler::Handler;
 use crate::telemetry::Counters;
 use crate::upstream::{self, Upstream};
@@ -36,6 +37,10 @@ impl Handlers<'_> {
                 Some(Rc::new(Redirect::new((**to).clone())) as Rc<dyn Handler>)
             }
         }?;
+        let answers = match &route.gate {
+            Some(options) => self.gated(options, answers)?,
+            None => answers,
+        };
         Some(self.edited(route, answers))
     }
 
@@ -49,6 +54,13 @@ impl Handlers<'_> {
                 self.edge.clock.clone(),
             )),
         }
+    }
+
+    fn gated(&self, options: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>> {
+        let mut gates = self.snapshot.gates.iter();
+        let shared = gates.find(|gate| gate.options() == options)?.clone();
+        let (clock, counters) = (self.edge.clock.clone(), self.counters.clone());
+        Some(Rc::new(Gate::new(shared, clock, counters, inner)))
     }
 
     fn files(&self, options: &files::Options) -> Option<Rc<dyn Handler>> {

@@ -27,6 +27,7 @@ mod files;
 mod framing;
 mod freshness;
 mod gaps;
+mod gate;
 mod grace;
 mod harness;
 mod invalidation;
