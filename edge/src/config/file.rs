@@ -131,6 +131,8 @@ pub struct File {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ServerSection {
     pub workers: Key<u64>,
+    pub trusted_proxies: Key<Names>,
+    pub client_field: Key<Word<ClientWord>>,
 }
 
 /// `[limits]`
@@ -148,6 +150,7 @@ pub struct LimitsFile {
     pub keepalive_header: Option<bool>,
     pub keepalive_requests: Key<u64>,
     pub connections: Key<u64>,
+    pub connections_per_address: Key<u64>,
     pub min_rate: Key<Size>,
     pub min_rate_grace: Key<Time>,
     pub drain: Key<Time>,
@@ -159,6 +162,35 @@ pub struct LimitsFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ListenerFile {
     pub address: Key<String>,
+    pub backlog: Key<u64>,
+    pub defer_accept: Option<bool>,
+    pub receive_buffer: Key<Size>,
+    pub send_buffer: Key<Size>,
+    pub keepalive: Key<Time>,
+    pub proxy_protocol: Key<Word<ProxyWord>>,
+    pub trusted: Key<Names>,
+}
+
+/// `proxy_protocol = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ProxyWord {
+    #[default]
+    Off,
+    V1,
+    V2,
+    Any,
+}
+
+/// `client_field = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ClientWord {
+    #[default]
+    XForwardedFor,
+    Forwarded,
 }
 
 /// `[admin]`
@@ -436,12 +468,12 @@ rule_keys!(section(
         proxy: Key<String>,
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
-        respond: Key<OrTable<RespondFile>>,
-        redirect: Key<OrTable<RedirectFile>>,
         allow: Key<Names>,
         deny: Key<Names>,
         limit: Key<OrOff<LimitFile>>,
         signed: Key<OrOff<SignedFile>>,
+        respond: Key<OrTable<RespondFile>>,
+        redirect: Key<OrTable<RedirectFile>>,
         cache_control: Key<String>,
         errors: Key<ErrorsFile>,
         expires: Key<OrTable<ExpiresFile>>,

@@ -3,6 +3,7 @@
 mod caches;
 mod changes;
 mod checks;
+mod connections;
 mod describe;
 mod doubts;
 mod edit;
@@ -28,9 +29,10 @@ mod words;
 use std::path::Path;
 
 pub use changes::{Changes, changes};
+pub use connections::ListenerPlan;
 pub use describe::describe;
 pub use options::Options;
-pub use plan::{ADMIN, LISTEN, Level, ListenerPlan, LogOptions, Plan};
+pub use plan::{ADMIN, LISTEN, Level, LogOptions, Plan};
 pub use report::{Problem, Report};
 pub use sites::{LeadsTo, Proxied, RoutePlan, SitePlan};
 pub use value::{show_size, show_time};

@@ -162,15 +162,18 @@ fn one(
                 .help("add one:\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]"),
         );
     }
-    let level = Level::of_site(typed, known.read, checks);
     let name = match hosts.is_empty() {
         true => "any host".to_owned(),
         false => hosts.join(", "),
     };
-    let said = Said::by_site(typed, &name, checks);
+    let above = Above {
+        gate: Said::by_site(typed, &name, checks),
+        edit: Level::of_site(typed, known.read, checks),
+        site: name,
+    };
     let mut routes: Vec<RoutePlan> = Vec::new();
     for typed in &typed.route {
-        let route = route(typed, (&name, &said, &level), known, checks);
+        let route = route(typed, &above, known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
@@ -258,29 +261,38 @@ fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     key.unwrap_or(route.span())
 }
 
-/// `site`: its name, and what it says of all of its routes.
+/// What a site says of all of its routes.
+struct Above {
+    /// What the site is called where one of its routes is named.
+    site: String,
+    gate: Said,
+    edit: Level,
+}
+
 fn route(
     route: &Spanned<RouteFile>,
-    (site, said, level): (&str, &Said, &Level),
+    above: &Above,
     known: &Known,
     checks: &mut Checks,
 ) -> RoutePlan {
     let typed = route.get_ref();
+    let matcher = matcher(typed, checks);
     let mut leads_to = leads_to(route, known, checks);
     let own_words = matches!(&leads_to, LeadsTo::Respond(options) if options.content.is_some());
-    let edit = Level::of_route(typed, known.read, checks).within(level, own_words, checks);
+    let level = Level::of_route(typed, known.read, checks);
+    let edit = level.within(&above.edit, own_words, checks);
     if let (LeadsTo::Upstream(proxied), Some(edit)) = (&mut leads_to, &edit)
         && proxied.cache.is_some()
     {
         carry_constants(&mut proxied.rules, edit);
     }
-    let matcher = matcher(typed, checks);
     // Only a cache knows what PURGE is: elsewhere it is a request like any other.
     let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
     let purge = purge.map_or(&[][..], |_| &known.plain.purge);
+    let name = format!("{}: {matcher}", above.site);
     RoutePlan {
         edit,
-        gate: said.plan(typed, &format!("{site}: {matcher}"), purge, checks),
+        gate: above.gate.plan(typed, &name, purge, checks),
         matcher,
         leads_to,
     }

@@ -30,18 +30,16 @@ impl Handlers<'_> {
     /// All that a request of this route goes through.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
         let answers = match &route.leads_to {
-            LeadsTo::Upstream(proxied) => self.proxied(proxied),
-            LeadsTo::Files(options) => self.files(options),
-            LeadsTo::Respond(options) => Some(Rc::new(Respond::new(options)) as Rc<dyn Handler>),
-            LeadsTo::Redirect(to) => {
-                Some(Rc::new(Redirect::new((**to).clone())) as Rc<dyn Handler>)
-            }
-        }?;
-        let answers = match &route.gate {
+            LeadsTo::Upstream(proxied) => self.proxied(proxied)?,
+            LeadsTo::Files(options) => self.files(options)?,
+            LeadsTo::Respond(options) => Rc::new(Respond::new(options)),
+            LeadsTo::Redirect(to) => Rc::new(Redirect::new((**to).clone())),
+        };
+        let gated = match &route.gate {
             Some(options) => self.gated(options, answers)?,
             None => answers,
         };
-        Some(self.edited(route, answers))
+        Some(self.edited(route, gated))
     }
 
     /// Outermost, so that pages and fields are there for whatever is refused within.
