@@ -213,6 +213,8 @@ pub struct Response {
     pub upgrade: Option<Box<dyn Duplex>>,
     /// Timings of the exchange with the origin, where this request had one.
     pub exchange: Option<Rc<Exchange>>,
+    /// What went wrong, in a response that tells of it: for the log.
+    pub fault: Option<Cause>,
 }
 
 impl Response {
@@ -229,6 +231,7 @@ impl Response {
             until_close: false,
             upgrade: None,
             exchange: None,
+            fault: None,
         }
     }
 

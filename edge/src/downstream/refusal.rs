@@ -1,6 +1,6 @@
 //! From what went wrong to what the client is told.
 
-use crate::handler::{Fault, Response};
+use crate::handler::Response;
 use crate::http::Status;
 
 /// A request that is refused for what it says, or for how slowly it says it. The connection is
@@ -36,21 +36,6 @@ impl Refusal {
     pub fn response(self) -> Response {
         text(self.status, self.reason)
     }
-}
-
-/// The response to a request that failed with this fault. Its reason stands in Cache-Status, where
-/// `detail` is allowed beside neither `hit` nor `fwd` (RFC 9211 2).
-pub fn response_of(fault: Fault) -> Response {
-    let mut response = text(fault.cause.status(), fault.cause.word());
-    let mut value = Vec::with_capacity(48);
-    value.extend_from_slice(b"sluice; detail=");
-    value.extend_from_slice(fault.cause.word().as_bytes());
-    response.fields.append("cache-status", value);
-    if fault.retry_after_s > 0 {
-        let seconds = fault.retry_after_s.to_string();
-        response.fields.append("retry-after", seconds);
-    }
-    response
 }
 
 fn text(status: Status, reason: &str) -> Response {

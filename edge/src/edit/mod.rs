@@ -145,7 +145,7 @@ impl After {
             Err(fault) => match options.errors.of_fault(fault).filter(|_| self.pages) {
                 Some(response) => response,
                 None if options.response.is_empty() && !options.security => return Err(fault),
-                None => pages::plain(fault),
+                None => fault.response(),
             },
         };
         // A switch of protocols is between the two ends.

@@ -67,7 +67,7 @@ impl ErrorPages {
     /// The response to a fault with a page of its own.
     pub(super) fn of_fault(&self, fault: Fault) -> Option<Response> {
         let page = self.page(fault.cause.status())?;
-        let mut response = told(fault);
+        let mut response = fault.response();
         page.fill(&mut response);
         Some(response)
     }
@@ -85,10 +85,6 @@ impl ErrorPages {
             return;
         }
         if let Some(page) = self.page(response.status) {
-            take_out(response, |name| {
-                let mut names = OF_CONTENT.iter();
-                names.any(|of_content| name.eq_ignore_ascii_case(of_content.as_bytes()))
-            });
             page.fill(response);
         }
     }
@@ -96,6 +92,10 @@ impl ErrorPages {
 
 impl ErrorPage {
     fn fill(&self, response: &mut Response) {
+        take_out(response, |name| {
+            let mut names = OF_CONTENT.iter();
+            names.any(|of_content| name.eq_ignore_ascii_case(of_content.as_bytes()))
+        });
         response.fields.append("content-type", &*self.media_type);
         response.body = Body::Bytes(self.content.clone());
         response.length = None;
@@ -107,26 +107,6 @@ impl ErrorPage {
 fn is_of_origin(response: &Response) -> bool {
     let own = |cache: CacheStatus| cache.outcome == crate::http::Outcome::Own;
     response.exchange.is_some() || response.cache.is_some_and(|cache| !own(cache))
-}
-
-/// The response to a fault as yet without content. Its reason stands in Cache-Status and, by that, in
-/// the log, as it does where a fault has no page. It concerns this one request: nobody keeps it.
-fn told(fault: Fault) -> Response {
-    let mut response = Response::new(fault.cause.status());
-    response.fields.append("cache-control", "no-store");
-    response.cache = Some(CacheStatus::own(fault.cause.word()));
-    response
-}
-
-/// The response to a fault that has no page.
-pub(super) fn plain(fault: Fault) -> Response {
-    let mut response = told(fault);
-    let (status, word) = (fault.cause.status(), fault.cause.word());
-    response
-        .fields
-        .append("content-type", "text/plain; charset=utf-8");
-    response.body = Body::Bytes(format!("{status} {word}\n").into());
-    response
 }
 
 #[cfg(test)]
@@ -162,7 +142,11 @@ mod tests {
         let of = |cause: Cause| pages(false).of_fault(cause.into());
         let not_found = of(Cause::NotFound).expect("a page");
         assert_eq!(content(&not_found), b"own");
-        assert_eq!(not_found.cache, Some(CacheStatus::own("not-found")));
+        assert_eq!(not_found.fault, Some(Cause::NotFound));
+        assert_eq!(
+            not_found.fields.get("cache-status"),
+            Some(&b"sluice; detail=not-found"[..])
+        );
         assert_eq!(
             not_found.fields.get("cache-control"),
             Some(&b"no-store"[..])

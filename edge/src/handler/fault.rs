@@ -1,5 +1,6 @@
 //! Faults: what went wrong with a request, in named causes, each with the status it becomes.
 
+use super::Response;
 use crate::http::Status;
 
 /// Why a request, a fetch or a body failed: what was being done, whose fault it was, whether
@@ -150,6 +151,27 @@ causes! {
     Panic = "panic", 500, Edge, Edge, false;
     /// The request went through this edge before.
     Loop = "loop", 508, Edge, Client, false;
+}
+
+impl Fault {
+    /// What a client is told whose request it ends: its status and its word. The word stands in
+    /// Cache-Status, too, where `detail` is allowed beside neither `hit` nor `fwd` (RFC 9211 2). It
+    /// concerns this one request: nobody keeps it.
+    pub fn response(self) -> Response {
+        let (status, word) = (self.cause.status(), self.cause.word());
+        let mut response = Response::text(status, format!("{status} {word}\n"));
+        response.fields.append("cache-control", "no-store");
+        let mut value = Vec::with_capacity(48);
+        value.extend_from_slice(b"sluice; detail=");
+        value.extend_from_slice(word.as_bytes());
+        response.fields.append("cache-status", value);
+        if self.retry_after_s > 0 {
+            let seconds = self.retry_after_s.to_string();
+            response.fields.append("retry-after", seconds);
+        }
+        response.fault = Some(self.cause);
+        response
+    }
 }
 
 impl std::fmt::Display for Fault {

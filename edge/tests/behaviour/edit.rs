@@ -158,6 +158,7 @@ fn faults_get_fields_and_keep_their_words() {
         assert_eq!(reply.header("cache-control"), Some("no-store"));
         assert_says(&reply, "detail=connect-failed");
         assert_eq!(log[0]["reason"], "connect-failed");
+        assert!(log[0]["cache"].is_null(), "{}", log[0]);
         (
             reply.status,
             reply.text(),
@@ -504,4 +505,23 @@ fn a_clients_field_stays_within_its_line() {
     );
     assert!(text.contains("x-echo: <a\tb\u{fffd}; c: d>\r\n"), "{text}");
     assert!(!text.contains("x-none"), "{text}");
+}
+
+// Whoever is refused before anything is looked for gets the pages and fields of the route, too.
+#[test]
+fn refusals_at_the_gate_get_pages_and_fields() {
+    let edge = site(
+        "errors = { 403 = { text = \"no\" }, 429 = { text = \"later\" } }\nsecurity = true\n\
+         [[site.route]]\npath = \"/denied\"\nrespond = \"x\"\ndeny = [\"127.0.0.0/8\"]\n\
+         [[site.route]]\nrespond = \"x\"\nlimit = { requests = \"1/h\", burst = 1 }\n",
+    )
+    .start();
+    let denied = edge.get("/denied", &[]);
+    assert_eq!((denied.status, &*denied.text()), (403, "no"));
+    assert_eq!(denied.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(edge.get("/", &[]).text(), "x");
+    let limited = edge.get("/", &[]);
+    assert_eq!((limited.status, &*limited.text()), (429, "later"));
+    assert_says(&limited, "detail=too-many-requests");
+    assert!(limited.header("retry-after").is_some());
 }

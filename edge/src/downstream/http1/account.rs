@@ -6,7 +6,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::downstream::worker::{Serving, Worker};
-use crate::handler::{Exchange, Head, Peer, Response};
+use crate::handler::{Cause, Exchange, Head, Peer, Response};
 use crate::http::{CacheStatus, Fwd, Outcome, Status};
 use crate::telemetry::{AccessLog, AccessRecord, AccessUpstream, Selection};
 
@@ -91,6 +91,7 @@ impl Account {
         self.status = response.status;
         self.cache = response.cache;
         self.exchange = response.exchange.take();
+        self.reason = response.fault.map(Cause::word).or(self.reason);
         let counters = &self.worker.counters;
         match response.status {
             200..=299 => counters.responses_2xx.add(1),

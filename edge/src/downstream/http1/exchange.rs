@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use crate::downstream::Refusal;
 use crate::downstream::deadlines::NEVER;
-use crate::downstream::refusal;
 use crate::handler::{Answer, Cause, Fault, Pending, Response};
 use crate::http::Version;
 
@@ -293,8 +292,7 @@ impl Exchange {
     }
 
     fn fail(&mut self, fault: Fault, wire: &Wire) {
-        self.account.reason = Some(fault.cause.word());
-        self.send(&mut refusal::response_of(fault), wire);
+        self.send(&mut fault.response(), wire);
     }
 
     /// From a response to a head in the outbox and content behind it.
