@@ -72,6 +72,8 @@ pub(super) struct FileBody {
     file: Arc<Large>,
     clock: Clock,
     range: Range<u64>,
+    /// Longest part that is given.
+    part: u64,
     reading: Option<JoinHandle<std::io::Result<Bytes>>>,
 }
 
@@ -83,6 +85,7 @@ impl FileBody {
             file,
             clock,
             range,
+            part: PART,
             reading: None,
         }
     }
@@ -151,6 +154,7 @@ impl BodyStream for FileBody {
         }
         // Up to the next multiple of it, so that all who send a file look at the same parts.
         let end = (self.range.start / PART + 1) * PART;
+        let end = end.min(self.range.start.saturating_add(self.part));
         let range = self.range.start..end.min(self.range.end);
         if !self.is_at_hand(&range) {
             self.read();
@@ -164,6 +168,10 @@ impl BodyStream for FileBody {
             file: self.file.opened.file.clone(),
             range,
         }))))
+    }
+
+    fn prefer_short(&mut self, bytes: u64) {
+        self.part = bytes.clamp(1, PART);
     }
 
     fn length(&self) -> Option<u64> {
