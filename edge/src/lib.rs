@@ -7,6 +7,7 @@ pub mod balance;
 pub mod cache;
 pub mod config;
 pub mod downstream;
+pub mod edit;
 pub mod evict;
 pub mod files;
 pub mod fill;

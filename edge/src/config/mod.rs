@@ -3,8 +3,10 @@
 mod caches;
 mod changes;
 mod checks;
+mod connections;
 mod describe;
 mod doubts;
+mod edit;
 mod file;
 mod files;
 mod gate;
@@ -13,6 +15,7 @@ mod names;
 mod options;
 mod plan;
 mod report;
+mod respond;
 mod rules;
 mod sites;
 #[cfg(test)]
@@ -26,9 +29,10 @@ mod words;
 use std::path::Path;
 
 pub use changes::{Changes, changes};
+pub use connections::ListenerPlan;
 pub use describe::describe;
 pub use options::Options;
-pub use plan::{ADMIN, LISTEN, Level, ListenerPlan, LogOptions, Plan};
+pub use plan::{ADMIN, LISTEN, Level, LogOptions, Plan};
 pub use report::{Problem, Report};
 pub use sites::{LeadsTo, Proxied, RoutePlan, SitePlan};
 pub use value::{show_size, show_time};
@@ -36,6 +40,7 @@ pub use volumes::goes_on;
 
 use crate::sys::disk;
 use crate::sys::disk::place;
+use edit::Read;
 use volumes::Look;
 
 /// Longest configuration file, bytes.
@@ -92,15 +97,16 @@ fn with_keys(mut loaded: Loaded) -> Result<Loaded, Report> {
 /// # Errors
 /// A report with everything that is wrong, each with its line.
 pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
-    examine(name, text, &|_| None)
+    examine(name, text, &|_| None, &|_| None)
 }
 
-/// The same, and looks what is at the paths of volumes.
+/// The same, and looks what is at the paths of volumes and of error pages.
 fn parse_here(name: &str, text: &str) -> Result<Loaded, Report> {
-    examine(name, text, &|path| place::look(path).ok())
+    let read = |path: &Path| Some(disk::read_text(path, edit::PAGE_BYTES_MAX));
+    examine(name, text, &|path| place::look(path).ok(), &read)
 }
 
-fn examine(name: &str, text: &str, look: Look<'_>) -> Result<Loaded, Report> {
+fn examine(name: &str, text: &str, look: Look<'_>, read: Read<'_>) -> Result<Loaded, Report> {
     let mut report = Report {
         name: name.to_owned(),
         text: text.to_owned(),
@@ -113,7 +119,7 @@ fn examine(name: &str, text: &str, look: Look<'_>) -> Result<Loaded, Report> {
             return Err(report);
         }
     };
-    let (plan, problems) = plan::build(&file, look);
+    let (plan, problems) = plan::build(&file, look, read);
     report.problems = problems;
     match report.is_fatal() {
         true => Err(report),

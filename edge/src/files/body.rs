@@ -72,8 +72,8 @@ pub(super) struct FileBody {
     file: Arc<Large>,
     clock: Clock,
     range: Range<u64>,
-    /// Longest part that is given.
-    part: u64,
+    /// Most bytes that are given as they lie in the file.
+    longest: u64,
     reading: Option<JoinHandle<std::io::Result<Bytes>>>,
 }
 
@@ -85,7 +85,7 @@ impl FileBody {
             file,
             clock,
             range,
-            part: PART,
+            longest: PART,
             reading: None,
         }
     }
@@ -97,18 +97,46 @@ impl FileBody {
         Stamp::now(&opened.file).is_ok_and(|now| opened.stamp.has_same_content(&now))
     }
 
-    /// Whether a range, which lies within one part, can be sent without waiting for the disk.
-    fn is_at_hand(&self, range: &Range<u64>) -> bool {
-        let Large { opened, at_hand } = &*self.file;
-        let look = |range: Range<u64>| {
-            root::is_at_hand(&opened.file, range.start, range.end - range.start)
+    /// What can be sent next without waiting for the disk: up to the end of a part, so that all who
+    /// send the file look at the same parts; or less, where pages of it are missing.
+    fn at_hand(&self) -> Option<Range<u64>> {
+        let Range { start, end } = self.range;
+        let number = start / PART;
+        let part = start..((number + 1) * PART).min(end);
+        let is_whole = part == (number * PART..((number + 1) * PART).min(self.size()));
+        let is_there = match is_whole {
+            true => {
+                let now_us = self.clock.monotonic_us();
+                self.file.at_hand.is(number, now_us, || self.look(&part))
+            }
+            false => self.look(&part),
         };
-        let begin = range.start / PART * PART;
-        let whole = begin..(begin + PART).min(opened.stamp.size);
-        match *range == whole {
-            true => at_hand.is(begin / PART, self.clock.monotonic_us(), || look(whole)),
-            false => look(range.clone()),
+        let piece = self.piece();
+        match is_there {
+            true => Some(part),
+            false => self.look(&piece).then_some(piece),
         }
+    }
+
+    /// What is read at once.
+    fn piece(&self) -> Range<u64> {
+        self.range.start..(self.range.start + READ).min(self.range.end)
+    }
+
+    fn look(&self, range: &Range<u64>) -> bool {
+        root::is_at_hand(&self.file.opened.file, range.start, range.end - range.start)
+    }
+
+    fn size(&self) -> u64 {
+        self.file.opened.stamp.size
+    }
+
+    /// The next bytes, as they lie in the file.
+    fn give(&mut self, mut range: Range<u64>) -> Frame {
+        range.end = range.end.min(range.start.saturating_add(self.longest));
+        self.range.start = range.end;
+        let file = self.file.opened.file.clone();
+        Frame::File(FileRange { file, range })
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, Fault>> {
@@ -121,8 +149,15 @@ impl FileBody {
         Poll::Ready(match read {
             Ok(Ok(_)) if !unchanged => Err(Cause::FileChanged.into()),
             Ok(Ok(bytes)) if !bytes.is_empty() => {
-                self.range.start += bytes.len() as u64;
-                Ok(Frame::Data(bytes))
+                let range = self.range.start..self.range.start + bytes.len() as u64;
+                // The page cache has them now, as a rule: sending them from there costs less.
+                Ok(match self.look(&range) {
+                    true => self.give(range),
+                    false => {
+                        self.range.start = range.end;
+                        Frame::Data(bytes)
+                    }
+                })
             }
             Ok(Ok(_)) => Err(Cause::FileChanged.into()),
             Ok(Err(_)) => Err(Cause::FileFailed.into()),
@@ -131,9 +166,9 @@ impl FileBody {
     }
 
     fn read(&mut self) {
-        let (file, at) = (self.file.opened.file.clone(), self.range.start);
-        let end = self.range.end;
-        let room = (end - at).min(READ) as usize;
+        let (file, end) = (self.file.opened.file.clone(), self.range.end);
+        let Range { start: at, end: to } = self.piece();
+        let room = (to - at) as usize;
         self.reading = Some(spawn_blocking(move || {
             let mut bytes = Vec::new();
             root::read(&file, at, room, How::Wait, &mut bytes)?;
@@ -152,26 +187,18 @@ impl BodyStream for FileBody {
         if self.range.is_empty() {
             return Poll::Ready(None);
         }
-        // Up to the next multiple of it, so that all who send a file look at the same parts.
-        let end = (self.range.start / PART + 1) * PART;
-        let end = end.min(self.range.start.saturating_add(self.part));
-        let range = self.range.start..end.min(self.range.end);
-        if !self.is_at_hand(&range) {
+        let Some(range) = self.at_hand() else {
             self.read();
             return self.poll_read(cx).map(Some);
-        }
-        if !self.is_unchanged() {
-            return Poll::Ready(Some(Err(Cause::FileChanged.into())));
-        }
-        self.range.start = range.end;
-        Poll::Ready(Some(Ok(Frame::File(FileRange {
-            file: self.file.opened.file.clone(),
-            range,
-        }))))
+        };
+        Poll::Ready(Some(match self.is_unchanged() {
+            true => Ok(self.give(range)),
+            false => Err(Cause::FileChanged.into()),
+        }))
     }
 
     fn prefer_short(&mut self, bytes: u64) {
-        self.part = bytes.clamp(1, PART);
+        self.longest = bytes.clamp(1, PART);
     }
 
     fn length(&self) -> Option<u64> {
@@ -181,7 +208,7 @@ impl BodyStream for FileBody {
 
 impl Ranged for FileBody {
     fn limit(&mut self, range: Range<u64>) {
-        let end = self.file.opened.stamp.size;
+        let end = self.size();
         self.range = range.start.min(end)..range.end.min(end);
     }
 }

@@ -4,6 +4,8 @@ pub mod buffer;
 pub mod clock;
 pub mod connect;
 pub mod disk;
+pub mod limits;
+pub mod listening;
 pub mod memory;
 pub mod memory_pipe;
 pub mod net;

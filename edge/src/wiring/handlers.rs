@@ -8,6 +8,7 @@ use super::Edge;
 use super::snapshot::Snapshot;
 use crate::cache::Cache;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
+use crate::edit::{Edit, Redirect, Respond};
 use crate::files::{self, Files};
 use crate::gate::{self, Gate};
 use crate::handler::Handler;
@@ -31,10 +32,25 @@ impl Handlers<'_> {
         let answers = match &route.leads_to {
             LeadsTo::Upstream(proxied) => self.proxied(proxied)?,
             LeadsTo::Files(options) => self.files(options)?,
+            LeadsTo::Respond(options) => Rc::new(Respond::new(options)),
+            LeadsTo::Redirect(to) => Rc::new(Redirect::new((**to).clone())),
         };
-        match &route.gate {
-            Some(options) => self.gated(options, answers),
-            None => Some(answers),
+        let gated = match &route.gate {
+            Some(options) => self.gated(options, answers)?,
+            None => answers,
+        };
+        Some(self.edited(route, gated))
+    }
+
+    /// Outermost, so that pages and fields are there for whatever is refused within.
+    fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        match &route.edit {
+            None => answers,
+            Some(edit) => Rc::new(Edit::new(
+                answers,
+                (**edit).clone(),
+                self.edge.clock.clone(),
+            )),
         }
     }
 

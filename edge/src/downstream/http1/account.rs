@@ -1,5 +1,6 @@
 //! What is remembered of a request until its end: for framing, counting and the log line.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -138,7 +139,7 @@ impl Account {
         let field = |i: usize| note.fields[i].clone().map(|range| &note.text[range]);
         log.record(&AccessRecord {
             time_unix_ms: note.time_unix_ms,
-            client: note.peer.address,
+            client: note.client(),
             method: text(&note.method),
             authority: text(&note.authority),
             target: text(&note.target),
@@ -199,6 +200,15 @@ impl Note {
             note.target = note.add(words.next().unwrap_or_default());
         }
         note
+    }
+
+    /// Who asked; the port is known only of who is connected.
+    fn client(&self) -> SocketAddr {
+        let (client, address) = (self.peer.client, self.peer.address);
+        match client == address.ip().to_canonical() {
+            true => address,
+            false => SocketAddr::new(client, 0),
+        }
     }
 
     fn new(worker: &Worker, peer: Peer) -> Box<Note> {
