@@ -115,6 +115,10 @@ fn told(fault: Fault) -> Response {
     let mut response = Response::new(fault.cause.status());
     response.fields.append("cache-control", "no-store");
     response.cache = Some(CacheStatus::own(fault.cause.word()));
+    if fault.retry_after_s > 0 {
+        let seconds = fault.retry_after_s.to_string();
+        response.fields.append("retry-after", seconds);
+    }
     response
 }
 
@@ -133,6 +137,17 @@ pub(super) fn plain(fault: Fault) -> Response {
 mod tests {
     use super::*;
     use crate::handler::Cause;
+
+    #[test]
+    fn who_is_to_come_back_later_is_told_when() {
+        let fault = Fault {
+            retry_after_s: 7,
+            ..Cause::TooManyRequests.into()
+        };
+        let value = |fault| plain(fault).fields.get("retry-after").map(<[u8]>::to_vec);
+        assert_eq!(value(fault).as_deref(), Some(&b"7"[..]));
+        assert_eq!(value(Cause::NoRoute.into()), None);
+    }
 
     fn pages(intercept: bool) -> ErrorPages {
         let page = |which, text: &'static str| ErrorPage {
