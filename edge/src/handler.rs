@@ -302,6 +302,10 @@ pub trait BodyStream {
         polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
     }
 
+    /// Whoever polls lets frames go slowly, and would rather have no parts of files longer than this: what
+    /// was looked at when a part was given may no longer be true when it goes.
+    fn prefer_short(&mut self, _bytes: u64) {}
+
     /// The exact length of all frames still to come, when known.
     fn length(&self) -> Option<u64>;
 }

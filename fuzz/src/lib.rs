@@ -418,9 +418,11 @@ pub fn conditional(data: &[u8]) {
 
 /// Paths of files.
 pub fn file_path(data: &[u8]) {
-    let Ok(path) = std::str::from_utf8(data) else {
+    let mut once = String::new();
+    if target::canonical(&Method::Get, data, &mut once).is_err() {
         return;
-    };
+    }
+    let path = once.split('?').next().unwrap_or_default();
     for hidden in [false, true] {
         let Some(located) = files::locate(path, hidden) else {
             continue;

@@ -114,6 +114,17 @@ mod tests {
     use super::*;
     use crate::handler::Cause;
 
+    #[test]
+    fn who_is_to_come_back_later_is_told_when() {
+        let fault = Fault {
+            retry_after_s: 7,
+            ..Cause::TooManyRequests.into()
+        };
+        let value = |fault| plain(fault).fields.get("retry-after").map(<[u8]>::to_vec);
+        assert_eq!(value(fault).as_deref(), Some(&b"7"[..]));
+        assert_eq!(value(Cause::NoRoute.into()), None);
+    }
+
     fn pages(intercept: bool) -> ErrorPages {
         let page = |which, text: &'static str| ErrorPage {
             which,

@@ -72,6 +72,8 @@ pub(super) struct FileBody {
     file: Arc<Large>,
     clock: Clock,
     range: Range<u64>,
+    /// Most bytes that are given as they lie in the file.
+    longest: u64,
     reading: Option<JoinHandle<std::io::Result<Bytes>>>,
 }
 
@@ -83,6 +85,7 @@ impl FileBody {
             file,
             clock,
             range,
+            longest: PART,
             reading: None,
         }
     }
@@ -129,7 +132,8 @@ impl FileBody {
     }
 
     /// The next bytes, as they lie in the file.
-    fn give(&mut self, range: Range<u64>) -> Frame {
+    fn give(&mut self, mut range: Range<u64>) -> Frame {
+        range.end = range.end.min(range.start.saturating_add(self.longest));
         self.range.start = range.end;
         let file = self.file.opened.file.clone();
         Frame::File(FileRange { file, range })
@@ -191,6 +195,10 @@ impl BodyStream for FileBody {
             true => Ok(self.give(range)),
             false => Err(Cause::FileChanged.into()),
         }))
+    }
+
+    fn prefer_short(&mut self, bytes: u64) {
+        self.longest = bytes.clamp(1, PART);
     }
 
     fn length(&self) -> Option<u64> {

@@ -131,7 +131,7 @@ mod tests {
                     Err(wait) => prop_assert!(full_at == before && wait >= longest / 2),
                 }
                 // Whoever gives up keeps others waiting no longer than this.
-                let ahead = longest.max(filling.cost(tokens));
+                let ahead = longest.max(filling.cost(4));
                 prop_assert!(full_at <= now + ahead + filling.cost(filling.size));
             }
             let times: Vec<u64> = given.iter().map(|(at, _)| *at).collect();

@@ -84,7 +84,7 @@ struct Paced {
     body: Body,
     /// What came of the body and has not gone.
     held: Option<Frame>,
-    /// Bytes of it that are reserved.
+    /// Bytes that are reserved, and may go once the timer has run out.
     reserved: u64,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
@@ -92,9 +92,13 @@ struct Paced {
 }
 
 impl Paced {
-    fn new(pacer: Pacer, body: Body) -> Paced {
+    fn new(pacer: Pacer, mut body: Body) -> Paced {
+        let piece = pacer.piece();
+        if let Body::Stream(stream) = &mut body {
+            stream.prefer_short(piece);
+        }
         Paced {
-            piece: pacer.piece(),
+            piece,
             pacer,
             body,
             held: None,
@@ -105,21 +109,30 @@ impl Paced {
         }
     }
 
-    /// Waits until the next piece of what is held is reserved, and may go.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Bytes of the next piece. Where it can be told how long the content is they are reserved before the body is
+    /// polled: what it looked at before it gave a part of a file is still true then.
+    fn wanted(&self) -> u64 {
+        let known = match &self.held {
+            Some(frame) => Some(frame.length()),
+            None => self.body.length(),
+        };
+        known.unwrap_or(0).min(self.piece)
+    }
+
+    /// Waits until so many bytes are reserved, and may go.
+    fn poll_turn(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<()> {
         loop {
             if let (true, Some(timer)) = (self.waiting, &mut self.timer) {
                 ready!(timer.as_mut().poll(cx));
                 self.waiting = false;
             }
-            if self.reserved > 0 {
+            let missing = wanted.saturating_sub(self.reserved);
+            if missing == 0 {
                 return Poll::Ready(());
             }
-            let held = self.held.as_ref().map_or(0, Frame::length);
-            let piece = held.min(self.piece);
-            match self.pacer.reserve(piece) {
+            match self.pacer.reserve(missing) {
                 Ok(wait) => {
-                    self.reserved = piece;
+                    self.reserved += missing;
                     self.wait(wait);
                 }
                 Err(wait) => self.wait(wait),
@@ -142,9 +155,10 @@ impl Paced {
         }
     }
 
-    /// The piece that is reserved, off the front of what is held.
+    /// As much as is reserved, off the front of what is held.
     fn give(&mut self) -> Option<Frame> {
-        let bytes = std::mem::take(&mut self.reserved);
+        let bytes = self.wanted().min(self.reserved);
+        self.reserved -= bytes;
         match self.held.as_mut()? {
             Frame::Data(data) if (data.len() as u64) > bytes => {
                 Some(Frame::Data(data.split_to(bytes as usize)))
@@ -162,13 +176,16 @@ impl Paced {
 
 impl BodyStream for Paced {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        ready!(self.poll_turn(cx, self.wanted()));
         if self.held.is_none() {
             match ready!(self.body.poll_frame(cx)) {
                 Some(Ok(frame)) if frame.length() > 0 => self.held = Some(frame),
                 other => return Poll::Ready(other),
             }
+            if self.reserved == 0 {
+                ready!(self.poll_turn(cx, self.wanted()));
+            }
         }
-        ready!(self.poll_turn(cx));
         Poll::Ready(self.give().map(Ok))
     }
 

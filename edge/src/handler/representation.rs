@@ -253,6 +253,10 @@ impl<C: Ranged> BodyStream for Multiple<C> {
         Poll::Ready(Some(Ok(Frame::Data(text))))
     }
 
+    fn prefer_short(&mut self, bytes: u64) {
+        self.content.prefer_short(bytes);
+    }
+
     fn length(&self) -> Option<u64> {
         Some(self.remaining)
     }

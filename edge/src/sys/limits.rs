@@ -39,7 +39,7 @@ pub struct Reserve(Option<OwnedFd>);
 
 impl Reserve {
     /// One, if there is one to be had.
-    pub fn new() -> Reserve {
+    pub fn take() -> Reserve {
         Reserve(take().ok())
     }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_reserve_is_lent_and_taken_back() {
-        let mut reserve = Reserve::new();
+        let mut reserve = Reserve::take();
         for round in 0..3 {
             assert_eq!(reserve.lend(|| round), Some(round));
         }

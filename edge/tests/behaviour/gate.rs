@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use sluice_lab::client::{Client, Reply};
+use sluice_lab::offset::offset_bytes;
 use sluice_lab::origin::{Framing, Resource};
 
 use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, fresh, serving};
@@ -222,6 +223,42 @@ fn a_signature_may_be_for_a_folder_and_for_an_address() {
     );
 }
 
+// What can't be signed is said so, and nothing is printed that looks like a URL.
+#[test]
+fn sign_says_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("key");
+    for (key, arguments, complaint) in [
+        (KEY, &["http://a/../x"][..], "target-above-root"),
+        (KEY, &["/a b"], "target-byte"),
+        (KEY, &["x"], "target"),
+        (KEY, &["/v/1/a", "--prefix", "/v/1"], "ends in a slash"),
+        (KEY, &["/v/1/a", "--prefix", "/v/2/"], "does not begin with"),
+        (KEY, &["/a", "--expires", "soon"], "--expires"),
+        ("short", &["/a"], "at least 16 bytes"),
+    ] {
+        std::fs::write(&file, key).expect("written");
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .arg("sign")
+            .args(arguments)
+            .arg("--key-file")
+            .arg(&file)
+            .output()
+            .expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && output.stdout.is_empty(),
+            "{arguments:?}"
+        );
+        assert!(said.contains(complaint), "{arguments:?}: {said}");
+    }
+    let root = sign("http://a.example", &["--until", "5"]);
+    assert!(
+        root.starts_with("http://a.example/?expires=5&signature="),
+        "{root}"
+    );
+}
+
 // "Keys in files are read again by a reload"
 #[test]
 fn keys_change_with_a_reload() {
@@ -320,6 +357,34 @@ fn connections_of_one_address_share_its_bandwidth() {
     // 20,000 bytes were free, a part of them may have come again.
     let least = Duration::from_millis((80_000 - 20_000) / 40);
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
+}
+
+// Files too: parts of them are cut like other content, and a file that changes cuts the response.
+#[test]
+fn files_are_held_back_and_never_mixed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (file, content) = (folder.path().join("x"), offset_bytes(0, 300_000));
+    std::fs::write(&file, &content).expect("written");
+    let text = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n[[site]]\n[[site.route]]\n\
+         files = {:?}\nlimit = {{ bandwidth = 400000, bandwidth_after = 100000 }}\n",
+        folder.path()
+    );
+    let edge = Setup::of_text(text).start();
+    let began = Instant::now();
+    edge.get("/x", &[])
+        .verify_whole(300_000)
+        .expect("all of it");
+    let least = Duration::from_millis(200_000 / 400);
+    assert!(began.elapsed() >= least, "{:?}", began.elapsed());
+    let mut client = edge.client();
+    client.send("GET", "/x", &[], b"").expect("sent");
+    client.read_head().expect("a head");
+    std::fs::write(&file, vec![b'-'; 300_000]).expect("written");
+    // What came after the change is missing, it is not of the other version.
+    let got = client.read_to_end().expect("an end");
+    assert!(got.len() < 300_000, "{}", got.len());
+    assert!(content.starts_with(&got));
 }
 
 // A client that goes away while it is held back leaves nothing behind.
