@@ -27,6 +27,12 @@ pub fn descriptors() -> usize {
     current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
+/// Descriptors that it may raise its limit to, `usize::MAX` where there is no limit.
+pub fn hard_descriptors() -> usize {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    hard.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
 /// Connections that may wait at one listening socket, at most (`net.core.somaxconn`).
 pub fn somaxconn() -> Option<u32> {
     let text = read_text(Path::new("/proc/sys/net/core/somaxconn"), 64).ok()?;
