@@ -59,8 +59,8 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "net.ipv4.tcp_max_syn_backlog",
         better: |_, value| at_least(value, 4096),
-        why: "More connections than this can't be half open without SYN cookies, which know no window \
-              scaling on some paths.",
+        why: "More connections than this can't be half open without SYN cookies, which lose the window \
+              scaling of clients that send no timestamps.",
     },
     Setting {
         name: "net.ipv4.tcp_syncookies",

@@ -43,12 +43,14 @@ pub fn somaxconn() -> Option<u32> {
 /// accepted and ended rather than left without a word.
 pub struct Reserve(Option<OwnedFd>);
 
-impl Reserve {
+impl Default for Reserve {
     /// One, if there is one to be had.
-    pub fn new() -> Reserve {
+    fn default() -> Reserve {
         Reserve(take().ok())
     }
+}
 
+impl Reserve {
     /// Lets go of it for as long as `with` runs; `None` where it is not there. Another thread may
     /// get the descriptor meanwhile: it is then taken again the next time that there is one.
     pub fn lend<T>(&mut self, with: impl FnOnce() -> T) -> Option<T> {
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_reserve_is_lent_and_taken_back() {
-        let mut reserve = Reserve::new();
+        let mut reserve = Reserve::default();
         for round in 0..3 {
             assert_eq!(reserve.lend(|| round), Some(round));
         }
