@@ -43,11 +43,22 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("site {}", hosts(site)));
         for typed in &site.routes {
             line(format!("  {}", route(typed)));
+            let gate = typed
+                .gate
+                .as_deref()
+                .map_or(Vec::new(), super::gate::describe);
+            gate.into_iter()
+                .for_each(|gate| line(format!("    {gate}")));
             let rules = typed
                 .proxied()
                 .map_or(Vec::new(), |proxied| words::rules(&proxied.rules));
             let rules = rules.into_iter();
             rules.for_each(|rule| line(format!("    {rule}")));
+            let edits = typed
+                .edit
+                .iter()
+                .flat_map(|edit| super::edit::describe(edit));
+            edits.for_each(|edit| line(format!("    {edit}")));
         }
     }
     for (name, options) in &plan.volumes {
@@ -91,6 +102,8 @@ fn hosts(site: &SitePlan) -> String {
 fn route(route: &RoutePlan) -> String {
     let to = match &route.leads_to {
         LeadsTo::Files(options) => super::files::describe(options),
+        LeadsTo::Redirect(options) => format!("{}, at {}", options.status, options.to),
+        LeadsTo::Respond(options) => super::respond::describe(options),
         LeadsTo::Upstream(proxied) => match &proxied.cache {
             Some(cache) => format!("upstream {}, cached in {cache}", proxied.upstream),
             None => format!("upstream {}, not cached", proxied.upstream),

@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::checks::Checks;
 use super::connections::{self, ListenerPlan};
+use super::edit::Read;
 use super::file::{AdminFile, File, LimitsFile, LogFile};
 use super::report::Problem;
 use super::sites::SitePlan;
@@ -94,8 +95,9 @@ impl Level {
     }
 }
 
-/// Makes the plan. It counts only if no problem is fatal. `look`: what is at the paths of volumes.
-pub fn build(file: &File, look: Look<'_>) -> (Plan, Vec<Problem>) {
+/// Makes the plan. It counts only if no problem is fatal. `look`: what is at the paths of volumes;
+/// `read`: what error pages hold.
+pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(&file.admin, &mut checks);
     let listeners = connections::listeners(&file.listener, admin, &mut checks);
@@ -115,7 +117,7 @@ pub fn build(file: &File, look: Look<'_>) -> (Plan, Vec<Problem>) {
         log: log(&file.log, &mut checks),
         caches: caches::plan(&file.cache, &volumes, &mut checks),
         volumes: volumes.options,
-        sites: sites::plan(file, &purge, &mut checks),
+        sites: sites::plan(file, &purge, read, &mut checks),
         purge,
         upstreams,
         listeners,

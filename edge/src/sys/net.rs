@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, sockopt};
 use tokio::io::unix::AsyncFd;
@@ -312,7 +313,10 @@ impl Socket {
         more: bool,
     ) -> Poll<io::Result<usize>> {
         match &mut self.io {
-            Io::Tcp(watch) => poll_send(watch, cx, |fd| send(fd, slices, more)),
+            Io::Tcp(watch) => {
+                let count = slices.iter().map(|slice| slice.len()).sum();
+                poll_send(watch, cx, count, |fd| send(fd, slices, more))
+            }
             Io::Memory(end) => end.poll_write(cx, slices),
         }
     }
@@ -326,7 +330,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         match &mut self.io {
-            Io::Tcp(watch) => poll_send(watch, cx, |socket| {
+            Io::Tcp(watch) => poll_send(watch, cx, count, |socket| {
                 let mut offset = range.start;
                 rustix::fs::sendfile(socket, file, Some(&mut offset), count)
             }),
@@ -402,11 +406,12 @@ fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Has `send` tried until the socket takes something, or fails.
+/// Has `send`, which has so many bytes, tried until the socket takes something, or fails.
 #[inline]
 fn poll_send(
     watch: &mut Watch,
     cx: &mut Context<'_>,
+    count: usize,
     mut send: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
 ) -> Poll<io::Result<usize>> {
     let mut send = |fd: &OwnedFd| {
@@ -430,11 +435,25 @@ fn poll_send(
         match send(watched.get_ref()) {
             Err(Errno::AGAIN) => guard.clear_ready(),
             result => {
-                guard.retain_ready();
+                match result {
+                    // It is full: another try would fail, and for a file look up pages in vain. But a
+                    // file may also have become shorter.
+                    Ok(n) if n < count && is_full(watched.get_ref()) => guard.clear_ready(),
+                    _ => guard.retain_ready(),
+                }
                 return Poll::Ready(result.map_err(io::Error::from));
             }
         }
     }
+}
+
+/// Whether the socket takes nothing more now. If so, the kernel says when it does again.
+fn is_full(fd: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::OUT)];
+    matches!(
+        rustix::event::poll(&mut polled, Some(&Timespec::default())),
+        Ok(0)
+    )
 }
 
 #[inline]

@@ -73,6 +73,16 @@ counters! {
     requests_now,
     /// Requests refused for what they said (400, 413, 414, 431, 501, 505).
     requests_refused,
+    /// Requests refused because of their client's address (403).
+    requests_denied,
+    /// Requests refused because of the signature of their URL (403, 410).
+    requests_unsigned,
+    /// Requests refused because their client's address asked too often (429).
+    requests_limited,
+    /// Responses that had to wait because of their client's bandwidth.
+    responses_paced,
+    /// Clients forgotten by a limit although they were near it, because more came than it has room for.
+    limits_forgotten,
     /// Connections closed because a client was too slow (408 or silently).
     client_timeouts,
     /// Responses whose body was cut short.
