@@ -2,6 +2,7 @@
 //! out of the parser contradicts what it promises.
 
 use sluice::downstream::http1::{chunked, head};
+use sluice::downstream::proxy_protocol;
 use sluice::files;
 use sluice::gate::signed;
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
@@ -30,6 +31,18 @@ pub struct Target {
 
 /// Every target. The smoke run takes each of them.
 pub const TARGETS: &[Target] = &[
+    Target {
+        name: "proxy_protocol",
+        run: proxy_protocol::exercise,
+        seeds: &[
+            b"PROXY TCP4 192.0.2.1 198.51.100.2 40000 443\r\nGET / HTTP/1.1\r\n",
+            b"PROXY TCP6 2001:db8::1 ::1 1 65535\r\n",
+            b"PROXY UNKNOWN ffff::1 x 0 \r\n",
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc6\x33\x64\x02\x9c\x40\x01\xbbGET",
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x13\xc0\0\x02\x01\xc6\x33\x64\x02\x9c\x40\x01\xbb\x03\0\x04\0\0\0\0",
+            b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+        ],
+    },
     Target {
         name: "file_path",
         run: file_path,

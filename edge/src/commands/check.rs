@@ -1,21 +1,33 @@
-//! `sluice check`: what is wrong with a configuration, else what would run.
+//! `sluice check`: what is wrong with a configuration, else what would run; and with this machine.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use sluice::config;
 
-use super::{say, warn};
+use super::{say, system, warn};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The configuration file
-    #[arg(short, long, value_name = "FILE", default_value = "sluice.toml")]
-    config: PathBuf,
+    /// The configuration file [default: sluice.toml]
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Say what this machine should change to serve many connections; and check a file only if one
+    /// is named
+    #[arg(long)]
+    system: bool,
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
-    let loaded = config::load(&args.config)?;
+    if args.system {
+        say(&system::report(&system::Here))?;
+    }
+    let file = match (&args.config, args.system) {
+        (Some(path), _) => path,
+        (None, true) => return Ok(()),
+        (None, false) => &PathBuf::from("sluice.toml"),
+    };
+    let loaded = config::load(file)?;
     warn(&loaded.warnings);
     say(&config::describe(&loaded.plan))
 }

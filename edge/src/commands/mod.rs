@@ -10,6 +10,7 @@ pub mod reload;
 pub mod serve;
 pub mod sign;
 pub mod status;
+mod system;
 
 use std::env;
 use std::fmt::Write as _;
@@ -41,7 +42,7 @@ pub struct Cli {
 pub enum Command {
     /// Run the edge: with a configuration file, or with --origin and options alone
     Serve(serve::ServeArgs),
-    /// Say what is wrong with a configuration file and where, else what would run
+    /// Say what is wrong with a configuration file and where, else what would run; or with this machine
     Check(check::CheckArgs),
     /// Run a slow origin and an edge in front of it, with three things to try
     Demo(demo::DemoArgs),

@@ -6,6 +6,8 @@ use super::http1::outbox::Outbox;
 
 /// Bytes that a read may bring at once.
 const INPUT_BYTES: usize = 16 << 10;
+/// Bytes of a buffer for what has begun to come and does not go on.
+const TUCKED_BYTES: usize = 1 << 10;
 /// Buffers of each kind kept for reuse.
 const POOLED_MAX: usize = 64;
 
@@ -64,6 +66,24 @@ impl Input {
         (self.memory, self.start, self.end) = (memory, 0, length);
     }
 
+    /// Whether it is smaller than most.
+    #[inline]
+    pub fn is_tucked(&self) -> bool {
+        self.memory.len() < INPUT_BYTES
+    }
+
+    /// The same bytes in a small buffer, if they are few.
+    fn tucked(&self) -> Option<Box<Input>> {
+        let length = self.end - self.start;
+        if self.is_tucked() || length > TUCKED_BYTES / 2 {
+            return None;
+        }
+        let mut small = Input::new(TUCKED_BYTES);
+        small.memory[..length].copy_from_slice(self.bytes());
+        small.end = length;
+        Some(small)
+    }
+
     /// `n` bytes were read.
     #[inline]
     pub fn filled(&mut self, n: usize) {
@@ -106,6 +126,17 @@ impl Pool {
         }
     }
 
+    /// The same input in as little memory as will do, for who may keep us waiting.
+    pub fn tuck(&self, input: Box<Input>) -> Box<Input> {
+        match input.tucked() {
+            None => input,
+            Some(small) => {
+                self.put_input(input);
+                small
+            }
+        }
+    }
+
     /// An empty outbox.
     #[inline]
     pub fn outbox(&self) -> Outbox {
@@ -141,5 +172,22 @@ mod tests {
         input.grow(12);
         assert_eq!(input.bytes(), b"fghij");
         assert_eq!(input.spare().len(), 7);
+    }
+
+    #[test]
+    fn few_bytes_need_little_memory() {
+        let pool = Pool::default();
+        let mut input = pool.input();
+        input.spare()[..5].copy_from_slice(b"GET /");
+        input.filled(5);
+        let mut small = pool.tuck(input);
+        assert!(small.is_tucked() && small.bytes() == b"GET /");
+        assert_eq!(small.spare().len(), TUCKED_BYTES - 5);
+        assert_eq!(pool.inputs.borrow().len(), 1);
+        pool.put_input(small);
+        assert_eq!(pool.inputs.borrow().len(), 1, "small ones are not kept");
+        let mut much = pool.input();
+        much.filled(TUCKED_BYTES);
+        assert!(!pool.tuck(much).is_tucked());
     }
 }

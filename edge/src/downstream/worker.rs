@@ -94,7 +94,7 @@ impl Worker {
             pool: Pool::default(),
             stopping: Notify::new(),
             listening: Cell::new(0),
-            reserve: RefCell::new(Reserve::take()),
+            reserve: RefCell::default(),
             told_of_exhaustion: Cell::new(None),
             serving: RefCell::new(Rc::new(serving)),
             date: RefCell::new(Date {

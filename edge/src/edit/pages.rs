@@ -120,7 +120,13 @@ mod tests {
             retry_after_s: 7,
             ..Cause::TooManyRequests.into()
         };
-        let value = |fault| plain(fault).fields.get("retry-after").map(<[u8]>::to_vec);
+        let value = |fault: Fault| {
+            fault
+                .response()
+                .fields
+                .get("retry-after")
+                .map(<[u8]>::to_vec)
+        };
         assert_eq!(value(fault).as_deref(), Some(&b"7"[..]));
         assert_eq!(value(Cause::NoRoute.into()), None);
     }

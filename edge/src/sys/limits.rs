@@ -27,6 +27,12 @@ pub fn descriptors() -> usize {
     current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
+/// Descriptors that it may raise its limit to, `usize::MAX` where there is no limit.
+pub fn hard_descriptors() -> usize {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    hard.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
 /// Connections that may wait at one listening socket, at most (`net.core.somaxconn`).
 pub fn somaxconn() -> Option<u32> {
     let text = read_text(Path::new("/proc/sys/net/core/somaxconn"), 64).ok()?;
@@ -37,12 +43,14 @@ pub fn somaxconn() -> Option<u32> {
 /// accepted and ended rather than left without a word.
 pub struct Reserve(Option<OwnedFd>);
 
-impl Reserve {
+impl Default for Reserve {
     /// One, if there is one to be had.
-    pub fn take() -> Reserve {
+    fn default() -> Reserve {
         Reserve(take().ok())
     }
+}
 
+impl Reserve {
     /// Lets go of it for as long as `with` runs; `None` where it is not there. Another thread may
     /// get the descriptor meanwhile: it is then taken again the next time that there is one.
     pub fn lend<T>(&mut self, with: impl FnOnce() -> T) -> Option<T> {
@@ -71,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_reserve_is_lent_and_taken_back() {
-        let mut reserve = Reserve::take();
+        let mut reserve = Reserve::default();
         for round in 0..3 {
             assert_eq!(reserve.lend(|| round), Some(round));
         }

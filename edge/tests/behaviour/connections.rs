@@ -221,7 +221,7 @@ fn schemes_are_stored_apart() {
 #[test]
 fn the_log_names_the_client() {
     let origin = serving("/x", fresh(10));
-    let text = Setup::cached(&origin).logged("json").text();
+    let text = Setup::cached(&origin).workers(1).logged("json").text();
     let text = text.replace(
         "[server]\n",
         "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n",

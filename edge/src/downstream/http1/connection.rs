@@ -194,6 +194,7 @@ impl Connection {
                 _ => (options.header_timeout, true),
             };
             worker.deadlines.set_in(self.wire.slot, time, idle);
+            self.wire.tuck();
             return Poll::Pending;
         }
         if !worker.deadlines.expired(self.wire.slot) {
@@ -320,5 +321,16 @@ impl Connection {
             Poll::Pending => self.exchange = Some(Box::new(exchange)),
         }
         polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // There may be hundreds of thousands.
+        assert!(size_of::<Connection>() <= 192);
     }
 }

@@ -87,6 +87,13 @@ impl Wire {
         }
     }
 
+    /// Keeps what came of a head in as little memory as will do: the rest may never come.
+    pub fn tuck(&mut self) {
+        if let Some(input) = self.input.take() {
+            self.input = Some(self.worker.pool.tuck(input));
+        }
+    }
+
     /// Whether the buffer can take no more.
     pub fn is_full(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.is_full())
@@ -102,6 +109,13 @@ impl Wire {
     /// Reads more behind the input; 0 at the end of what the client sends. Not when full.
     #[inline]
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self
+            .input
+            .as_ref()
+            .is_some_and(|input| input.is_tucked() && input.is_empty())
+        {
+            self.release();
+        }
         let worker = &self.worker;
         let input = self.input.get_or_insert_with(|| worker.pool.input());
         match self.socket.poll_read(cx, input.spare()) {
