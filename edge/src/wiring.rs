@@ -5,6 +5,8 @@
 
 mod handlers;
 mod inspect;
+mod logged;
+mod privileges;
 mod purge;
 mod snapshot;
 mod volumes;
@@ -12,6 +14,7 @@ mod worker;
 
 use std::net::SocketAddr;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -23,25 +26,33 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::admin::Admin;
-use crate::config::{self, Plan};
-use crate::downstream::Spread;
+use crate::config::{self, ListenerPlan, Plan};
+use crate::downstream::{Entrance, Spread};
 use crate::sys::net::Listener;
-use crate::sys::{Clock, Random};
-use crate::telemetry::Telemetry;
+use crate::sys::{Clock, Random, limits};
+use crate::telemetry::{Telemetry, messages};
+use privileges::GivenUp;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
-/// Reads the configuration again; the error is what is wrong with it.
-pub type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
+/// Where a reload gets its plan from.
+pub struct Source {
+    /// The file that is read.
+    pub file: PathBuf,
+    /// Reads it again; the error is what is wrong with it.
+    pub read: Box<dyn Fn() -> Result<Plan, String> + Send + Sync>,
+}
 
 /// How long a reload waits for the workers to take it up.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
 /// How long the last log lines may take to be written at the end.
 const LOG_WAIT: Duration = Duration::from_secs(5);
+/// How long the last messages may.
+const MESSAGES_WAIT: Duration = Duration::from_secs(1);
 /// What volumes may take at least to write what waits, however long requests took to end.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// Connections that the kernel may keep waiting per listening socket.
-const BACKLOG: i32 = 4096;
+/// With fewer descriptors than this the log says so at the start.
+const DESCRIPTORS_FEW: usize = 4096;
 
 /// What all threads share.
 struct Edge {
@@ -51,6 +62,7 @@ struct Edge {
     telemetry: Telemetry,
     spread: Arc<Spread>,
     source: Option<Source>,
+    given_up: GivenUp,
     /// The snapshot in force. Workers watch it; only `reload` sends.
     snapshots: watch::Sender<Arc<Snapshot>>,
     /// Why the last reload changed nothing.
@@ -84,11 +96,13 @@ pub struct Running {
 /// # Errors
 /// When an address, a thread or the access log can't be had.
 pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
+    raise_descriptors();
     let count = worker_count(&plan);
     let (mut sockets, listeners) = bind(&plan, count)?;
+    let given_up = give_up(&plan, source.as_ref())?;
     let clock = Clock::system();
     let admin_address = plan.admin;
-    let first = Snapshot::build(plan, count, None, &clock)?;
+    let first = Snapshot::build(plan, count, None, &clock).map_err(|e| given_up.explain(e))?;
     let volumes = Arc::<Held>::default();
     volumes.take_up(&first.volumes, Duration::ZERO);
     let edge = Arc::new(Edge {
@@ -98,6 +112,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         telemetry: Telemetry::default(),
         spread: Spread::new(count),
         source,
+        given_up,
         snapshots: watch::Sender::new(Arc::new(first)),
         last_error: Mutex::new(None),
         stopping: watch::Sender::new(false),
@@ -145,6 +160,20 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     })
 }
 
+/// Keeps no right that is not needed, and begins to log messages. No thread has been started before it,
+/// and all that needs rights is done.
+fn give_up(plan: &Plan, source: Option<&Source>) -> anyhow::Result<GivenUp> {
+    let file = source.map(|source| source.file.as_path());
+    let given_up = privileges::give_up(plan, file)?;
+    if let Some(messages) = messages::installed() {
+        messages
+            .begin()
+            .with_context(|| format!("can't write messages to {}", messages.target()))
+            .map_err(|e| given_up.explain(e))?;
+    }
+    Ok(given_up)
+}
+
 fn worker_count(plan: &Plan) -> usize {
     match plan.workers {
         0 => std::thread::available_parallelism().map_or(1, NonZero::get),
@@ -152,23 +181,53 @@ fn worker_count(plan: &Plan) -> usize {
     }
 }
 
+/// One listener's socket of one worker, and how connections are taken there.
+type Door = (Listener, Arc<Entrance>);
+
 /// One socket for each worker and listener; the kernel deals connections out among them.
-fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Listener>>, Vec<SocketAddr>)> {
-    let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<SocketAddr>)> {
+    let mut sockets: Vec<Vec<Door>> = (0..workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for listener in &plan.listeners {
         // With port 0 the first worker's socket chooses, and the others join it there.
         let mut address = listener.address;
+        warn_of_backlog(listener);
         Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
+        let entrance = Arc::new(listener.entrance.clone());
         for of_worker in &mut sockets {
-            let socket = Listener::bind(address, BACKLOG, true)
+            let socket = Listener::bind(address, &listener.listening)
                 .with_context(|| format!("can't listen on {address}"))?;
             address = socket.local();
-            of_worker.push(socket);
+            of_worker.push((socket, entrance.clone()));
         }
         addresses.push(address);
     }
     Ok((sockets, addresses))
+}
+
+/// The kernel cuts a backlog down without a word.
+fn warn_of_backlog(listener: &ListenerPlan) {
+    let (wanted, most) = (listener.listening.backlog, limits::somaxconn());
+    if let (Some(wanted), Some(most)) = (wanted, most)
+        && wanted > most
+    {
+        tracing::warn!(
+            "{}: a backlog of {wanted} is cut to {most} by net.core.somaxconn \
+             (`sluice check --system` says how to raise it)",
+            listener.address
+        );
+    }
+}
+
+/// As many descriptors as there may be: the limit of connections derives from them.
+fn raise_descriptors() {
+    let descriptors = limits::raise_descriptors();
+    if descriptors < DESCRIPTORS_FEW {
+        tracing::warn!(
+            "only {descriptors} file descriptors may be open, and no more connections than that \
+             (`sluice check --system` says how to raise it)"
+        );
+    }
 }
 
 impl Edge {
@@ -188,7 +247,7 @@ impl Edge {
         let source = self.source.as_ref().ok_or(
             "there is no configuration file to read again: it was started with options alone",
         )?;
-        let plan = source()?;
+        let plan = (source.read)()?;
         let before = self.snapshots.borrow().clone();
         let changes = config::changes(&before.plan, &plan);
         if !changes.needs_restart.is_empty() {
@@ -197,9 +256,12 @@ impl Edge {
                 changes.needs_restart.join(", ")
             ));
         }
+        if let Some(why) = self.given_up.refuses(&plan) {
+            return Err(why);
+        }
         let workers = before.workers;
         let next = Snapshot::build(plan, workers, Some(&before), &self.clock)
-            .map_err(|e| format!("{e:#}\n"))?;
+            .map_err(|e| format!("{:#}\n", self.given_up.explain(e)))?;
         let taken_up = next.taken_up.clone();
         let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
         next.take_effect(&before);
@@ -221,6 +283,9 @@ impl Edge {
     fn reopen_logs(&self) {
         if let Some(log) = &self.snapshots.borrow().log {
             log.reopen();
+        }
+        if let Some(messages) = messages::installed() {
+            messages.reopen();
         }
     }
 }
@@ -246,6 +311,7 @@ impl Running {
                 stopped = stopped => Ok(stopped?),
                 () = end.next() => {
                     tracing::warn!("told to stop again: what is left is cut");
+                    finish_messages();
                     std::process::exit(1);
                 }
             }
@@ -279,6 +345,14 @@ impl Running {
         let left_us = deadline_us.saturating_sub(self.edge.clock.monotonic_us());
         self.edge.close_volumes(Duration::from_micros(left_us));
         self.edge.finish_logs();
+        finish_messages();
+    }
+}
+
+/// The last messages are written.
+fn finish_messages() {
+    if let Some(messages) = messages::installed() {
+        messages.finish(MESSAGES_WAIT);
     }
 }
 

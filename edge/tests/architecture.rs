@@ -315,6 +315,21 @@ mod checker {
     }
 
     #[test]
+    fn served_folders_are_only_read() {
+        for text in [
+            "use rustix::fs::OFlags; fn f() { g(OFlags::RDONLY | OFlags::CREATE) }",
+            "fn f() { rustix::fs::unlinkat(a, b, c) }",
+            "use crate::sys::disk; fn f() { disk::open_append(p) }",
+        ] {
+            for inside in ["files/load.rs", "sys/root.rs"] {
+                assert!(!reserved(inside, text).is_empty(), "{inside}: {text}");
+            }
+        }
+        let reads = "use rustix::fs::OFlags; fn f() { g(OFlags::RDONLY) }";
+        assert_eq!(reserved("sys/root.rs", reads), [""; 0]);
+    }
+
+    #[test]
     fn skipped_unfinished_and_unintroduced_code_is_found() {
         let found = |text: &str| rules::tidiness(&[source("a.rs", "a.rs", text)]);
         assert_eq!(found("//! Fine.\nfn f() {}"), [""; 0]);

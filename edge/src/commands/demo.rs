@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use sluice::config::{self, Level, show_size};
+use sluice::config::{self, Level, LogOptions, show_size};
+use sluice::telemetry::messages::MessageTarget;
 use sluice::wiring::{self, Running};
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
-use super::{announce, count, log_to_stderr, say};
+use super::{announce, count, log_messages, say};
 
 /// The file holds its own offset every ten bytes, so that any piece shows where it is from.
 const PATH: &str = "/offset.bin";
@@ -58,7 +59,11 @@ fn rate(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    log_to_stderr(Level::Warn)?;
+    log_messages(&LogOptions {
+        level: Level::Warn,
+        messages: MessageTarget::Stderr,
+        access: None,
+    })?;
     let origin = origin(args.rate)?;
     let running = edge(args, &origin)?;
     announce(&running)?;

@@ -8,6 +8,7 @@ pub mod lab;
 pub mod purge;
 pub mod reload;
 pub mod serve;
+pub mod sign;
 pub mod status;
 
 use std::env;
@@ -20,9 +21,13 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use serde_json::Value;
-use sluice::config::{self, Level, Report};
+use sluice::config::{self, LogOptions, Report};
+use sluice::sys::Clock;
+use sluice::telemetry::messages::{MessageTarget, Messages};
 use sluice::wiring::Running;
 use sluice_lab::client::{self, Reply};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::prelude::*;
 
 /// A caching reverse proxy that hands out any byte of a file the moment it has arrived.
 #[derive(Debug, Parser)]
@@ -46,6 +51,8 @@ pub enum Command {
     Purge(purge::PurgeArgs),
     /// Let a running edge read its configuration again
     Reload(AdminArgs),
+    /// Sign a URL, for a route that takes none but signed ones
+    Sign(sign::SignArgs),
     /// Show what a running edge does
     Status(status::StatusArgs),
     /// Draw which bytes of a URL a running edge has, what is being fetched, and why
@@ -193,12 +200,14 @@ fn warn(warnings: &Report) {
     }
 }
 
-/// Sends messages from this level on to standard error.
-fn log_to_stderr(level: Level) -> anyhow::Result<()> {
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(level.as_str())
-        .with_ansi(in_colour())
-        .with_writer(io::stderr);
+/// Sends messages from a level on to where they are to go.
+fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
+    let to_stderr = options.messages == MessageTarget::Stderr;
+    let colours = to_stderr && in_colour();
+    let messages = Messages::new(options.messages.clone(), colours, Clock::system());
+    let level: LevelFilter = options.level.as_str().parse()?;
+    messages.install();
+    let log = tracing_subscriber::registry().with(messages.with_filter(level));
     match log.try_init() {
         Ok(()) => Ok(()),
         Err(error) => bail!("messages can't be logged: {error}"),

@@ -4,22 +4,23 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
-use sluice::config::{self, Loaded, Plan};
+use sluice::config::{self, Loaded};
 use sluice::wiring;
 
-use super::{announce, log_to_stderr, warn};
+use super::{announce, log_messages, warn};
 
 const USAGE: &str = "sluice serve --config <FILE>
-       sluice serve --origin <URL> [OPTIONS]";
+       sluice serve --origin <URL> [OPTIONS]
+       sluice serve --files <FOLDER> [OPTIONS]";
 
 const SIGNALS: &str = "Signals:
   SIGHUP                    Read the configuration file again
-  SIGUSR1                   Open the access log anew, after it was renamed
+  SIGUSR1                   Open the logs anew, after they were renamed
   SIGTERM, SIGQUIT, SIGINT  Let running requests finish, then end; the second one ends at once";
 
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = SIGNALS)]
-#[command(group = ArgGroup::new("source").args(["config", "origin"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("source").args(["config", "origin", "files"]).required(true).multiple(true))]
 pub struct ServeArgs {
     /// The configuration file; no other option goes with it
     #[arg(short, long, value_name = "FILE")]
@@ -27,13 +28,16 @@ pub struct ServeArgs {
     /// An origin server such as http://127.0.0.1:9000; may be given several times
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
+    /// A folder whose files are served, in place of an origin
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["origin", "volume", "placement", "fill", "slice"])]
+    files: Option<String>,
     /// Where requests are taken [default: 0.0.0.0:8080]; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
     /// Where status and reload are asked for, or "off" [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Size of the cache in memory [default: 256MiB]
+    /// Size of the cache in memory [default: 256MiB], or of what is kept of files [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// A file, or a block device, to keep things in, and its size, as in /mnt/disk1/sluice.vol:5GiB; may be
@@ -57,19 +61,16 @@ pub struct ServeArgs {
     access_log: Option<String>,
 }
 
-/// Where a reload gets its plan from.
-type Source = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
-
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let (Loaded { plan, warnings }, source) = load(args)?;
     warn(&warnings);
-    log_to_stderr(plan.log.level)?;
+    log_messages(&plan.log)?;
     let running = wiring::start(plan, source)?;
     announce(&running)?;
     running.wait_for_signals()
 }
 
-fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<Source>)> {
+fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<wiring::Source>)> {
     let Some(path) = args.config.clone() else {
         return Ok((options(args).load()?, None));
     };
@@ -79,10 +80,12 @@ fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<Source>)> {
         clap::Error::raw(ErrorKind::ArgumentConflict, text).exit();
     }
     let loaded = config::load(&path)?;
-    let source: Source = Box::new(move || match config::load(&path) {
+    let file = path.clone();
+    let read = Box::new(move || match config::load(&path) {
         Ok(loaded) => Ok(loaded.plan),
         Err(report) => Err(report.render(false)),
     });
+    let source = wiring::Source { file, read };
     Ok((loaded, Some(source)))
 }
 
@@ -94,6 +97,7 @@ fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
             "--origin",
             "`servers` in [upstream.NAME]",
         ),
+        (args.files.is_some(), "--files", "`files` in [[site.route]]"),
         (
             !args.listen.is_empty(),
             "--listen",
@@ -131,6 +135,7 @@ fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
 fn options(args: &ServeArgs) -> config::Options {
     config::Options {
         origins: args.origin.clone(),
+        files: args.files.clone(),
         listen: args.listen.clone(),
         admin: args.admin.clone(),
         memory: args.memory.clone(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::volumes::goes_on;
 use super::{LeadsTo, Plan, RoutePlan, SitePlan};
 use crate::cache::Rules;
+use crate::telemetry::LogRule;
 
 /// The differences, in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,8 +25,13 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         }
     };
     note(old.limits != new.limits, "limits changed");
+    note(old.trust != new.trust, "trusted proxies changed");
     note(old.log.access != new.log.access, "access log changed");
     note(places(old) != places(new), "sites changed");
+    note(
+        log_rules(old) != log_rules(new),
+        "requests that are logged changed",
+    );
     note(rules(old) != rules(new), "caching rules changed");
     note(old.purge != new.purge, "addresses that may purge changed");
     volumes(old, new, &mut applied);
@@ -36,6 +42,8 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         (old.listeners != new.listeners, "listeners"),
         (old.admin != new.admin, "admin address"),
         (old.log.level != new.log.level, "log level"),
+        (old.log.messages != new.log.messages, "log of messages"),
+        (old.privileges != new.privileges, "user and confinement"),
     ];
     let needs_restart = restart.iter().filter(|(differs, _)| *differs);
     let mut needs_restart: Vec<String> =
@@ -75,10 +83,17 @@ fn other_volumes(old: &Plan, new: &Plan) -> Vec<String> {
     other.map(|(name, _)| format!("volume {name}")).collect()
 }
 
-/// The sites without their caching rules.
+/// Which requests of each route are logged.
+fn log_rules(plan: &Plan) -> Vec<&Option<LogRule>> {
+    let routes = plan.sites.iter().flat_map(|site| &site.routes);
+    routes.map(|route| &route.log).collect()
+}
+
+/// The sites without their rules for caching and logging.
 fn places(plan: &Plan) -> Vec<SitePlan> {
     let mut sites = plan.sites.clone();
     for route in sites.iter_mut().flat_map(|site| &mut site.routes) {
+        route.log = None;
         if let LeadsTo::Upstream(proxied) = &mut route.leads_to {
             proxied.rules = Rules::default();
         }

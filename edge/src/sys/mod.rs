@@ -1,9 +1,13 @@
 //! The seams to the outside: clock, randomness, files, sockets. Nothing else reads them directly.
 
+pub mod account;
 pub mod buffer;
 pub mod clock;
+pub mod confine;
 pub mod connect;
 pub mod disk;
+pub mod limits;
+pub mod listening;
 pub mod memory;
 pub mod memory_pipe;
 pub mod net;

@@ -1,21 +1,25 @@
 //! The access log: one record per request, formatted on the worker, written by a thread of its own.
 
-use std::cell::RefCell;
-use std::net::SocketAddr;
-use std::rc::Weak;
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use super::access_format::{Stamp, combined, json};
-use super::{AccessFormat, AccessOptions, Counters};
+use super::{AccessFormat, AccessOptions, Counters, Selection};
 
 /// What is logged of one request. Plain values: this folder knows no HTTP.
 pub struct AccessRecord<'a> {
     /// When the request's head was complete, milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
-    /// The client.
-    pub client: SocketAddr,
+    /// Who asked.
+    pub client: IpAddr,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// `http` or `https`.
+    pub scheme: &'static str,
     /// The method's token; empty when no request line could be read.
     pub method: &'a str,
     /// Host and port asked for.
@@ -34,6 +38,8 @@ pub struct AccessRecord<'a> {
     pub user_agent: Option<&'a [u8]>,
     /// Range, as received.
     pub range: Option<&'a [u8]>,
+    /// The values of the log's `request_fields`.
+    pub request_fields: &'a [Option<&'a [u8]>],
     /// `hit` or the reason for going forward, as in Cache-Status.
     pub cache: Option<&'static str>,
     /// The detail of Cache-Status, or the word of the fault that ended the request.
@@ -58,7 +64,11 @@ pub struct AccessUpstream {
 }
 
 /// One worker's end of the access log. Lines gather here and go to the writer's thread in chunks.
-pub struct AccessLog(Option<Worker>);
+pub struct AccessLog {
+    worker: Option<Worker>,
+    /// How the route of the request that is being given to its handler is logged.
+    selection: Cell<Option<Rc<Selection>>>,
+}
 
 struct Worker {
     lines: RefCell<Lines>,
@@ -88,7 +98,10 @@ const LINE_USUAL: usize = 1 << 10;
 impl AccessLog {
     /// No access log.
     pub fn off() -> AccessLog {
-        AccessLog(None)
+        AccessLog {
+            worker: None,
+            selection: Cell::default(),
+        }
     }
 
     pub(super) fn new(
@@ -96,32 +109,57 @@ impl AccessLog {
         writer: SyncSender<Chunk>,
         counters: Arc<Counters>,
     ) -> AccessLog {
-        AccessLog(Some(Worker {
+        let worker = Worker {
             lines: RefCell::default(),
-            format: options.format,
+            format: options.format.clone(),
             buffer: options.buffer,
             flush: options.flush,
             writer,
             counters,
-        }))
+        };
+        AccessLog {
+            worker: Some(worker),
+            selection: Cell::default(),
+        }
     }
 
     /// Whether records are kept at all: if not, none need be made.
     pub fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.worker.is_some()
+    }
+
+    /// Names of request fields, in lower case, whose values a record is to have.
+    pub fn request_fields(&self) -> &[Box<str>] {
+        match self.worker.as_ref().map(|worker| &worker.format) {
+            Some(AccessFormat::Template(template)) => template.request_fields(),
+            _ => &[],
+        }
+    }
+
+    /// The route of the request that is being given to its handler is logged by this. A handler says
+    /// so before it returns, and whoever called it takes it then: nothing comes between.
+    pub fn select(&self, selection: Rc<Selection>) {
+        self.selection.set(Some(selection));
+    }
+
+    /// What the handler that was called last said, if it did.
+    #[inline]
+    pub fn take_selection(&self) -> Option<Rc<Selection>> {
+        self.selection.take()
     }
 
     /// Adds a record. Never blocks: when the writer has fallen behind, lines are dropped and counted.
     pub fn record(&self, record: &AccessRecord<'_>) {
-        let Some(worker) = &self.0 else { return };
+        let Some(worker) = &self.worker else { return };
         let mut lines = worker.lines.borrow_mut();
         let Lines { chunk, stamp } = &mut *lines;
         if chunk.text.capacity() == 0 {
             chunk.text.reserve(worker.buffer + LINE_USUAL);
         }
-        match worker.format {
+        match &worker.format {
             AccessFormat::Combined => combined(&mut chunk.text, record, stamp),
             AccessFormat::Json => json(&mut chunk.text, record, stamp),
+            AccessFormat::Template(template) => template.write(&mut chunk.text, record, stamp),
         }
         chunk.lines += 1;
         if chunk.text.len() >= worker.buffer {
@@ -131,7 +169,7 @@ impl AccessLog {
 
     /// Hands over what has gathered.
     pub fn flush(&self) {
-        if let Some(worker) = &self.0 {
+        if let Some(worker) = &self.worker {
             worker.hand_over(&mut worker.lines.borrow_mut().chunk);
         }
     }
@@ -140,7 +178,10 @@ impl AccessLog {
     /// connections.
     pub async fn flush_regularly(log: Weak<AccessLog>) {
         loop {
-            let Some(flush) = log.upgrade().and_then(|log| Some(log.0.as_ref()?.flush)) else {
+            let Some(flush) = log
+                .upgrade()
+                .and_then(|log| Some(log.worker.as_ref()?.flush))
+            else {
                 return;
             };
             tokio::time::sleep(flush).await;

@@ -20,13 +20,14 @@ const SECOND_MAX: u64 = 253_402_300_799;
 pub(super) struct Stamp {
     second: u64,
     /// `10/Oct/2000:13:55:36 +0000`
-    combined: [u8; 26],
+    pub(super) combined: [u8; 26],
     /// `2000-10-10T13:55:36`
     json: [u8; 19],
 }
 
 impl Stamp {
-    fn set(&mut self, unix_ms: u64) {
+    /// Makes it the text of this time's second.
+    pub(super) fn set(&mut self, unix_ms: u64) {
         let second = (unix_ms / 1000).min(SECOND_MAX);
         if second == self.second && self.json[0] != 0 {
             return;
@@ -47,6 +48,16 @@ impl Stamp {
             &mut self.json,
             &[year, b"-", month_number(month), b"-", day, b"T", time],
         );
+    }
+}
+
+impl Stamp {
+    /// `2000-10-10T13:55:36.042Z`, of a time in the second that was set.
+    pub(super) fn write_iso(&self, out: &mut Vec<u8>, unix_ms: u64) {
+        out.extend_from_slice(&self.json);
+        out.push(b'.');
+        three_digits(out, (unix_ms % 1000) as u16);
+        out.push(b'Z');
     }
 }
 
@@ -79,18 +90,18 @@ fn month_number(name: &[u8]) -> &'static [u8] {
 /// "$http_referer" "$http_user_agent"`, times in UTC.
 pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
     stamp.set(record.time_unix_ms);
-    address(out, record.client.ip());
+    address(out, record.client);
     out.extend_from_slice(b" - - [");
     out.extend_from_slice(&stamp.combined);
     out.extend_from_slice(b"] \"");
     if record.method.is_empty() {
         out.push(b'-');
     } else {
-        escape(out, record.method.as_bytes(), escape_hex);
+        escape(out, record.method.as_bytes(), b' ', escape_hex);
         out.push(b' ');
-        escape(out, record.target.as_bytes(), escape_hex);
+        escape(out, record.target.as_bytes(), b' ', escape_hex);
         out.push(b' ');
-        escape(out, record.version.as_bytes(), escape_hex);
+        escape(out, record.version.as_bytes(), b'"', escape_hex);
     }
     out.extend_from_slice(b"\" ");
     status(out, record.status);
@@ -98,28 +109,30 @@ pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut
     number(out, record.body_bytes);
     for field in [record.referer, record.user_agent] {
         out.extend_from_slice(b" \"");
-        escape(out, field.unwrap_or(b"-"), escape_hex);
+        escape(out, field.unwrap_or(b"-"), b'"', escape_hex);
         out.push(b'"');
     }
     out.push(b'\n');
 }
 
 /// nginx writes three digits, `000` for none.
-fn status(out: &mut Vec<u8>, status: u16) {
+pub(super) fn status(out: &mut Vec<u8>, status: u16) {
+    three_digits(out, status);
+}
+
+/// The last three digits of a number.
+pub(super) fn three_digits(out: &mut Vec<u8>, n: u16) {
     let digit = |n: u16| b'0' + (n % 10) as u8;
-    out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status)]);
+    out.extend_from_slice(&[digit(n / 100), digit(n / 10), digit(n)]);
 }
 
 /// One object a line. A field that is missing is left out, times are microseconds.
 pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
     stamp.set(record.time_unix_ms);
     out.extend_from_slice(b"{\"time\":\"");
-    out.extend_from_slice(&stamp.json);
-    let ms = (record.time_unix_ms % 1000) as u16;
-    out.push(b'.');
-    status(out, ms);
-    out.extend_from_slice(b"Z\",\"client\":\"");
-    address(out, record.client.ip());
+    stamp.write_iso(out, record.time_unix_ms);
+    out.extend_from_slice(b"\",\"client\":\"");
+    address(out, record.client);
     out.push(b'"');
     if !record.method.is_empty() {
         string(out, "method", record.method.as_bytes());
@@ -184,15 +197,15 @@ fn field(out: &mut Vec<u8>, key: &str, value: u64) {
 fn string(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     name(out, key);
     out.push(b'"');
-    escape(out, value, escape_json);
+    escape(out, value, b'"', escape_json);
     out.push(b'"');
 }
 
-fn number(out: &mut Vec<u8>, value: u64) {
+pub(super) fn number(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-fn address(out: &mut Vec<u8>, ip: IpAddr) {
+pub(super) fn address(out: &mut Vec<u8>, ip: IpAddr) {
     match ip.to_canonical() {
         IpAddr::V4(v4) => {
             let [a, b, c, d] = v4.octets();
@@ -207,7 +220,7 @@ fn address(out: &mut Vec<u8>, ip: IpAddr) {
     }
 }
 
-fn server_address(out: &mut Vec<u8>, server: SocketAddr) {
+pub(super) fn server_address(out: &mut Vec<u8>, server: SocketAddr) {
     match server.ip().to_canonical() {
         ip @ IpAddr::V4(_) => address(out, ip),
         ip @ IpAddr::V6(_) => {
@@ -226,19 +239,20 @@ fn is_plain(b: u8) -> bool {
     (b' '..0x7f).contains(&b) & (b != b'"') & (b != b'\\')
 }
 
+/// A value within its field, which `end` ends.
 #[inline]
-fn escape(out: &mut Vec<u8>, value: &[u8], other: fn(&mut Vec<u8>, u8)) {
+pub(super) fn escape(out: &mut Vec<u8>, value: &[u8], end: u8, other: fn(&mut Vec<u8>, u8)) {
     let logged = &value[..value.len().min(FIELD_MAX)];
     // Without early exit the compiler tests many bytes at once; nearly all values are plain.
     if logged
         .iter()
-        .fold(0, |other, &b| other | u8::from(!is_plain(b)))
+        .fold(0, |other, &b| other | u8::from(!is_plain(b) | (b == end)))
         == 0
     {
         out.extend_from_slice(logged);
     } else {
         for &b in logged {
-            match is_plain(b) {
+            match is_plain(b) && b != end {
                 true => out.push(b),
                 false => other(out, b),
             }
@@ -250,7 +264,7 @@ fn escape(out: &mut Vec<u8>, value: &[u8], other: fn(&mut Vec<u8>, u8)) {
 }
 
 /// As nginx escapes: `\x0A`.
-fn escape_hex(out: &mut Vec<u8>, b: u8) {
+pub(super) fn escape_hex(out: &mut Vec<u8>, b: u8) {
     out.extend_from_slice(&[b'\\', b'x', hex(b >> 4), hex(b & 15)]);
 }
 
@@ -277,7 +291,9 @@ mod tests {
     fn record<'a>() -> AccessRecord<'a> {
         AccessRecord {
             time_unix_ms: 971_186_136_042,
-            client: SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1), 5000)),
+            client: Ipv4Addr::new(127, 0, 0, 1).into(),
+            peer: SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1), 5000)),
+            scheme: "http",
             method: "GET",
             authority: "cdn.example.com",
             target: "/apache_pb.gif?a=1",
@@ -287,6 +303,7 @@ mod tests {
             referer: Some(b"http://www.example.com/start.html"),
             user_agent: Some(b"Mozilla/4.08 [en] (Win98; I ;Nav)"),
             range: None,
+            request_fields: &[],
             cache: Some("hit"),
             reason: None,
             request_us: 71,
@@ -311,7 +328,7 @@ mod tests {
             "127.0.0.1 - - [10/Oct/2000:13:55:36 +0000] \"GET /apache_pb.gif?a=1 HTTP/1.0\" 200 2326 \
              \"http://www.example.com/start.html\" \"Mozilla/4.08 [en] (Win98; I ;Nav)\"\n"
         );
-        record.client = SocketAddr::from((Ipv6Addr::LOCALHOST, 1));
+        record.client = Ipv6Addr::LOCALHOST.into();
         (record.method, record.status, record.body_bytes) = ("", 0, 0);
         (record.referer, record.user_agent) = (None, Some(&b""[..]));
         assert_eq!(

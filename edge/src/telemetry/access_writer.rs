@@ -77,9 +77,11 @@ impl AccessWriter {
         AccessLog::new(&self.options, self.queue.clone(), counters)
     }
 
-    /// Opens the file by its name again before the next chunk, after it was moved away.
+    /// Opens the file by its name again, after it was moved away: lines that wait go to the new one.
     pub fn reopen(&self) {
         self.reopen.store(true, Ordering::Release);
+        // Nothing in it: it only wakes the writer. Where the queue is full, that is awake.
+        let _ = self.queue.try_send(Chunk::default());
     }
 
     /// Waits until everything is written; says whether it was in time. Every worker's end must be
@@ -102,9 +104,16 @@ impl AccessFile {
     fn write(&mut self, chunk: &Chunk) {
         if self.reopen.swap(false, Ordering::Acquire) {
             match (self.open)() {
-                Ok(to) => self.to = to,
+                Ok(to) => {
+                    self.flush();
+                    self.to = to;
+                    self.broken = false;
+                }
                 Err(error) => tracing::error!(%error, "the access log can't be opened again"),
             }
+        }
+        if chunk.lines == 0 {
+            return;
         }
         let written = match self.broken {
             true => self
@@ -149,7 +158,9 @@ mod tests {
     fn record(log: &AccessLog, target: &str) {
         log.record(&AccessRecord {
             time_unix_ms: 0,
-            client: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            client: Ipv4Addr::LOCALHOST.into(),
+            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            scheme: "http",
             method: "GET",
             authority: "a",
             target,
@@ -159,6 +170,7 @@ mod tests {
             referer: None,
             user_agent: None,
             range: None,
+            request_fields: &[],
             cache: None,
             reason: None,
             request_us: 0,

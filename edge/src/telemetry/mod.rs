@@ -1,18 +1,22 @@
-//! What is counted: one set of counters per worker, written without contention, merged on reading.
+//! What is told of what happens: counters, the access log, messages.
 
 mod access;
 mod access_format;
 mod access_writer;
 mod counters;
+pub mod messages;
+mod selection;
+mod template;
 
 pub use access::{AccessLog, AccessRecord, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counters::{Counter, Counters, Telemetry};
+pub use selection::{LogRule, Selection};
+pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-
-use serde::Deserialize;
 
 /// `[log]`, as far as it is about the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +50,15 @@ impl std::fmt::Display for AccessTarget {
 }
 
 /// `format = "…"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessFormat {
     /// nginx's `combined`.
     #[default]
     Combined,
     /// One JSON object a line, with cache status, reason and timings.
     Json,
+    /// Text with named fields.
+    Template(Arc<Template>),
 }
 
 impl Default for AccessOptions {

@@ -204,6 +204,7 @@ impl Upstream {
             clock.clone(),
             counters.clone(),
             numbers.clone(),
+            shared.health(),
         );
         let value = |text: &String| is_field_value(text.as_bytes());
         let first = options.servers.first().map(Server::address);

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::link::Link;
-use super::shared::Numbers;
+use super::shared::{Health, Numbers};
 use super::{Limits, Options};
 use crate::balance::{self, Balancer};
 use crate::handler::{Cause, Fault};
@@ -39,6 +39,7 @@ pub(super) struct Pool {
     /// Rung by idle connections that the server closed or that are due to be looked at.
     bell: Arc<Notify>,
     bell_waker: Waker,
+    health: Arc<Health>,
     janitor: RefCell<Option<JoinHandle<()>>>,
 }
 
@@ -78,6 +79,7 @@ impl Pool {
         clock: Clock,
         counters: Arc<Counters>,
         numbers: Arc<[Numbers]>,
+        health: Arc<Health>,
     ) -> Rc<Pool> {
         let place = |server: &super::Server| Place {
             backup: server.backup,
@@ -96,6 +98,7 @@ impl Pool {
             tally: Rc::new(Tally { counters, numbers }),
             bell_waker: Waker::from(Arc::new(Ringer(bell.clone()))),
             bell,
+            health,
             janitor: RefCell::default(),
         })
     }
@@ -214,6 +217,7 @@ impl Pool {
             false => self.clock.monotonic_us().saturating_add(AVOIDED_US),
         };
         self.places[server].avoided_until_us.set(until);
+        self.health.note(server, accepted);
     }
 
     fn expires_in_us(&self, link: &Link) -> u64 {

@@ -1,6 +1,7 @@
 //! What is known of an upstream's servers, kept per worker without contention and read by anyone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -13,6 +14,35 @@ pub struct Shared {
     name: String,
     servers: Vec<Described>,
     workers: Mutex<Vec<Arc<[Numbers]>>>,
+    health: Arc<Health>,
+}
+
+/// Which servers accept connections, as far as it was told.
+pub(super) struct Health {
+    upstream: String,
+    servers: Vec<(String, AtomicBool)>,
+}
+
+impl Health {
+    /// A server accepted a connection, or did not. Says so when that is news.
+    pub(super) fn note(&self, server: usize, accepted: bool) {
+        let Some((address, is_down)) = self.servers.get(server) else {
+            return;
+        };
+        // Nearly always nothing is new: then nothing is written.
+        if is_down.load(Ordering::Relaxed) != accepted {
+            return;
+        }
+        match (is_down.swap(!accepted, Ordering::Relaxed), accepted) {
+            (true, true) => {
+                tracing::info!(upstream = %self.upstream, server = %address, "a server accepts connections again");
+            }
+            (false, false) => {
+                tracing::warn!(upstream = %self.upstream, server = %address, "a server accepts no connections");
+            }
+            _ => {}
+        }
+    }
 }
 
 struct Described {
@@ -60,8 +90,16 @@ impl Shared {
             weight: server.weight,
             backup: server.backup,
         };
+        let name = name.into();
+        let servers = options.servers.iter();
         Arc::new(Shared {
-            name: name.into(),
+            health: Arc::new(Health {
+                upstream: name.clone(),
+                servers: servers
+                    .map(|server| (server.address(), AtomicBool::new(false)))
+                    .collect(),
+            }),
+            name,
             servers: options.servers.iter().map(described).collect(),
             workers: Mutex::default(),
         })
@@ -70,6 +108,11 @@ impl Shared {
     /// The upstream's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What the workers know of its servers together.
+    pub(super) fn health(&self) -> Arc<Health> {
+        self.health.clone()
     }
 
     /// Numbers for one more worker, one for each server.

@@ -175,7 +175,54 @@ const RESERVED: &[Reserved] = &[
         allowed: |module| in_parts(module, &["sys"]),
         instead: "use what `sys` offers, or add it there",
     },
+    Reserved {
+        what: "a served folder is never written",
+        paths: &[
+            "…::OFlags::WRONLY",
+            "…::OFlags::RDWR",
+            "…::OFlags::CREATE",
+            "…::OFlags::TRUNC",
+            "…::OFlags::APPEND",
+            "…::OFlags::TMPFILE",
+            "…::OpenOptions",
+            "…::File::create",
+            "…::open_append",
+            "…::make_if_missing",
+            "…::from_bits_retain",
+            "…::from_bits",
+            "rustix::fs::unlink",
+            "rustix::fs::unlinkat",
+            "rustix::fs::mkdir",
+            "rustix::fs::mkdirat",
+            "rustix::fs::rename",
+            "rustix::fs::renameat",
+            "rustix::fs::linkat",
+            "rustix::fs::symlinkat",
+            "rustix::fs::ftruncate",
+            "rustix::fs::fallocate",
+            "rustix::fs::fchmod",
+            "rustix::fs::fchown",
+            "rustix::fs::futimens",
+            "rustix::io::write",
+            "rustix::io::pwrite",
+            "rustix::io::writev",
+            "std::fs::write",
+            "std::fs::rename",
+            "std::fs::remove_file",
+            "libc::open",
+            "libc::openat",
+        ],
+        but: &[],
+        allowed: |module| !serves_files(module),
+        instead: "open what is served for reading alone",
+    },
 ];
+
+/// What opens files of served folders, and hands them out.
+fn serves_files(module: &[String]) -> bool {
+    in_parts(module, &["files"])
+        || matches!(module, [sys, root, ..] if sys == "sys" && root == "root")
+}
 
 fn in_parts(module: &[String], parts: &[&str]) -> bool {
     module

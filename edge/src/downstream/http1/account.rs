@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use crate::downstream::worker::{Serving, Worker};
 use crate::handler::{Exchange, Head, Peer, Response};
 use crate::http::{CacheStatus, Fwd, Outcome, Status};
-use crate::telemetry::{AccessRecord, AccessUpstream};
+use crate::telemetry::{AccessLog, AccessRecord, AccessUpstream, Selection};
 
 use super::render::Asked;
 
@@ -47,6 +49,10 @@ pub struct Note {
     authority: Range<usize>,
     target: Range<usize>,
     fields: [Option<Range<usize>>; 3],
+    /// Those that the log asks for beside them.
+    more: SmallVec<[Option<Range<usize>>; 4]>,
+    /// Which requests of its route are logged; `None`: all.
+    selection: Option<Rc<Selection>>,
 }
 
 /// Fields that the log shows.
@@ -116,6 +122,14 @@ impl Account {
         }
     }
 
+    /// Its handler has been called: what that said about the log holds for this request.
+    #[inline]
+    pub fn handed_over(&mut self) {
+        if let (Some(note), Some(log)) = (&mut self.note, &self.serving.log) {
+            note.selection = log.take_selection();
+        }
+    }
+
     /// Counts and logs; once, however often it is called.
     pub fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
@@ -133,12 +147,23 @@ impl Account {
 
     fn record(&self, note: &Note) {
         let Some(log) = &self.serving.log else { return };
+        let now_us = self.worker.clock.monotonic_us();
+        let request_us = now_us.saturating_sub(note.began_us);
+        if let Some(selection) = &note.selection
+            && !selection.takes(self.status, request_us)
+        {
+            return;
+        }
         let text =
             |range: &Range<usize>| std::str::from_utf8(&note.text[range.clone()]).unwrap_or("");
-        let field = |i: usize| note.fields[i].clone().map(|range| &note.text[range]);
+        let value = |range: &Option<Range<usize>>| range.clone().map(|range| &note.text[range]);
+        let field = |i: usize| value(&note.fields[i]);
+        let more: SmallVec<[Option<&[u8]>; 4]> = note.more.iter().map(value).collect();
         log.record(&AccessRecord {
             time_unix_ms: note.time_unix_ms,
-            client: note.peer.address,
+            client: note.peer.client,
+            peer: note.peer.address,
+            scheme: note.peer.scheme.as_str(),
             method: text(&note.method),
             authority: text(&note.authority),
             target: text(&note.target),
@@ -148,13 +173,10 @@ impl Account {
             referer: field(0),
             user_agent: field(1),
             range: field(2),
+            request_fields: &more,
             cache: self.cache.map(|cache| cache.word()),
             reason: self.reason.or(self.cache.and_then(|cache| cache.detail)),
-            request_us: self
-                .worker
-                .clock
-                .monotonic_us()
-                .saturating_sub(note.began_us),
+            request_us,
             upstream: self.exchange.as_ref().map(|exchange| AccessUpstream {
                 server: exchange.server.get(),
                 status: exchange.status.get(),
@@ -175,7 +197,13 @@ impl Drop for Account {
 
 impl Note {
     /// Of a correct request; `target` as received.
-    pub fn of(worker: &Worker, peer: Peer, head: &Head, target: &[u8]) -> Box<Note> {
+    pub fn of(
+        worker: &Worker,
+        log: &AccessLog,
+        peer: Peer,
+        head: &Head,
+        target: &[u8],
+    ) -> Box<Note> {
         let mut note = Note::new(worker, peer);
         note.version = head.version.as_str();
         note.method = note.add(head.method.as_str().as_bytes());
@@ -183,6 +211,10 @@ impl Note {
         note.target = note.add(target);
         for (i, name) in LOGGED.iter().enumerate() {
             note.fields[i] = head.fields.get(name).map(|value| note.add(value));
+        }
+        for name in log.request_fields() {
+            let value = head.fields.get(name).map(|value| note.add(value));
+            note.more.push(value);
         }
         note
     }
@@ -212,6 +244,8 @@ impl Note {
             authority: 0..0,
             target: 0..0,
             fields: [const { None }; 3],
+            more: SmallVec::new(),
+            selection: None,
         })
     }
 

@@ -34,6 +34,25 @@ pub fn open_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 
+/// Whether a file can be opened for reading.
+///
+/// # Errors
+/// Why not.
+pub fn look_at(path: &Path) -> io::Result<()> {
+    File::open(path).map(drop)
+}
+
+/// Makes an empty file where there is nothing.
+///
+/// # Errors
+/// What the system says.
+pub fn make_if_missing(path: &Path) -> io::Result<()> {
+    match path.try_exists()? {
+        true => Ok(()),
+        false => open_append(path).map(drop),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

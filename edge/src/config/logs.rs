@@ -1,0 +1,302 @@
+//! `[log]`, and `log` of sites and routes: from what was typed to where, what and which requests.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::file::{Key, LogFile, Names, RouteFile, RouteLogFile, SiteFile};
+use super::plan::LogOptions;
+use super::report::Problem;
+use super::unknown::did_you_mean;
+use super::value::{OrTable, show_time};
+use crate::telemetry::messages::MessageTarget;
+use crate::telemetry::{
+    AccessFormat, AccessOptions, AccessTarget, FIELD_NAMES, LogRule, Template, TemplateError,
+    TemplateFault,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Request fields that are secrets: whoever reads the log can use them.
+const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+
+/// `[log]`.
+pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
+    let d = AccessOptions::default();
+    let options = AccessOptions {
+        format: format(&file.format, checks),
+        buffer: checks.count("buffer", &file.buffer, d.buffer, 4 << 10..=1 << 20),
+        flush: checks.within("flush", &file.flush, d.flush, 10 * MS..=HOUR),
+        target: d.target,
+    };
+    let target = target("access", &file.access, checks).and_then(|path| match path {
+        "-" => Some(AccessTarget::Stdout),
+        "off" => None,
+        path => Some(AccessTarget::File(path.into())),
+    });
+    let messages = match self::target("error", &file.error, checks) {
+        None | Some("-") => MessageTarget::Stderr,
+        Some(path) => MessageTarget::File(path.into()),
+    };
+    LogOptions {
+        level: file.level.unwrap_or_default(),
+        messages,
+        access: target.map(|target| AccessOptions { target, ..options }),
+    }
+}
+
+fn target<'a>(name: &str, key: &'a Key<String>, checks: &mut Checks) -> Option<&'a str> {
+    let typed = key.as_ref()?;
+    let other = match name {
+        "access" => "\"-\" for standard output, or \"off\"",
+        _ => "or \"-\" for standard error",
+    };
+    if typed.get_ref().is_empty() || typed.get_ref().contains('\0') {
+        checks.push(
+            Problem::error(format!("`{name}` is no path"))
+                .at(typed.span())
+                .help(format!("write a path, {other}")),
+        );
+    }
+    Some(typed.get_ref())
+}
+
+fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
+    let Some(typed) = key else {
+        return AccessFormat::default();
+    };
+    let text = typed.get_ref();
+    match text.as_str() {
+        "combined" => return AccessFormat::Combined,
+        "json" => return AccessFormat::Json,
+        _ => {}
+    }
+    match Template::parse(text) {
+        Ok(template) => {
+            secrets(&template, typed, checks);
+            AccessFormat::Template(Arc::new(template))
+        }
+        Err(error) => {
+            checks.push(wrong(typed, &error));
+            AccessFormat::default()
+        }
+    }
+}
+
+fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
+    let text = typed.get_ref();
+    let span = typed.span();
+    // Where nothing in the text is escaped, a place in it is one in the file.
+    let at = match span.len() == text.len() + 2 && !error.at.is_empty() {
+        true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
+        false => span,
+    };
+    let (title, help) = match &error.fault {
+        TemplateFault::NoField => match did_you_mean(text, ["combined", "json"]) {
+            Some(nearest) => (
+                format!("unknown format `{text}`"),
+                format!("did you mean `{nearest}`?"),
+            ),
+            None => (
+                "a format without a field".to_owned(),
+                "write \"combined\", \"json\", or text with fields, as in \
+                 '{client} {time_iso} \"{method} {target}\" {status}'"
+                    .to_owned(),
+            ),
+        },
+        TemplateFault::Unknown(name) => (
+            format!("unknown field `{name}`"),
+            match did_you_mean(name, FIELD_NAMES.iter().copied()) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!(
+                    "known here: {}, `request.NAME`",
+                    FIELD_NAMES.map_names().join(", ")
+                ),
+            },
+        ),
+        TemplateFault::NoFieldName(name) => (
+            format!("`{name}` is no name of a request field"),
+            "write one as in {request.accept-language}".to_owned(),
+        ),
+        TemplateFault::Brace => (
+            "a brace without the other one".to_owned(),
+            "fields are written {status}; a brace in the text is written twice: {{ or }}"
+                .to_owned(),
+        ),
+        TemplateFault::Character => (
+            "this character can't stand in a log line".to_owned(),
+            "write visible ASCII, spaces and tabs".to_owned(),
+        ),
+        TemplateFault::Adjacent => (
+            "two fields with nothing between them".to_owned(),
+            "put a space or another sign between them: nobody could tell where one ends".to_owned(),
+        ),
+        TemplateFault::Ending => (
+            "nobody could tell where the field before this ends".to_owned(),
+            "put a space, a quote or another sign behind it, but no letter, digit, `-` or `\\`"
+                .to_owned(),
+        ),
+        TemplateFault::TooMuch => (
+            "this format is too long".to_owned(),
+            "it may have 4 KiB, 64 fields, and 16 different ones of requests".to_owned(),
+        ),
+    };
+    Problem::error(title).at(at).help(help)
+}
+
+/// Names in backquotes.
+trait Quoted {
+    fn map_names(&self) -> Vec<String>;
+}
+
+impl Quoted for [&str] {
+    fn map_names(&self) -> Vec<String> {
+        self.iter().map(|name| format!("`{name}`")).collect()
+    }
+}
+
+fn secrets(template: &Template, typed: &Spanned<String>, checks: &mut Checks) {
+    let fields = template.request_fields();
+    let secret = fields.iter().find(|name| SECRETS.contains(&&***name));
+    if let Some(secret) = secret {
+        checks.push(
+            Problem::warning(format!("the access log shows `{secret}`"))
+                .at(typed.span())
+                .label("whoever reads the log can use it")
+                .help("leave it out, or guard the log as you guard passwords"),
+        );
+    }
+}
+
+/// Which requests of a route are logged: its own key wins, whole.
+pub fn of_route(site: &SiteFile, route: &RouteFile, checks: &mut Checks) -> Option<LogRule> {
+    match (&route.log, &site.log) {
+        (Some(typed), _) => Some(rule(typed, checks)),
+        // What is wrong with it is said once, by `of_site`.
+        (None, Some(typed)) => Some(rule(typed, &mut Checks::default())),
+        (None, None) => None,
+    }
+}
+
+/// Says what is wrong with the rule of a site.
+pub fn of_site(site: &SiteFile, checks: &mut Checks) {
+    if let Some(typed) = &site.log {
+        rule(typed, checks);
+    }
+}
+
+fn rule(typed: &Spanned<OrTable<RouteLogFile>>, checks: &mut Checks) -> LogRule {
+    let table = &typed.get_ref().0;
+    match table.word.as_ref().map(|word| word.get_ref().as_str()) {
+        Some("off") => return LogRule::none(),
+        Some("on") => return LogRule::all(),
+        Some(_) => {
+            checks.push(
+                Problem::error("`log` is \"on\", \"off\" or a table")
+                    .at(typed.span())
+                    .help("write { statuses = [\"4xx\", \"5xx\"], sample = 0.01 } to log some"),
+            );
+            return LogRule::all();
+        }
+        None => {}
+    }
+    let statuses = statuses(&table.statuses, checks);
+    let slower_than = table
+        .slower_than
+        .as_ref()
+        .map(|_| checks.within("slower_than", &table.slower_than, HOUR, MS..=HOUR));
+    let rest = match statuses.is_empty() && slower_than.is_none() {
+        true => 1.0,
+        false => 0.0,
+    };
+    LogRule {
+        statuses,
+        slower_than,
+        sample: sample(&table.sample, rest, checks),
+    }
+}
+
+fn sample(key: &Key<f64>, default: f64, checks: &mut Checks) -> f64 {
+    let Some(typed) = key else { return default };
+    let share = *typed.get_ref();
+    if (0.0..=1.0).contains(&share) {
+        return share;
+    }
+    checks.push(
+        Problem::error("`sample` is out of bounds")
+            .at(typed.span())
+            .help("choose a share from 0 to 1, as in 0.01 for one request of a hundred"),
+    );
+    default
+}
+
+fn statuses(key: &Key<Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>> {
+    let mut ranges = Vec::new();
+    for typed in key.iter().flat_map(|key| key.get_ref()) {
+        let text = typed.get_ref();
+        let range = match text.strip_suffix("xx") {
+            Some(class) => class
+                .parse::<u16>()
+                .ok()
+                .map(|class| class * 100..=class * 100 + 99),
+            None => text.parse::<u16>().ok().map(|status| status..=status),
+        };
+        match range.filter(|range| (100..=999).contains(range.start()) && text.len() == 3) {
+            Some(range) => ranges.push(range),
+            None => checks.push(
+                Problem::error("this is no status")
+                    .at(typed.span())
+                    .help("write \"404\" for one, or \"4xx\" for all that begin so"),
+            ),
+        }
+    }
+    ranges
+}
+
+/// A line about `[log]`.
+pub fn describe(log: &LogOptions) -> String {
+    let level = log.level.as_str();
+    let messages = match &log.messages {
+        MessageTarget::Stderr => String::new(),
+        MessageTarget::File(path) => format!(" to {}", path.display()),
+    };
+    let Some(access) = &log.access else {
+        return format!("messages from level {level} on{messages}; no access log");
+    };
+    let format = match &access.format {
+        AccessFormat::Combined => "in combined format".to_owned(),
+        AccessFormat::Json => "in JSON".to_owned(),
+        AccessFormat::Template(template) => format!("as `{}`", template.text()),
+    };
+    format!(
+        "messages from level {level} on{messages}; access log {format} to {}",
+        access.target
+    )
+}
+
+/// A line about the requests of a route that are logged.
+pub fn describe_rule(rule: &LogRule) -> String {
+    let mut some: Vec<String> = rule.statuses.iter().map(status_words).collect();
+    if let Some(time) = rule.slower_than {
+        some.push(format!("what took longer than {}", show_time(time)));
+    }
+    let percent = rule.sample * 100.0;
+    match (rule.selects(), rule.sample) {
+        (_, 1.0) => "all of it logged".to_owned(),
+        (false, 0.0) => "not logged".to_owned(),
+        (false, _) => format!("{percent} % of it logged"),
+        (true, 0.0) => format!("logged: {}", some.join(", ")),
+        (true, _) => format!("logged: {}, {percent} % of the rest", some.join(", ")),
+    }
+}
+
+fn status_words(range: &RangeInclusive<u16>) -> String {
+    match range.start() == range.end() {
+        true => range.start().to_string(),
+        false => format!("{}xx", range.start() / 100),
+    }
+}

@@ -1,0 +1,225 @@
+//! Logs and privileges in the configuration: what is refused and where, and what would run.
+
+use super::*;
+use crate::sys::confine::Reach;
+use crate::telemetry::LogRule;
+use crate::telemetry::messages::MessageTarget;
+
+/// `LEAST` with these keys in its route.
+fn route(keys: &str) -> String {
+    format!("{LEAST}{keys}\n")
+}
+
+#[test]
+fn what_is_wrong_is_said_at_its_place() {
+    for (text, title, place, help) in [
+        (
+            "[log]\nformat = '{client} {statsu}'\n",
+            "unknown field `statsu`",
+            ":2:20",
+            "did you mean `status`?",
+        ),
+        (
+            "[log]\nformat = '{zzzzzz}'\n",
+            "unknown field `zzzzzz`",
+            ":2:11",
+            "`request.NAME`",
+        ),
+        (
+            "[log]\nformat = '{host}{target}'\n",
+            "two fields with nothing between",
+            ":2:17",
+            "put a space",
+        ),
+        (
+            "[log]\nformat = '{host}ms'\n",
+            "nobody could tell",
+            ":2:17",
+            "put a space",
+        ),
+        (
+            "[log]\nformat = '{host'\n",
+            "a brace without the other",
+            ":2:11",
+            "written twice",
+        ),
+        (
+            "[log]\nformat = \"{host}\\n\"\n",
+            "this character",
+            ":2:10",
+            "visible ASCII",
+        ),
+        (
+            "[log]\nformat = 'jsn'\n",
+            "unknown format `jsn`",
+            ":2:11",
+            "did you mean `json`?",
+        ),
+        (
+            "[log]\nformat = 'nothing at all'\n",
+            "a format without a field",
+            ":2:11",
+            "\"combined\"",
+        ),
+        (
+            "[log]\nformat = '{request.a b}'\n",
+            "`a b` is no name",
+            ":2:11",
+            "{request.accept-language}",
+        ),
+        (
+            "[log]\nformat = '{request.Cookie}'\n",
+            "shows `cookie`",
+            ":2:10",
+            "guard the log",
+        ),
+        (
+            "[log]\naccess = ''\n",
+            "`access` is no path",
+            ":2:10",
+            "standard output",
+        ),
+        (
+            "[log]\nerror = ''\n",
+            "`error` is no path",
+            ":2:9",
+            "standard error",
+        ),
+        (
+            "[server]\nuser = ':'\n",
+            "`user` is no user",
+            ":2:8",
+            "www-data",
+        ),
+        (
+            "[server]\nuser = '33'\n",
+            "a user's number without a group",
+            ":2:8",
+            "33:33",
+        ),
+        (
+            "[server]\nuser = 'root'\n",
+            "`user` is root",
+            ":2:8",
+            "with none",
+        ),
+        (
+            "[server]\nconfine = 'yes'\n",
+            "is no way to be confined",
+            ":2:11",
+            "\"auto\"",
+        ),
+    ] {
+        let said = said(&with(text));
+        for wanted in [title, place, help] {
+            assert!(
+                said.contains(wanted),
+                "{text}: {wanted:?} is not in\n{said}"
+            );
+        }
+    }
+    for (keys, wanted) in [
+        ("log = \"no\"", "\"on\", \"off\" or a table"),
+        ("log = { statuses = [\"4x\"] }", "this is no status"),
+        ("log = { statuses = [\"0xx\"] }", "this is no status"),
+        ("log = { sample = 1.5 }", "`sample` is out of bounds"),
+        (
+            "log = { slower_than = \"0s\" }",
+            "`slower_than` is out of bounds",
+        ),
+        ("log = { smaple = 1 }", "did you mean `sample`?"),
+    ] {
+        let said = said(&route(keys));
+        assert!(
+            said.contains(wanted),
+            "{keys}: {wanted:?} is not in\n{said}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_has_a_share_of_the_rest() {
+    let rule = |keys: &str| plan(&route(keys)).sites[0].routes[0].log.clone();
+    assert_eq!(rule(""), None);
+    assert_eq!(rule("log = \"on\""), Some(LogRule::all()));
+    assert_eq!(rule("log = \"off\""), Some(LogRule::none()));
+    assert_eq!(rule("log = {}"), Some(LogRule::all()));
+    let sampled = rule("log = { sample = 0.25 }").expect("a rule");
+    assert_eq!((sampled.selects(), sampled.sample), (false, 0.25));
+    let errors = rule("log = { statuses = [\"4xx\", \"500\"] }").expect("a rule");
+    assert_eq!(
+        (errors.statuses, errors.sample),
+        (vec![400..=499, 500..=500], 0.0)
+    );
+    let of_site = LEAST.replace("[[site]]\n", "[[site]]\nlog = \"off\"\n");
+    assert_eq!(plan(&of_site).sites[0].routes[0].log, Some(LogRule::none()));
+    let both = plan(&format!("{of_site}log = \"on\"\n"));
+    assert_eq!(both.sites[0].routes[0].log, Some(LogRule::all()));
+}
+
+#[test]
+fn logs_and_privileges_are_described() {
+    let described = |text: &str| describe(&plan(text));
+    let all = described(&with(
+        "[server]\nuser = \"www-data:disk\"\n[log]\naccess = \"/logs/a\"\nerror = \"/logs/e\"\n\
+         format = '{client} {status}'\n",
+    ));
+    for line in [
+        "messages from level info on to /logs/e; access log as `{client} {status}` to /logs/a\n",
+        "as www-data:disk once it listens, confined, if the kernel can: reads nothing and its configuration, \
+         writes /logs\n",
+    ] {
+        assert!(all.contains(line), "{line:?} is not in\n{all}");
+    }
+    assert!(!described(LEAST).contains("confined"));
+    assert!(described(&with("[server]\nconfine = true\n")).contains("\nconfined: reads nothing"));
+    for (keys, words) in [
+        ("log = \"off\"", "    not logged\n"),
+        ("log = \"on\"", "    all of it logged\n"),
+        ("log = { sample = 0.01 }", "    1 % of it logged\n"),
+        (
+            "log = { statuses = [\"404\", \"5xx\"], slower_than = \"1s\", sample = 0.1 }",
+            "    logged: 404, 5xx, what took longer than 1s, 10 % of the rest\n",
+        ),
+        ("log = { statuses = [\"5xx\"] }", "    logged: 5xx\n"),
+    ] {
+        let said = described(&route(keys));
+        assert!(said.contains(words), "{words:?} is not in\n{said}");
+    }
+}
+
+#[test]
+fn what_is_reached_is_known_from_the_plan() {
+    let text = "[log]\naccess = \"/logs/a\"\nerror = \"here.log\"\n\
+                [volume.a]\npath = \"/disk/a\"\nsize = \"16MiB\"\n[cache.c]\nvolumes = [\"a\"]\n";
+    let files = "[[site.route]]\nfiles = { root = \"/srv/www\", symlinks = \"any\" }\n";
+    let text = with(&format!(
+        "{text}[upstream.named]\nservers = [\"http://a.example\"]\n"
+    ));
+    let text = text.replace(
+        "[[site.route]]\n",
+        &format!("{files}[[site.route]]\npath = \"/x\"\n"),
+    );
+    let plan = plan(&text);
+    assert_eq!(plan.log.messages, MessageTarget::File("here.log".into()));
+    let reached: Vec<_> = reach(&plan)
+        .into_iter()
+        .map(|a| (a.path, a.reach))
+        .collect();
+    assert_eq!(
+        reached,
+        [
+            ("/srv/www".into(), Reach::Read),
+            ("/disk/a".into(), Reach::ReadWrite),
+            ("/logs".into(), Reach::Append),
+            (".".into(), Reach::Append),
+        ]
+    );
+    assert!(looks_up_names(&plan));
+    assert!(!looks_up_names(&super::plan(LEAST)));
+    let said = said(&text.replacen("[log]", "[server]\nconfine = true\n[log]", 1));
+    assert!(
+        said.contains("leads no further than `confine` allows"),
+        "{said}"
+    );
+}

@@ -1,0 +1,150 @@
+//! Becoming another user, for good: all threads, and all ids that the kernel knows.
+
+use std::ffi::CString;
+use std::io;
+
+use nix::unistd::{self, Gid, Group, Uid, User};
+
+/// A user of this system, and its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+/// Groups of one user, at most; the kernel takes more.
+const GROUPS_MAX: usize = 1024;
+
+impl Account {
+    /// Looks a user up, by name or number, and a group that is to be its own.
+    ///
+    /// # Errors
+    /// What is not known here, in words.
+    pub fn find(user: &str, group: Option<&str>) -> Result<Account, String> {
+        let known = match user.parse() {
+            Ok(uid) => User::from_uid(Uid::from_raw(uid)),
+            Err(_) => User::from_name(user),
+        };
+        let known =
+            known.map_err(|error| format!("the user {user} can't be looked up: {error}"))?;
+        let gid = match group {
+            Some(group) => group_id(group)?,
+            None => {
+                let user = known
+                    .as_ref()
+                    .ok_or_else(|| format!("there is no user {user}"))?;
+                user.gid
+            }
+        };
+        let uid = match (&known, user.parse()) {
+            (Some(known), _) => known.uid,
+            (None, Ok(uid)) => Uid::from_raw(uid),
+            (None, Err(_)) => return Err(format!("there is no user {user}")),
+        };
+        let mut groups = match &known {
+            Some(known) => groups_of(&known.name, gid),
+            None => vec![gid],
+        };
+        groups.truncate(GROUPS_MAX);
+        Ok(Account { uid, gid, groups })
+    }
+
+    /// Has the process be this user and nobody else from now on: its real, effective and saved ids, and
+    /// all of its groups. The C library does it for all threads, as POSIX demands.
+    ///
+    /// # Errors
+    /// When it is another user's process, and not root's; or when something of the old user is left.
+    pub fn enter(&self) -> io::Result<()> {
+        let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
+        let is_it = |uid: Uid, gid: Gid| uid == self.uid && gid == self.gid;
+        if is_it(uids.effective, gids.effective) && is_it(uids.real, gids.real) {
+            return Ok(());
+        }
+        if !uids.effective.is_root() {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "only root can become another user",
+            ));
+        }
+        // The user last: whoever is no longer root can change no groups.
+        unistd::setgroups(&self.groups)?;
+        unistd::setresgid(self.gid, self.gid, self.gid)?;
+        unistd::setresuid(self.uid, self.uid, self.uid)?;
+        let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
+        let all = [
+            (uids.real, gids.real),
+            (uids.effective, gids.effective),
+            (uids.saved, gids.saved),
+        ];
+        match all.into_iter().all(|(uid, gid)| is_it(uid, gid)) {
+            true => Ok(()),
+            false => Err(io::Error::other("the system kept an id of the old user")),
+        }
+    }
+}
+
+fn group_id(group: &str) -> Result<Gid, String> {
+    if let Ok(gid) = group.parse() {
+        return Ok(Gid::from_raw(gid));
+    }
+    match Group::from_name(group) {
+        Ok(Some(group)) => Ok(group.gid),
+        Ok(None) => Err(format!("there is no group {group}")),
+        Err(error) => Err(format!("the group {group} can't be looked up: {error}")),
+    }
+}
+
+/// The groups that a user is in, its own among them; at least that.
+fn groups_of(user: &str, own: Gid) -> Vec<Gid> {
+    let name = CString::new(user).unwrap_or_default();
+    unistd::getgrouplist(&name, own).unwrap_or_else(|_| vec![own])
+}
+
+/// From now on nothing that is executed gains rights, in this thread and those that it starts.
+///
+/// # Errors
+/// The kernel's.
+pub fn gain_no_rights() -> io::Result<()> {
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_groups_are_found_by_name_and_number() {
+        let root = Account::find("root", None).expect("there is a root");
+        assert_eq!((root.uid.as_raw(), root.gid.as_raw()), (0, 0));
+        assert_eq!(Account::find("0", Some("root")), Ok(root.clone()));
+        let stranger = Account::find("4123456", Some("77")).expect("a number needs no name");
+        assert_eq!(stranger.uid.as_raw(), 4_123_456);
+        assert_eq!(stranger.groups, [Gid::from_raw(77)]);
+        for (user, group, said) in [
+            ("no-such-user", None, "there is no user no-such-user"),
+            ("4123456", None, "there is no user 4123456"),
+            (
+                "root",
+                Some("no-such-group"),
+                "there is no group no-such-group",
+            ),
+            ("no-such-user", Some("0"), "there is no user no-such-user"),
+        ] {
+            assert_eq!(Account::find(user, group), Err(said.to_owned()));
+        }
+    }
+
+    #[test]
+    fn whoever_it_is_already_needs_no_rights() -> io::Result<()> {
+        let uid = unistd::getuid();
+        let now = Account {
+            uid,
+            gid: unistd::getgid(),
+            groups: Vec::new(),
+        };
+        now.enter()?;
+        assert_eq!(unistd::getuid(), uid);
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Which requests of a route are logged: by status, by time taken, and a share of the rest.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::sys::Random;
+
+/// A route's rule. A request is logged if its status or its time says so, else by chance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogRule {
+    /// Statuses whose requests are all logged.
+    pub statuses: Vec<RangeInclusive<u16>>,
+    /// Requests that took longer are all logged.
+    pub slower_than: Option<Duration>,
+    /// The share of all others that is logged, from 0 to 1.
+    pub sample: f64,
+}
+
+/// One worker's way to apply a rule.
+pub struct Selection {
+    rule: LogRule,
+    /// A random number below this: it is logged.
+    below: u64,
+    random: Random,
+}
+
+impl LogRule {
+    /// Every request.
+    pub fn all() -> LogRule {
+        LogRule {
+            statuses: Vec::new(),
+            slower_than: None,
+            sample: 1.0,
+        }
+    }
+
+    /// No request.
+    pub fn none() -> LogRule {
+        LogRule {
+            sample: 0.0,
+            ..LogRule::all()
+        }
+    }
+
+    /// Whether a status or a time has a request logged.
+    pub fn selects(&self) -> bool {
+        !self.statuses.is_empty() || self.slower_than.is_some()
+    }
+}
+
+impl Selection {
+    /// Of a rule, with random numbers of its own.
+    pub fn new(rule: LogRule, random: Random) -> Selection {
+        Selection {
+            // A float that is too large becomes the greatest number.
+            below: (rule.sample.clamp(0.0, 1.0) * 2f64.powi(64)) as u64,
+            rule,
+            random,
+        }
+    }
+
+    /// Whether a request that ended so is logged. Status 0: nothing could be sent.
+    pub fn takes(&self, status: u16, request_us: u64) -> bool {
+        let rule = &self.rule;
+        let slow = |limit: &Duration| u128::from(request_us) > limit.as_micros();
+        rule.statuses.iter().any(|range| range.contains(&status))
+            || rule.slower_than.as_ref().is_some_and(slow)
+            || self.below == u64::MAX
+            || (self.below > 0 && self.random.next_u64() < self.below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(rule: LogRule, status: u16, us: u64) -> usize {
+        let selection = Selection::new(rule, Random::seeded(1));
+        (0..10_000).filter(|_| selection.takes(status, us)).count()
+    }
+
+    #[test]
+    fn errors_are_all_logged_and_a_share_of_the_rest() {
+        let rule = LogRule {
+            statuses: vec![400..=499, 503..=503],
+            slower_than: Some(Duration::from_secs(1)),
+            sample: 0.01,
+        };
+        for (status, us) in [(404, 5), (503, 5), (200, 1_000_001)] {
+            assert_eq!(taken(rule.clone(), status, us), 10_000, "{status} {us}");
+        }
+        for (status, us) in [(200, 5), (500, 5), (200, 1_000_000), (0, 0)] {
+            let share = taken(rule.clone(), status, us);
+            assert!((50..=150).contains(&share), "{share} of {status} {us}");
+        }
+    }
+
+    #[test]
+    fn all_and_none_leave_nothing_to_chance() {
+        assert_eq!(taken(LogRule::all(), 200, 5), 10_000);
+        assert_eq!(taken(LogRule::none(), 500, u64::MAX), 0);
+    }
+}

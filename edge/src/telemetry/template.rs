@@ -1,0 +1,355 @@
+//! A log line as a template: text with named fields in braces, checked once, written without
+//! allocating.
+//!
+//! What a client can choose never holds the byte that ends its field, so that a line reads back in one
+//! way only.
+
+use std::io::Write;
+use std::ops::Range;
+
+use super::access::AccessRecord;
+use super::access_format::{
+    Stamp, address, escape, escape_hex, number, server_address, status, three_digits,
+};
+
+/// Longest template, bytes.
+const TEXT_MAX: usize = 4096;
+/// Fields of a template, and fields of requests among them.
+const FIELDS_MAX: usize = 64;
+const REQUEST_FIELDS_MAX: usize = 16;
+
+/// A template that was checked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    pieces: Vec<Piece>,
+    /// Names of the request fields that it shows, in lower case.
+    request_fields: Vec<Box<str>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Box<[u8]>),
+    /// A field, and the byte behind it.
+    Field(Field, u8),
+}
+
+/// What is wrong with a template, and where in its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    /// Bytes of the text.
+    pub at: Range<usize>,
+    /// What is there.
+    pub fault: TemplateFault,
+}
+
+/// What can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplateFault {
+    /// Nothing is known by this name.
+    Unknown(String),
+    /// What follows `request.` is no field name (RFC 9110 5.1).
+    NoFieldName(String),
+    /// A `{` without its `}`, or the other way round.
+    Brace,
+    /// A character other than visible ASCII, space and tab.
+    Character,
+    /// Two fields with nothing between them.
+    Adjacent,
+    /// A letter, a digit, `-` or a backslash right behind what a client can choose.
+    Ending,
+    /// It is too long, or has too many fields.
+    TooMuch,
+    /// It shows no field at all.
+    NoField,
+}
+
+macro_rules! fields {
+    ($($name:literal => $field:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Field { $($field,)* Request(usize) }
+
+        /// The names of all fields, but for those of requests: `request.NAME`.
+        pub const FIELD_NAMES: &[&str] = &[$($name),*];
+
+        fn field_of(name: &str) -> Option<Field> {
+            match name {
+                $($name => Some(Field::$field),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+fields! {
+    "client" => Client,
+    "peer" => Peer,
+    "port" => Port,
+    "scheme" => Scheme,
+    "time_iso" => TimeIso,
+    "time_common" => TimeCommon,
+    "time_unix" => TimeUnix,
+    "method" => Method,
+    "host" => Host,
+    "target" => Target,
+    "path" => Path,
+    "query" => Query,
+    "version" => Version,
+    "status" => Status,
+    "bytes" => Bytes,
+    "referer" => Referer,
+    "user_agent" => UserAgent,
+    "range" => Range,
+    "cache" => Cache,
+    "reason" => Reason,
+    "cut" => Cut,
+    "request_us" => RequestUs,
+    "request_time" => RequestTime,
+    "upstream" => Upstream,
+    "upstream_status" => UpstreamStatus,
+    "connect_us" => ConnectUs,
+    "connect_time" => ConnectTime,
+    "header_us" => HeaderUs,
+    "header_time" => HeaderTime,
+    "response_us" => ResponseUs,
+    "response_time" => ResponseTime,
+}
+
+impl Field {
+    /// Whether a client can choose its bytes.
+    fn is_foreign(self) -> bool {
+        matches!(
+            self,
+            Field::Method
+                | Field::Host
+                | Field::Target
+                | Field::Path
+                | Field::Query
+                | Field::Referer
+                | Field::UserAgent
+                | Field::Range
+                | Field::Request(_)
+        )
+    }
+}
+
+impl Template {
+    /// Checks a text: `{name}` is a field, `{{` and `}}` are braces.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+        let fail = |at: Range<usize>, fault| Err(TemplateError { at, fault });
+        if text.len() > TEXT_MAX {
+            return fail(0..text.len(), TemplateFault::TooMuch);
+        }
+        let mut template = Template {
+            text: text.to_owned(),
+            pieces: Vec::new(),
+            request_fields: Vec::new(),
+        };
+        let (mut plain, mut at, mut count) = (Vec::new(), 0, 0);
+        // Where the text behind the last field begins.
+        let mut behind = 0;
+        let bytes = text.as_bytes();
+        while let Some(&byte) = bytes.get(at) {
+            match (byte, bytes.get(at + 1)) {
+                (b'{' | b'}', Some(&next)) if next == byte => {
+                    plain.push(byte);
+                    at += 2;
+                }
+                (b'{', _) => {
+                    let Some(length) = text[at..].find('}') else {
+                        return fail(at..text.len(), TemplateFault::Brace);
+                    };
+                    let place = at..at + length + 1;
+                    count += 1;
+                    if count > FIELDS_MAX {
+                        return fail(place, TemplateFault::TooMuch);
+                    }
+                    let field = template
+                        .field(&text[place.start + 1..place.end - 1])
+                        .map_err(|fault| TemplateError {
+                            at: place.clone(),
+                            fault,
+                        })?;
+                    if behind > 0 && plain.is_empty() {
+                        return fail(place, TemplateFault::Adjacent);
+                    }
+                    template.end(std::mem::take(&mut plain), behind)?;
+                    template.pieces.push(Piece::Field(field, b'\n'));
+                    (at, behind) = (place.end, place.end);
+                }
+                (b'}', _) => return fail(at..at + 1, TemplateFault::Brace),
+                (b' '..=b'~' | b'\t', _) => {
+                    plain.push(byte);
+                    at += 1;
+                }
+                _ => {
+                    let length = text[at..].chars().next().map_or(1, char::len_utf8);
+                    return fail(at..at + length, TemplateFault::Character);
+                }
+            }
+        }
+        if count == 0 {
+            return fail(0..text.len(), TemplateFault::NoField);
+        }
+        plain.push(b'\n');
+        template.end(plain, behind)?;
+        Ok(template)
+    }
+
+    /// As it was typed.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Names of request fields whose values go into `AccessRecord::request_fields`, in this order.
+    pub fn request_fields(&self) -> &[Box<str>] {
+        &self.request_fields
+    }
+
+    fn field(&mut self, name: &str) -> Result<Field, TemplateFault> {
+        if let Some(field) = field_of(name) {
+            return Ok(field);
+        }
+        let Some(wanted) = name.strip_prefix("request.") else {
+            return Err(TemplateFault::Unknown(name.to_owned()));
+        };
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if wanted.is_empty() || !wanted.bytes().all(is_token) {
+            return Err(TemplateFault::NoFieldName(wanted.to_owned()));
+        }
+        let wanted = wanted.to_ascii_lowercase();
+        let known = self.request_fields.iter().position(|n| **n == *wanted);
+        let index = known.unwrap_or_else(|| {
+            self.request_fields.push(wanted.into());
+            self.request_fields.len() - 1
+        });
+        match index < REQUEST_FIELDS_MAX {
+            true => Ok(Field::Request(index)),
+            false => Err(TemplateFault::TooMuch),
+        }
+    }
+
+    /// Text, whose first byte ends the field before it.
+    fn end(&mut self, text: Vec<u8>, at: usize) -> Result<(), TemplateError> {
+        let Some(&first) = text.first() else {
+            return Ok(());
+        };
+        if let Some(Piece::Field(field, end)) = self.pieces.last_mut() {
+            *end = first;
+            // Escapes are made of these, and `-` stands for what is not there.
+            let is_written = first.is_ascii_alphanumeric() || matches!(first, b'\\' | b'-');
+            if field.is_foreign() && is_written {
+                return Err(TemplateError {
+                    at: at..at + 1,
+                    fault: TemplateFault::Ending,
+                });
+            }
+        }
+        self.pieces.push(Piece::Text(text.into()));
+        Ok(())
+    }
+
+    /// A line of this record.
+    pub(super) fn write(&self, out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
+        stamp.set(record.time_unix_ms);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Field(field, end) if field.is_foreign() => {
+                    match foreign(*field, record).filter(|value| !value.is_empty()) {
+                        Some(value) => escape(out, value, *end, escape_hex),
+                        None => out.push(b'-'),
+                    }
+                }
+                Piece::Field(field, _) => own(out, *field, record, stamp),
+            }
+        }
+    }
+}
+
+/// What the client chose.
+fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
+    let split = || match record.target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (record.target, None),
+    };
+    match field {
+        Field::Method => Some(record.method.as_bytes()),
+        Field::Host => Some(record.authority.as_bytes()),
+        Field::Target => Some(record.target.as_bytes()),
+        Field::Path => Some(split().0.as_bytes()),
+        Field::Query => split().1.map(str::as_bytes),
+        Field::Referer => record.referer,
+        Field::UserAgent => record.user_agent,
+        Field::Range => record.range,
+        Field::Request(index) => record.request_fields.get(index).copied().flatten(),
+        _ => None,
+    }
+}
+
+/// What only we choose.
+fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp) {
+    let upstream = record.upstream.as_ref();
+    match field {
+        Field::Client => address(out, record.client),
+        Field::Peer => address(out, record.peer.ip()),
+        Field::Port => number(out, u64::from(record.peer.port())),
+        Field::Scheme => word(out, Some(record.scheme)),
+        Field::TimeIso => stamp.write_iso(out, record.time_unix_ms),
+        Field::TimeCommon => out.extend_from_slice(&stamp.combined),
+        Field::TimeUnix => {
+            number(out, record.time_unix_ms / 1000);
+            out.push(b'.');
+            three_digits(out, (record.time_unix_ms % 1000) as u16);
+        }
+        Field::Version => word(out, Some(record.version)),
+        Field::Status => status(out, record.status),
+        Field::Bytes => number(out, record.body_bytes),
+        Field::Cache => word(out, record.cache),
+        Field::Reason => word(out, record.reason),
+        Field::Cut => word(out, record.cut.then_some("cut")),
+        Field::RequestUs => number(out, record.request_us),
+        Field::RequestTime => seconds(out, Some(record.request_us)),
+        Field::Upstream => match upstream.and_then(|upstream| upstream.server) {
+            Some(server) => server_address(out, server),
+            None => out.push(b'-'),
+        },
+        Field::UpstreamStatus => maybe(out, upstream.and_then(|u| u.status).map(u64::from)),
+        Field::ConnectUs => maybe(out, upstream.map(|u| u.connect_us)),
+        Field::ConnectTime => seconds(out, upstream.map(|u| u.connect_us)),
+        Field::HeaderUs => maybe(out, upstream.and_then(|u| u.header_us)),
+        Field::HeaderTime => seconds(out, upstream.and_then(|u| u.header_us)),
+        Field::ResponseUs => maybe(out, upstream.and_then(|u| u.response_us)),
+        Field::ResponseTime => seconds(out, upstream.and_then(|u| u.response_us)),
+        _ => out.push(b'-'),
+    }
+}
+
+fn word(out: &mut Vec<u8>, word: Option<&str>) {
+    match word {
+        Some(word) if !word.is_empty() => out.extend_from_slice(word.as_bytes()),
+        _ => out.push(b'-'),
+    }
+}
+
+fn maybe(out: &mut Vec<u8>, value: Option<u64>) {
+    match value {
+        Some(value) => number(out, value),
+        None => out.push(b'-'),
+    }
+}
+
+/// Seconds with three decimals, as nginx writes them.
+fn seconds(out: &mut Vec<u8>, us: Option<u64>) {
+    match us {
+        // Writing to a Vec can't fail.
+        Some(us) => _ = write!(out, "{}.{:03}", us / 1_000_000, us / 1000 % 1000),
+        None => out.push(b'-'),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Giving up rights: between listening and the first thread, so that it holds for all of them.
+//!
+//! Logs and volumes are opened after it, by the user that opens them again at a reload or when a disk
+//! comes back. So what would fail then fails at the start.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use crate::config::{self, Confine, Plan};
+use crate::sys::account::{self, Account};
+use crate::sys::confine::{self, Allowed, Confined, Reach};
+use crate::sys::disk;
+
+/// What was given up.
+#[derive(Default)]
+pub(super) struct GivenUp {
+    /// Who it became.
+    user: Option<String>,
+    /// What it may reach; `None`: whatever its user may.
+    allowed: Option<Vec<Allowed>>,
+}
+
+/// Files that looking a name up may need, and folders of libraries that the C library loads for it.
+const FOR_NAMES: [&str; 12] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/ld.so.cache",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+];
+
+/// Where sizes of block devices can be read.
+const FOR_DEVICES: &str = "/sys/devices";
+
+/// Becomes who the plan says, and shuts the process in. `config`: the file that a reload reads.
+///
+/// # Errors
+/// When something can't be given up: nothing runs with more rights than it was told to have.
+pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<GivenUp> {
+    let wanted = &plan.privileges;
+    let mut given = GivenUp::default();
+    if let Some(user) = &wanted.user {
+        let account =
+            Account::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
+        account
+            .enter()
+            .with_context(|| format!("can't become {user}"))?;
+        account::gain_no_rights().context("can't refuse to gain rights")?;
+        given.user = Some(user.to_string());
+    }
+    if wanted.confine != Confine::No {
+        given.allowed = confined(plan, config)?;
+    }
+    if let Some(path) = config
+        && (given.user.is_some() || given.allowed.is_some())
+        && let Err(error) = disk::look_at(path)
+    {
+        tracing::warn!(%error, "a reload will not be able to read {}", path.display());
+    }
+    Ok(given)
+}
+
+/// Shuts the process in; what it may reach then. `None`: the kernel can't, and need not.
+fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Vec<Allowed>>> {
+    let allowed = allowed(plan, config);
+    for one in allowed.iter().filter(|one| one.reach == Reach::ReadWrite) {
+        // There has to be a file that may be written. An empty one is as good as none to a volume.
+        disk::make_if_missing(&one.path)
+            .with_context(|| format!("can't make {}", one.path.display()))?;
+    }
+    let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
+    let outcome = confine::confine(&allowed, &ports);
+    match (outcome, plan.privileges.confine) {
+        (Ok(Confined::Fully), _) => tracing::info!("confined to the files that it needs"),
+        (Ok(Confined::Partly), _) => {
+            tracing::info!("confined to the files that it needs, as far as this kernel can");
+        }
+        (Ok(Confined::Not), Confine::Yes) => {
+            bail!("can't be confined: this kernel has no Landlock, or it is turned off")
+        }
+        (Ok(Confined::Not), _) => {
+            tracing::warn!("not confined: this kernel has no Landlock, or it is turned off");
+            return Ok(None);
+        }
+        (Err(error), _) => return Err(error).context("can't be confined"),
+    }
+    Ok(Some(allowed))
+}
+
+fn allowed(plan: &Plan, config: Option<&Path>) -> Vec<Allowed> {
+    let read = |path: PathBuf| Allowed {
+        path,
+        reach: Reach::Read,
+    };
+    let mut all = config::reach(plan);
+    // The folder, since editors put a new file in the old one's place.
+    all.extend(config.map(|file| read(config::folder_of(file))));
+    if config::looks_up_names(plan) {
+        all.extend(FOR_NAMES.map(|path| read(path.into())));
+    }
+    if plan.volumes.values().any(|volume| volume.size == 0) {
+        all.push(read(FOR_DEVICES.into()));
+    }
+    // The folder in which it was started may be another one's to move.
+    for one in &mut all {
+        one.path = confine::real(&one.path);
+    }
+    all
+}
+
+impl GivenUp {
+    /// Why a reload can't bring this plan into force, if it can't.
+    pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {
+        let wanted = config::reach(plan);
+        let beyond = confine::beyond(&wanted, self.allowed.as_deref()?);
+        let beyond: Vec<String> = beyond
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        (!beyond.is_empty()).then(|| {
+            format!(
+                "only a new start can change this: it is confined (`confine` in [server]), and can't reach {}\n",
+                beyond.join(", ")
+            )
+        })
+    }
+
+    /// An error, with a word about who met it where that may be why.
+    pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let text = format!("{error:#}");
+        match &self.user {
+            Some(user) if text.contains("ermission denied") => {
+                anyhow::anyhow!("{text}\nit runs as {user}, which has to be let do this")
+            }
+            _ => error,
+        }
+    }
+}

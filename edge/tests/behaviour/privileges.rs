@@ -1,0 +1,207 @@
+//! Another user, and Landlock: what is given up is given up by every thread, and is said where it matters.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use rustix::process::{Signal, geteuid};
+use sluice_lab::origin::Origin;
+use tempfile::TempDir;
+
+use crate::harness::{Edge, Setup, eventually, fresh, serving};
+
+/// Of the user that tests become; nobody's, usually.
+const NOBODY: u32 = 65534;
+
+/// Folders `www` with a file, `logs`, `other` with a file that `www` has a link to.
+fn folders() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = folder.path();
+    for name in ["www", "logs", "other"] {
+        fs::create_dir(at.join(name)).expect("made");
+        let mode = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(at.join(name), mode).expect("root or its owner");
+    }
+    fs::set_permissions(at, fs::Permissions::from_mode(0o755)).expect("its owner");
+    fs::write(at.join("www/a.txt"), "served").expect("written");
+    fs::write(at.join("other/secret"), "secret").expect("written");
+    symlink(at.join("other/secret"), at.join("www/link")).expect("linked");
+    folder
+}
+
+/// Files of `www` below `/files/`, all else of an origin by a cache with a volume; logs in `logs`.
+fn configuration(at: &Path, server: &str, origin: &Origin) -> String {
+    let (www, logs) = (at.join("www"), at.join("logs"));
+    let (access, error) = (logs.join("access.log"), logs.join("error.log"));
+    let volume = logs.join("disk.vol");
+    let servers = origin.url("");
+    format!(
+        "[server]\nworkers = 2\n{server}\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
+         [admin]\naddress = \"127.0.0.1:0\"\n\
+         [log]\naccess = {access:?}\nerror = {error:?}\nformat = \"json\"\nflush = \"10ms\"\n\
+         [upstream.origin]\nservers = [{servers:?}]\n\
+         [volume.disk]\npath = {volume:?}\nsize = \"16MiB\"\nqueue = \"1MiB\"\n\
+         [cache.main]\nvolumes = [\"disk\"]\n\
+         [[site]]\n[[site.route]]\npath = \"/files/*\"\n\
+         files = {{ root = {www:?}, strip = \"/files\", symlinks = \"any\" }}\n\
+         [[site.route]]\nproxy = \"origin\"\ncache = \"main\"\n"
+    )
+}
+
+/// A line of `/proc/PID/task/TID/status`, of each thread.
+fn of_threads(edge: &Edge, name: &str) -> Vec<String> {
+    let tasks = format!("/proc/{}/task", edge.process.pid());
+    let tasks = fs::read_dir(tasks).expect("the process is there");
+    let status = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    tasks.filter_map(|task| status(task.ok()?)).collect()
+}
+
+fn assert_all_threads(edge: &Edge, name: &str, wanted: &str) {
+    let threads = of_threads(edge, name);
+    assert!(threads.len() > 6, "{threads:?}");
+    assert!(
+        threads.iter().all(|line| line == wanted),
+        "{name} {threads:?}"
+    );
+}
+
+// "`[server] user`: setgroups, setgid, setuid … must hold for all threads"; logs are opened anew all the same.
+#[test]
+fn every_thread_is_the_other_user_for_good() {
+    let (folder, origin) = (folders(), serving("/x", fresh(1000)));
+    let user = format!("user = \"{NOBODY}:{NOBODY}\"\nconfine = false");
+    let setup = Setup::of_text(configuration(folder.path(), &user, &origin));
+    if !geteuid().is_root() {
+        let said = setup.refused();
+        assert!(said.contains("only root can become another user"), "{said}");
+        return;
+    }
+    let edge = setup.start();
+    assert_eq!(edge.get("/files/a.txt", &[]).text(), "served");
+    edge.get("/x", &[]).verify_whole(1000).expect("whole");
+    let id = NOBODY.to_string();
+    for (name, wanted) in [
+        ("Uid:", [&*id; 4].join(" ")),
+        ("Gid:", [&*id; 4].join(" ")),
+        ("Groups:", id.clone()),
+        ("NoNewPrivs:", "1".to_owned()),
+        ("CapEff:", "0000000000000000".to_owned()),
+        ("CapPrm:", "0000000000000000".to_owned()),
+    ] {
+        assert_all_threads(&edge, name, &wanted);
+    }
+    let log = folder.path().join("logs/access.log");
+    fs::rename(&log, folder.path().join("logs/old.log")).expect("moved");
+    edge.signal(Signal::USR1);
+    eventually("a new log", || log.exists());
+}
+
+// What the user may not do fails at the start, and says who may not.
+#[test]
+fn what_the_user_may_not_do_is_said_at_the_start() {
+    let (folder, origin) = (folders(), serving("/x", fresh(10)));
+    let logs = folder.path().join("logs");
+    if !geteuid().is_root() {
+        return;
+    }
+    fs::set_permissions(&logs, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    chown(&logs, Some(0), Some(0)).expect("root may");
+    let start = |user: &str| {
+        let server = format!("user = \"{user}\"\nconfine = false");
+        Setup::of_text(configuration(folder.path(), &server, &origin)).refused()
+    };
+    let said = start(&format!("{NOBODY}:{NOBODY}"));
+    assert!(said.contains("error.log"), "{said}");
+    assert!(said.contains("it runs as 65534:65534"), "{said}");
+    let said = start("no-such-user-here");
+    assert!(
+        said.contains("there is no user no-such-user-here"),
+        "{said}"
+    );
+}
+
+// "with confine = true a request through `symlinks = "any"` pointing outside of root fails …, while
+// confine = false serves it"; all else goes on.
+#[test]
+fn confined_it_reads_nothing_but_its_folders() {
+    let (folder, origin) = (folders(), serving("/x", fresh(1000)));
+    for (confine, status) in [("false", 200), ("true", 403)] {
+        let server = format!("confine = {confine}");
+        let edge = Setup::of_text(configuration(folder.path(), &server, &origin)).start();
+        assert_eq!(edge.get("/files/a.txt", &[]).text(), "served");
+        edge.get("/x", &[]).verify_whole(1000).expect("whole");
+        let linked = edge.get("/files/link", &[]);
+        assert_eq!(linked.status, status, "confine = {confine}");
+        if confine == "true" {
+            assert_all_threads(&edge, "NoNewPrivs:", "1");
+            assert!(edge.counter("responses_4xx") > 0);
+            let log = folder.path().join("logs/access.log");
+            eventually("its reason", || {
+                let text = fs::read_to_string(&log).unwrap_or_default();
+                text.contains("\"file-denied\"")
+            });
+        }
+    }
+}
+
+/// Reloads with another access log; what it says, and whether it was done.
+fn reload_with_log(edge: &Edge, text: &str, at: &Path, log: &str) -> (bool, String) {
+    let (old, new) = (at.join("logs/access.log"), at.join(log));
+    edge.rewrite(&text.replace(&format!("{old:?}"), &format!("{new:?}")));
+    let output = edge.command(&["reload"]);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.success(), said)
+}
+
+// "a worker can't write to the docroot even where modes allow": a log that leads there through a link is
+// not made; unconfined, it is.
+#[test]
+fn confined_it_writes_nothing_into_a_served_folder() {
+    let (folder, origin) = (folders(), serving("/x", fresh(10)));
+    let at = folder.path();
+    let written = at.join("www/written");
+    symlink(&written, at.join("logs/trap.log")).expect("linked");
+    for (confine, done) in [("true", false), ("false", true)] {
+        let text = configuration(at, &format!("confine = {confine}"), &origin);
+        let edge = Setup::of_text(text.clone()).start();
+        let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/trap.log");
+        assert_eq!(reloaded, done, "confine = {confine}: {said}");
+        assert_eq!(written.exists(), done, "confine = {confine}");
+        assert!(done || said.contains("ermission denied"), "{said}");
+    }
+}
+
+// "What reload may change under confinement is said in … the refusal message."
+#[test]
+fn confined_a_reload_says_what_needs_a_new_start() {
+    let (folder, origin) = (folders(), serving("/x", fresh(10)));
+    let at = folder.path();
+    let text = configuration(at, "confine = true", &origin);
+    let edge = Setup::of_text(text.clone()).start();
+    let (reloaded, said) = reload_with_log(&edge, &text, at, "other/access.log");
+    assert!(!reloaded);
+    assert!(said.contains("only a new start can change this"), "{said}");
+    let other = at.join("other").display().to_string();
+    assert!(
+        said.contains("`confine`") && said.contains(&other),
+        "{said}"
+    );
+    let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/second.log");
+    assert!(reloaded, "{said}");
+    edge.get("/x", &[]);
+    let second = at.join("logs/second.log");
+    eventually("a line in the new log", || {
+        fs::read_to_string(&second)
+            .unwrap_or_default()
+            .contains("\"/x\"")
+    });
+    edge.rewrite(&text.replace("confine = true", "confine = false"));
+    let output = edge.command(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("user and confinement"), "{said}");
+}
