@@ -106,13 +106,13 @@ fn paths_take_turns() {
 #[test]
 fn numbers_go_round_and_slow_answers_and_statuses_are_counted() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
-    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(20));
+    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(300));
     origin.serve("/8", slow);
     origin.serve("/9", Resource::status(503));
     origin.serve_rest(Resource::bytes("x"));
     let result = run(LoadPlan {
         numbers: Some((7, 3)),
-        slow_us: Some(15_000),
+        slow_us: Some(250_000),
         ..plan(origin.addr(), "/{n}", 1, 6)
     })
     .expect("a result");
