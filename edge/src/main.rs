@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => commands::lab::run(&args),
         Command::Purge(args) => commands::purge::run(&args),
         Command::Reload(args) => commands::reload::run(&args),
+        Command::Sign(args) => commands::sign::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
     };

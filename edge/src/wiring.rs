@@ -26,10 +26,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::admin::Admin;
-use crate::config::{self, Plan};
-use crate::downstream::Spread;
+use crate::config::{self, ListenerPlan, Plan};
+use crate::downstream::{Entrance, Spread};
 use crate::sys::net::Listener;
-use crate::sys::{Clock, Random};
+use crate::sys::{Clock, Random, limits};
 use crate::telemetry::{Telemetry, messages};
 use privileges::GivenUp;
 use snapshot::{Log, Snapshot};
@@ -51,8 +51,8 @@ const LOG_WAIT: Duration = Duration::from_secs(5);
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
 /// What volumes may take at least to write what waits, however long requests took to end.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// Connections that the kernel may keep waiting per listening socket.
-const BACKLOG: i32 = 4096;
+/// With fewer descriptors than this the log says so at the start.
+const DESCRIPTORS_FEW: usize = 4096;
 
 /// What all threads share.
 struct Edge {
@@ -96,6 +96,7 @@ pub struct Running {
 /// # Errors
 /// When an address, a thread or the access log can't be had.
 pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
+    raise_descriptors();
     let count = worker_count(&plan);
     let (mut sockets, listeners) = bind(&plan, count)?;
     let given_up = give_up(&plan, source.as_ref())?;
@@ -180,23 +181,53 @@ fn worker_count(plan: &Plan) -> usize {
     }
 }
 
+/// One listener's socket of one worker, and how connections are taken there.
+type Door = (Listener, Arc<Entrance>);
+
 /// One socket for each worker and listener; the kernel deals connections out among them.
-fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Listener>>, Vec<SocketAddr>)> {
-    let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<SocketAddr>)> {
+    let mut sockets: Vec<Vec<Door>> = (0..workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for listener in &plan.listeners {
         // With port 0 the first worker's socket chooses, and the others join it there.
         let mut address = listener.address;
+        warn_of_backlog(listener);
         Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
+        let entrance = Arc::new(listener.entrance.clone());
         for of_worker in &mut sockets {
-            let socket = Listener::bind(address, BACKLOG, true)
+            let socket = Listener::bind(address, &listener.listening)
                 .with_context(|| format!("can't listen on {address}"))?;
             address = socket.local();
-            of_worker.push(socket);
+            of_worker.push((socket, entrance.clone()));
         }
         addresses.push(address);
     }
     Ok((sockets, addresses))
+}
+
+/// The kernel cuts a backlog down without a word.
+fn warn_of_backlog(listener: &ListenerPlan) {
+    let (wanted, most) = (listener.listening.backlog, limits::somaxconn());
+    if let (Some(wanted), Some(most)) = (wanted, most)
+        && wanted > most
+    {
+        tracing::warn!(
+            "{}: a backlog of {wanted} is cut to {most} by net.core.somaxconn \
+             (`sluice check --system` says how to raise it)",
+            listener.address
+        );
+    }
+}
+
+/// As many descriptors as there may be: the limit of connections derives from them.
+fn raise_descriptors() {
+    let descriptors = limits::raise_descriptors();
+    if descriptors < DESCRIPTORS_FEW {
+        tracing::warn!(
+            "only {descriptors} file descriptors may be open, and no more connections than that \
+             (`sluice check --system` says how to raise it)"
+        );
+    }
 }
 
 impl Edge {

@@ -2,6 +2,8 @@
 //! out of the parser contradicts what it promises.
 
 use sluice::downstream::http1::{chunked, head};
+use sluice::files;
+use sluice::gate::signed;
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::http::conditional::{Decision, Validators, evaluate};
 use sluice::http::fields::{Fields, is_field_value, is_token, lines_of};
@@ -28,6 +30,16 @@ pub struct Target {
 
 /// Every target. The smoke run takes each of them.
 pub const TARGETS: &[Target] = &[
+    Target {
+        name: "file_path",
+        run: file_path,
+        seeds: &[
+            b"/a/b.c/",
+            b"/%2e%2e/%2E./..%2f.%5c..",
+            b"//.well-known/acme%20x/.git",
+            b"/a%00b%7f%c3%a4%",
+        ],
+    },
     Target {
         name: "range",
         run: range,
@@ -113,6 +125,15 @@ pub const TARGETS: &[Target] = &[
             b"//A.example/%7e/./x",
             b"../../g;x=1/./../h?y/../z",
             b"?y",
+        ],
+    },
+    Target {
+        name: "signed_url",
+        run: signed_url,
+        seeds: &[
+            b"/v/1/a?expires=1767225600&signature=FC7s-6bb369s8FwuYcbkJFC-1OocVyfCtm-BXdojFUcz&x=1",
+            b"/v/1/a?signature=142eecfbea6dbfaecf05c22e6ef42450bed4ea1c5727c2b66f815dda23154733&prefix=%2Fv/1/&expires=1",
+            b"/?&&expires&signature=&prefix=%",
         ],
     },
     Target {
@@ -289,6 +310,14 @@ pub fn key_rules(data: &[u8]) {
     check(&rules);
 }
 
+/// The signature of a URL, in its canonical form.
+pub fn signed_url(data: &[u8]) {
+    let mut target = String::new();
+    if let Ok(Form::Origin) = target::canonical(&Method::Get, data, &mut target) {
+        signed::exercise(&target);
+    }
+}
+
 /// Location, relative to a target.
 pub fn location(data: &[u8]) {
     let base = Base {
@@ -383,6 +412,28 @@ pub fn conditional(data: &[u8]) {
         }
         if name == "if-none-match" && validators.etag.is_some() {
             assert_eq!(get, Decision::NotModified);
+        }
+    }
+}
+
+/// Paths of files.
+pub fn file_path(data: &[u8]) {
+    let Ok(path) = std::str::from_utf8(data) else {
+        return;
+    };
+    for hidden in [false, true] {
+        let Some(located) = files::locate(path, hidden) else {
+            continue;
+        };
+        if located.names.is_empty() {
+            assert!(located.is_folder);
+            continue;
+        }
+        for (at, name) in located.names.split(|b| *b == b'/').enumerate() {
+            assert!(!name.is_empty() && name != b"." && name != b"..");
+            assert!(!name.iter().any(|b| *b < b' ' || *b == b'\\'));
+            let well_known = at == 0 && name == b".well-known";
+            assert!(hidden || name[0] != b'.' || well_known);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CacheState, ServerState, Status, VolumeState};
+use super::{CacheState, FilesState, ServerState, Status, VolumeState};
 
 /// The format's media type.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -93,6 +93,26 @@ const VOLUME: &[Number<VolumeState>] = &[
     }),
 ];
 
+const FILES: &[Number<FilesState>] = &[
+    ("entries_now", "Paths of which something is known.", |f| {
+        f.entries
+    }),
+    (
+        "bytes_now",
+        "Bytes of memory in use, bookkeeping included.",
+        |f| f.bytes,
+    ),
+    (
+        "limit_bytes_now",
+        "Bytes of memory that may be used.",
+        |f| f.limit,
+    ),
+    ("open_now", "Files held open.", |f| f.open),
+    ("loaded", "Paths looked up in the file system.", |f| {
+        f.loaded
+    }),
+];
+
 const SERVER: &[Number<ServerState>] = &[
     ("idle_now", "Idle connections in the pools.", |s| s.idle),
     ("busy_now", "Connections in use.", |s| s.busy),
@@ -125,6 +145,13 @@ pub(super) fn render(status: &Status) -> String {
         out.family(&name, meaning);
         for volume in &status.volumes {
             out.sample(&name, &[("volume", &volume.name)], value(volume));
+        }
+    }
+    for (name, meaning, value) in FILES {
+        let name = format!("files_{name}");
+        out.family(&name, meaning);
+        for files in &status.files {
+            out.sample(&name, &[("root", &files.root)], value(files));
         }
     }
     for (name, meaning, value) in SERVER {

@@ -60,6 +60,8 @@ pub struct Status {
     pub caches: BTreeMap<String, CacheState>,
     /// In order of name.
     pub volumes: Vec<VolumeState>,
+    /// In the order of their routes.
+    pub files: Vec<FilesState>,
     /// By name.
     pub upstreams: BTreeMap<String, UpstreamState>,
     /// The configuration in force.
@@ -102,6 +104,23 @@ pub struct CacheState {
     pub volume_hits: u64,
     /// Bytes read from volumes, since the start.
     pub volume_bytes: u64,
+}
+
+/// One folder of files now.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FilesState {
+    /// Its path.
+    pub root: String,
+    /// Paths of which something is known, be it that nothing is there.
+    pub entries: u64,
+    /// Bytes of memory in use, bookkeeping included; an open file counts as its share.
+    pub bytes: u64,
+    /// Bytes it may use.
+    pub limit: u64,
+    /// Files held open.
+    pub open: u64,
+    /// Paths looked up in the file system, since the start.
+    pub loaded: u64,
 }
 
 /// One upstream now.

@@ -45,6 +45,14 @@ impl Inspect for Edge {
                 caches: vec!["video".to_owned()],
                 ..VolumeState::default()
             }],
+            files: vec![FilesState {
+                root: "/srv/www".to_owned(),
+                entries: 3,
+                bytes: 7000,
+                limit: 64 << 20,
+                open: 1,
+                loaded: 9,
+            }],
             upstreams: [(
                 "origin".to_owned(),
                 UpstreamState {

@@ -8,6 +8,7 @@ pub mod lab;
 pub mod purge;
 pub mod reload;
 pub mod serve;
+pub mod sign;
 pub mod status;
 
 use std::env;
@@ -50,6 +51,8 @@ pub enum Command {
     Purge(purge::PurgeArgs),
     /// Let a running edge read its configuration again
     Reload(AdminArgs),
+    /// Sign a URL, for a route that takes none but signed ones
+    Sign(sign::SignArgs),
     /// Show what a running edge does
     Status(status::StatusArgs),
     /// Draw which bytes of a URL a running edge has, what is being fetched, and why

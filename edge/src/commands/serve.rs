@@ -10,7 +10,8 @@ use sluice::wiring;
 use super::{announce, log_messages, warn};
 
 const USAGE: &str = "sluice serve --config <FILE>
-       sluice serve --origin <URL> [OPTIONS]";
+       sluice serve --origin <URL> [OPTIONS]
+       sluice serve --files <FOLDER> [OPTIONS]";
 
 const SIGNALS: &str = "Signals:
   SIGHUP                    Read the configuration file again
@@ -19,7 +20,7 @@ const SIGNALS: &str = "Signals:
 
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = SIGNALS)]
-#[command(group = ArgGroup::new("source").args(["config", "origin"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("source").args(["config", "origin", "files"]).required(true).multiple(true))]
 pub struct ServeArgs {
     /// The configuration file; no other option goes with it
     #[arg(short, long, value_name = "FILE")]
@@ -27,13 +28,16 @@ pub struct ServeArgs {
     /// An origin server such as http://127.0.0.1:9000; may be given several times
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
+    /// A folder whose files are served, in place of an origin
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["origin", "volume", "placement", "fill", "slice"])]
+    files: Option<String>,
     /// Where requests are taken [default: 0.0.0.0:8080]; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
     /// Where status and reload are asked for, or "off" [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Size of the cache in memory [default: 256MiB]
+    /// Size of the cache in memory [default: 256MiB], or of what is kept of files [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// A file, or a block device, to keep things in, and its size, as in /mnt/disk1/sluice.vol:5GiB; may be
@@ -93,6 +97,7 @@ fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
             "--origin",
             "`servers` in [upstream.NAME]",
         ),
+        (args.files.is_some(), "--files", "`files` in [[site.route]]"),
         (
             !args.listen.is_empty(),
             "--listen",
@@ -130,6 +135,7 @@ fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
 fn options(args: &ServeArgs) -> config::Options {
     config::Options {
         origins: args.origin.clone(),
+        files: args.files.clone(),
         listen: args.listen.clone(),
         admin: args.admin.clone(),
         memory: args.memory.clone(),

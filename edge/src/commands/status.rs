@@ -77,6 +77,9 @@ fn show_status(status: &Value) -> String {
         let _ = writeln!(out, "{}", show_cache(name, cache));
     }
     out += &volumes::show(&status["volumes"]);
+    for files in items(&status["files"]) {
+        let _ = writeln!(out, "{}", show_files(files));
+    }
     for (name, upstream) in entries(&status["upstreams"]) {
         for server in items(&upstream["servers"]) {
             let _ = writeln!(out, "{}", show_server(name, server));
@@ -168,6 +171,17 @@ fn show_cache(name: &str, cache: &Value) -> String {
         let _ = write!(line, ", {hits} found on volumes ({bytes})");
     }
     line
+}
+
+fn show_files(files: &Value) -> String {
+    format!(
+        "files in {}: {} of {}, {} known, {} open",
+        text(&files["root"]),
+        show_size(number(files, "bytes")),
+        show_size(number(files, "limit")),
+        count(number(files, "entries"), "path"),
+        number(files, "open"),
+    )
 }
 
 fn show_server(upstream: &str, server: &Value) -> String {

@@ -25,6 +25,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         }
     };
     note(old.limits != new.limits, "limits changed");
+    note(old.trust != new.trust, "trusted proxies changed");
     note(old.log.access != new.log.access, "access log changed");
     note(places(old) != places(new), "sites changed");
     note(

@@ -5,7 +5,7 @@ use std::fmt::{Debug, Write};
 use super::sites::{LeadsTo, RoutePlan, SitePlan};
 use super::value::{show_size, show_time};
 use super::volumes::segment_of;
-use super::{Plan, logs, privileges, words};
+use super::{Plan, connections, logs, privileges, words};
 use crate::fill::ReadAhead;
 use crate::store::kept::{self, Admit, PlacementKind};
 use crate::{cache, fill, upstream, volume};
@@ -21,7 +21,14 @@ pub fn describe(plan: &Plan) -> String {
         n => format!("{n} workers"),
     });
     for listener in &plan.listeners {
-        line(format!("listening on http://{}", listener.address));
+        line(connections::describe(listener));
+    }
+    if let Some(text) = connections::describe_trust(&plan.trust) {
+        line(text);
+    }
+    if plan.limits.connections_per_address > 0 {
+        let most = plan.limits.connections_per_address;
+        line(format!("up to {most} connections from one address"));
     }
     line(match plan.admin {
         Some(address) => format!("admin on http://{address}"),
@@ -41,11 +48,22 @@ pub fn describe(plan: &Plan) -> String {
             if let Some(rule) = &typed.log {
                 line(format!("    {}", logs::describe_rule(rule)));
             }
+            let gate = typed
+                .gate
+                .as_deref()
+                .map_or(Vec::new(), super::gate::describe);
+            gate.into_iter()
+                .for_each(|gate| line(format!("    {gate}")));
             let rules = typed
                 .proxied()
                 .map_or(Vec::new(), |proxied| words::rules(&proxied.rules));
             let rules = rules.into_iter();
             rules.for_each(|rule| line(format!("    {rule}")));
+            let edits = typed
+                .edit
+                .iter()
+                .flat_map(|edit| super::edit::describe(edit));
+            edits.for_each(|edit| line(format!("    {edit}")));
         }
     }
     for (name, options) in &plan.volumes {
@@ -73,6 +91,8 @@ fn hosts(site: &SitePlan) -> String {
 fn route(route: &RoutePlan) -> String {
     let to = match &route.leads_to {
         LeadsTo::Files(options) => super::files::describe(options),
+        LeadsTo::Redirect(options) => format!("{}, at {}", options.status, options.to),
+        LeadsTo::Respond(options) => super::respond::describe(options),
         LeadsTo::Upstream(proxied) => match &proxied.cache {
             Some(cache) => format!("upstream {}, cached in {cache}", proxied.upstream),
             None => format!("upstream {}, not cached", proxied.upstream),

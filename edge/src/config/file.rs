@@ -9,6 +9,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::gate::OrOff;
+use super::logs::RouteLogFile;
 use super::privileges::Confine;
 use super::value::{
     Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
@@ -132,6 +134,8 @@ pub struct ServerSection {
     pub user: Key<String>,
     pub confine: Key<Confine>,
     pub workers: Key<u64>,
+    pub trusted_proxies: Key<Names>,
+    pub client_field: Key<Word<ClientWord>>,
 }
 
 /// `[limits]`
@@ -149,6 +153,7 @@ pub struct LimitsFile {
     pub keepalive_header: Option<bool>,
     pub keepalive_requests: Key<u64>,
     pub connections: Key<u64>,
+    pub connections_per_address: Key<u64>,
     pub min_rate: Key<Size>,
     pub min_rate_grace: Key<Time>,
     pub drain: Key<Time>,
@@ -160,6 +165,35 @@ pub struct LimitsFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ListenerFile {
     pub address: Key<String>,
+    pub backlog: Key<u64>,
+    pub defer_accept: Option<bool>,
+    pub receive_buffer: Key<Size>,
+    pub send_buffer: Key<Size>,
+    pub keepalive: Key<Time>,
+    pub proxy_protocol: Key<Word<ProxyWord>>,
+    pub trusted: Key<Names>,
+}
+
+/// `proxy_protocol = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ProxyWord {
+    #[default]
+    Off,
+    V1,
+    V2,
+    Any,
+}
+
+/// `client_field = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ClientWord {
+    #[default]
+    XForwardedFor,
+    Forwarded,
 }
 
 /// `[admin]`
@@ -254,6 +288,93 @@ impl From<Spanned<String>> for FilesFile {
     }
 }
 
+/// `errors`: pages by status or class.
+pub type ErrorsFile = BTreeMap<Spanned<String>, Spanned<OrTable<PageFile>>>;
+
+/// A page of `errors`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct PageFile {
+    pub file: Key<String>,
+    pub text: Key<String>,
+    pub r#type: Key<String>,
+}
+
+impl From<Spanned<String>> for PageFile {
+    fn from(file: Spanned<String>) -> PageFile {
+        PageFile {
+            file: Some(file),
+            ..PageFile::default()
+        }
+    }
+}
+
+/// `expires`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct ExpiresFile {
+    pub default: Key<String>,
+    pub types: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+}
+
+impl From<Spanned<String>> for ExpiresFile {
+    fn from(default: Spanned<String>) -> ExpiresFile {
+        ExpiresFile {
+            default: Some(default),
+            types: None,
+        }
+    }
+}
+
+/// `request_fields` and `response_fields`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct FieldsFile {
+    pub set: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    pub add: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    pub remove: Key<Names>,
+}
+
+/// `respond`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct RespondFile {
+    pub status: Key<u64>,
+    pub body: Key<String>,
+    pub r#type: Key<String>,
+}
+
+impl From<Spanned<String>> for RespondFile {
+    fn from(body: Spanned<String>) -> RespondFile {
+        RespondFile {
+            body: Some(body),
+            ..RespondFile::default()
+        }
+    }
+}
+
+/// `redirect`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct RedirectFile {
+    pub to: Key<String>,
+    pub status: Key<u64>,
+}
+
+impl From<Spanned<String>> for RedirectFile {
+    fn from(to: Spanned<String>) -> RedirectFile {
+        RedirectFile {
+            to: Some(to),
+            status: None,
+        }
+    }
+}
+
 /// `symlinks = "…"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -265,26 +386,30 @@ pub enum LinksWord {
     Any,
 }
 
-/// `log` of a site or a route
+/// `limit`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
-pub struct RouteLogFile {
-    /// The word in place of a table.
-    #[serde(skip)]
-    pub word: Option<Spanned<String>>,
-    pub sample: Key<f64>,
-    pub statuses: Key<Names>,
-    pub slower_than: Key<Time>,
+pub struct LimitFile {
+    pub requests: Key<String>,
+    pub burst: Key<u64>,
+    pub bandwidth: Key<Size>,
+    pub bandwidth_after: Key<Size>,
+    pub clients: Key<u64>,
 }
 
-impl From<Spanned<String>> for RouteLogFile {
-    fn from(word: Spanned<String>) -> RouteLogFile {
-        RouteLogFile {
-            word: Some(word),
-            ..RouteLogFile::default()
-        }
-    }
+/// `signed`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct SignedFile {
+    pub keys: Key<Names>,
+    pub key_files: Key<Names>,
+    pub client: Option<bool>,
+    pub prefix: Option<bool>,
+    pub expires_parameter: Key<String>,
+    pub signature_parameter: Key<String>,
+    pub prefix_parameter: Key<String>,
 }
 
 /// `bypass`
@@ -325,6 +450,17 @@ pub struct UpstreamFile {
 pub struct SiteFile {
     pub hosts: Vec<Spanned<String>>,
     pub log: Key<OrTable<RouteLogFile>>,
+    pub allow: Key<Names>,
+    pub deny: Key<Names>,
+    pub limit: Key<OrOff<LimitFile>>,
+    pub signed: Key<OrOff<SignedFile>>,
+    pub cache_control: Key<String>,
+    pub errors: Key<ErrorsFile>,
+    pub expires: Key<OrTable<ExpiresFile>>,
+    pub intercept: Key<bool>,
+    pub request_fields: Key<Table<FieldsFile>>,
+    pub response_fields: Key<Table<FieldsFile>>,
+    pub security: Option<bool>,
     pub route: Vec<Spanned<RouteFile>>,
 }
 
@@ -337,5 +473,18 @@ rule_keys!(section(
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
         log: Key<OrTable<RouteLogFile>>,
+        allow: Key<Names>,
+        deny: Key<Names>,
+        limit: Key<OrOff<LimitFile>>,
+        signed: Key<OrOff<SignedFile>>,
+        respond: Key<OrTable<RespondFile>>,
+        redirect: Key<OrTable<RedirectFile>>,
+        cache_control: Key<String>,
+        errors: Key<ErrorsFile>,
+        expires: Key<OrTable<ExpiresFile>>,
+        intercept: Key<bool>,
+        request_fields: Key<Table<FieldsFile>>,
+        response_fields: Key<Table<FieldsFile>>,
+        security: Option<bool>,
     }
 ));

@@ -4,14 +4,15 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{Key, LogFile, Names, RouteFile, RouteLogFile, SiteFile};
+use super::file::{Key, LogFile, Names, RouteFile, SiteFile};
 use super::plan::LogOptions;
 use super::report::Problem;
 use super::unknown::did_you_mean;
-use super::value::{OrTable, show_time};
+use super::value::{OrTable, Time, show_time};
 use crate::telemetry::messages::MessageTarget;
 use crate::telemetry::{
     AccessFormat, AccessOptions, AccessTarget, FIELD_NAMES, LogRule, Template, TemplateError,
@@ -20,6 +21,28 @@ use crate::telemetry::{
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// `log` of a site or a route
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct RouteLogFile {
+    /// The word in place of a table.
+    #[serde(skip)]
+    pub word: Option<Spanned<String>>,
+    pub sample: Key<f64>,
+    pub statuses: Key<Names>,
+    pub slower_than: Key<Time>,
+}
+
+impl From<Spanned<String>> for RouteLogFile {
+    fn from(word: Spanned<String>) -> RouteLogFile {
+        RouteLogFile {
+            word: Some(word),
+            ..RouteLogFile::default()
+        }
+    }
+}
 
 /// Request fields that are secrets: whoever reads the log can use them.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];

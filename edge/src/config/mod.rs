@@ -3,10 +3,13 @@
 mod caches;
 mod changes;
 mod checks;
+mod connections;
 mod describe;
 mod doubts;
+mod edit;
 mod file;
 mod files;
+mod gate;
 mod kept;
 mod logs;
 mod names;
@@ -14,6 +17,7 @@ mod options;
 mod plan;
 mod privileges;
 mod report;
+mod respond;
 mod rules;
 mod sites;
 #[cfg(test)]
@@ -27,9 +31,10 @@ mod words;
 use std::path::Path;
 
 pub use changes::{Changes, changes};
+pub use connections::ListenerPlan;
 pub use describe::describe;
 pub use options::Options;
-pub use plan::{ADMIN, LISTEN, Level, ListenerPlan, LogOptions, Plan};
+pub use plan::{ADMIN, LISTEN, Level, LogOptions, Plan};
 pub use privileges::{Confine, Privileges, User, folder_of, looks_up_names, reach};
 pub use report::{Problem, Report};
 pub use sites::{LeadsTo, Proxied, RoutePlan, SitePlan};
@@ -38,6 +43,7 @@ pub use volumes::goes_on;
 
 use crate::sys::disk;
 use crate::sys::disk::place;
+use edit::Read;
 use volumes::Look;
 
 /// Longest configuration file, bytes.
@@ -59,7 +65,7 @@ pub struct Loaded {
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     let name = path.display().to_string();
     match disk::read_text(path, FILE_BYTES_MAX) {
-        Ok(text) => parse_here(&name, &text),
+        Ok(text) => parse_here(&name, &text).and_then(with_keys),
         Err(error) => Err(Report {
             problems: vec![Problem::error(format!(
                 "can't read the configuration: {error}"
@@ -70,21 +76,40 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     }
 }
 
+/// Looks whether the keys can be read that are in files.
+fn with_keys(mut loaded: Loaded) -> Result<Loaded, Report> {
+    let routes = loaded.plan.sites.iter().flat_map(|site| &site.routes);
+    let gates = routes.filter_map(|route| route.gate.as_deref());
+    let mut problems: Vec<Problem> = gates
+        .filter_map(|gate| crate::gate::keys(gate.signed.as_ref()?).err())
+        .map(|error| Problem::error(error.to_string()))
+        .collect();
+    problems.dedup_by(|a, b| a.title == b.title);
+    match problems.is_empty() {
+        true => Ok(loaded),
+        false => {
+            loaded.warnings.problems = problems;
+            Err(loaded.warnings)
+        }
+    }
+}
+
 /// Checks the text of a configuration. `name` is what the report calls it. What it says of files is
 /// taken for true.
 ///
 /// # Errors
 /// A report with everything that is wrong, each with its line.
 pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
-    examine(name, text, &|_| None)
+    examine(name, text, &|_| None, &|_| None)
 }
 
-/// The same, and looks what is at the paths of volumes.
+/// The same, and looks what is at the paths of volumes and of error pages.
 fn parse_here(name: &str, text: &str) -> Result<Loaded, Report> {
-    examine(name, text, &|path| place::look(path).ok())
+    let read = |path: &Path| Some(disk::read_text(path, edit::PAGE_BYTES_MAX));
+    examine(name, text, &|path| place::look(path).ok(), &read)
 }
 
-fn examine(name: &str, text: &str, look: Look<'_>) -> Result<Loaded, Report> {
+fn examine(name: &str, text: &str, look: Look<'_>, read: Read<'_>) -> Result<Loaded, Report> {
     let mut report = Report {
         name: name.to_owned(),
         text: text.to_owned(),
@@ -97,7 +122,7 @@ fn examine(name: &str, text: &str, look: Look<'_>) -> Result<Loaded, Report> {
             return Err(report);
         }
     };
-    let (plan, problems) = plan::build(&file, look);
+    let (plan, problems) = plan::build(&file, look, read);
     report.problems = problems;
     match report.is_fatal() {
         true => Err(report),

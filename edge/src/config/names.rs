@@ -195,17 +195,39 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     hop::why_not_carried(name).map(|why| (why, "leave it out"))
 }
 
-/// `purge`: addresses and networks.
-pub fn networks(key: &Key<Names>, checks: &mut Checks) -> Vec<Network> {
+/// Addresses and networks; `every` says what it means that all addresses are among them.
+pub fn networks(name: &str, key: &Key<Names>, every: &str, checks: &mut Checks) -> Vec<Network> {
     let Some(typed) = key else {
         return Vec::new();
     };
-    few("purge", typed.get_ref().len(), typed.span(), checks);
+    few(name, typed.get_ref().len(), typed.span(), checks);
     let entries = typed.get_ref().iter();
-    entries.filter_map(|entry| network(entry, checks)).collect()
+    entries
+        .filter_map(|entry| network(entry, Some(every), checks))
+        .collect()
 }
 
-fn network(entry: &Spanned<String>, checks: &mut Checks) -> Option<Network> {
+/// The same, so many at most, where all addresses may well be meant.
+pub fn addresses(name: &str, key: &Key<Names>, most: usize, checks: &mut Checks) -> Vec<Network> {
+    let Some(typed) = key else {
+        return Vec::new();
+    };
+    let entries = typed.get_ref();
+    if entries.len() > most {
+        checks.push(
+            Problem::error(format!("`{name}` has too many entries"))
+                .at(typed.span())
+                .label(format!("{} of them", entries.len()))
+                .help(format!("keep at most {most}")),
+        );
+    }
+    let entries = entries.iter();
+    entries
+        .filter_map(|entry| network(entry, None, checks))
+        .collect()
+}
+
+fn network(entry: &Spanned<String>, every: Option<&str>, checks: &mut Checks) -> Option<Network> {
     let Some(network) = parse(entry.get_ref()) else {
         checks.push(
             Problem::error(format!("`{}` is not an address", entry.get_ref()))
@@ -215,11 +237,12 @@ fn network(entry: &Spanned<String>, checks: &mut Checks) -> Option<Network> {
         return None;
     };
     let Network { address, bits } = network;
-    if bits == 0 {
+    let every = every.filter(|_| bits == 0);
+    if let Some(every) = every {
         checks.push(
-            Problem::warning("every address may purge")
+            Problem::warning(every)
                 .at(entry.span())
-                .help("name the addresses from which purges come"),
+                .help("name the addresses that are meant"),
         );
     } else if let Some(first) = first_of(network).filter(|first| *first != address) {
         checks.push(

@@ -7,13 +7,15 @@ use super::{Loaded, Report, parse_here};
 /// What can be said on a command line. Values are as they would stand in a file, and are checked there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Origin servers, at least one.
+    /// Origin servers, at least one if there is no folder.
     pub origins: Vec<String>,
+    /// A folder of files, in place of origins.
+    pub files: Option<String>,
     /// Where requests are taken.
     pub listen: Vec<String>,
     /// Where the admin address is, or `off`.
     pub admin: Option<String>,
-    /// The memory tier's size.
+    /// Memory for what is cached, or for files.
     pub memory: Option<String>,
     /// Volumes, each as `PATH:SIZE`, or the path of a block device.
     pub volumes: Vec<String>,
@@ -47,6 +49,24 @@ impl Options {
         if let Some(path) = &self.access_log {
             line(format!("[log]\naccess = {}", quoted(path)));
         }
+        match &self.files {
+            Some(root) => self.files_text(root, line),
+            None => self.cache_text(line),
+        }
+        out
+    }
+
+    /// A folder on all paths.
+    fn files_text(&self, root: &str, mut line: impl FnMut(String)) {
+        line("[[site]]\n[[site.route]]\n[site.route.files]".to_owned());
+        line(format!("root = {}", quoted(root)));
+        if let Some(memory) = &self.memory {
+            line(format!("memory = {}", quoted(memory)));
+        }
+    }
+
+    /// Origins behind a cache on all paths.
+    fn cache_text(&self, mut line: impl FnMut(String)) {
         for (name, volume) in volume_names().zip(&self.volumes) {
             // What stands behind the last colon is a size, but in the path of a device.
             let (path, size) = volume
@@ -82,7 +102,6 @@ impl Options {
             servers.join(", ")
         ));
         line("[[site]]\n[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"".to_owned());
-        out
     }
 
     /// The plan they make.

@@ -8,12 +8,15 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{AdminFile, File, LimitsFile, ListenerFile};
+use super::connections::{self, ListenerPlan};
+use super::edit::Read;
+use super::file::{AdminFile, File, LimitsFile};
 use super::privileges::{self, Privileges};
 use super::report::Problem;
 use super::sites::SitePlan;
 use super::volumes::{self, Look};
 use super::{caches, kept, logs, names, sites, upstreams};
+use crate::downstream::Trust;
 use crate::http::Network;
 use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
@@ -39,6 +42,8 @@ pub struct Plan {
     pub listeners: Vec<ListenerPlan>,
     /// `[limits]`.
     pub limits: downstream::Options,
+    /// Who may say who asks.
+    pub trust: Trust,
     /// Where the admin API is, if anywhere.
     pub admin: Option<SocketAddr>,
     /// Addresses that may send PURGE to a cached route.
@@ -55,13 +60,6 @@ pub struct Plan {
     pub upstreams: BTreeMap<String, upstream::Options>,
     /// The sites, in order; at least one.
     pub sites: Vec<SitePlan>,
-}
-
-/// `[[listener]]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerPlan {
-    /// Address and port; port 0 takes a free one.
-    pub address: SocketAddr,
 }
 
 /// `[log]`.
@@ -103,23 +101,30 @@ impl Level {
     }
 }
 
-/// Makes the plan. It counts only if no problem is fatal. `look`: what is at the paths of volumes.
-pub fn build(file: &File, look: Look<'_>) -> (Plan, Vec<Problem>) {
+/// Makes the plan. It counts only if no problem is fatal. `look`: what is at the paths of volumes;
+/// `read`: what error pages hold.
+pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(&file.admin, &mut checks);
-    let listeners = listeners(&file.listener, admin, &mut checks);
+    let listeners = connections::listeners(&file.listener, admin, &mut checks);
     let upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
-    let purge = names::networks(&file.admin.purge, &mut checks);
+    let purge = names::networks(
+        "purge",
+        &file.admin.purge,
+        "every address may purge",
+        &mut checks,
+    );
     let volumes = volumes::plan(&file.volume, look, &mut checks);
     let plan = Plan {
         workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
         limits: limits(&file.limits, &mut checks),
+        trust: connections::trust(&file.server, &mut checks),
         admin,
         log: logs::plan(&file.log, &mut checks),
         privileges: privileges::plan(&file.server, &mut checks),
         caches: caches::plan(&file.cache, &volumes, &mut checks),
         volumes: volumes.options,
-        sites: sites::plan(file, &purge, &mut checks),
+        sites: sites::plan(file, &purge, read, &mut checks),
         purge,
         upstreams,
         listeners,
@@ -226,6 +231,12 @@ fn limits(file: &LimitsFile, checks: &mut Checks) -> downstream::Options {
             d.connections,
             0..=10_000_000,
         ),
+        connections_per_address: checks.count(
+            "connections_per_address",
+            &file.connections_per_address,
+            d.connections_per_address,
+            0..=10_000_000,
+        ),
         min_rate: checks.within("min_rate", &file.min_rate, d.min_rate, 0..=1 << 30),
         min_rate_grace: checks.within(
             "min_rate_grace",
@@ -237,7 +248,11 @@ fn limits(file: &LimitsFile, checks: &mut Checks) -> downstream::Options {
     }
 }
 
-fn address(what: &str, text: &Spanned<String>, checks: &mut Checks) -> Option<SocketAddr> {
+pub(super) fn address(
+    what: &str,
+    text: &Spanned<String>,
+    checks: &mut Checks,
+) -> Option<SocketAddr> {
     let parsed = text.get_ref().parse();
     if parsed.is_err() {
         checks.push(
@@ -267,44 +282,4 @@ fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
         );
     }
     Some(address)
-}
-
-fn listeners(
-    files: &[Spanned<ListenerFile>],
-    admin: Option<SocketAddr>,
-    checks: &mut Checks,
-) -> Vec<ListenerPlan> {
-    let mut plans: Vec<ListenerPlan> = Vec::new();
-    for file in files {
-        let Some(text) = &file.get_ref().address else {
-            checks.push(
-                Problem::error("a listener without an address")
-                    .at(file.span())
-                    .help(format!("add `address = \"{LISTEN}\"`")),
-            );
-            continue;
-        };
-        let Some(address) = address("address", text, checks) else {
-            continue;
-        };
-        let taken = address.port() != 0 && plans.iter().any(|p| p.address == address);
-        if taken || (address.port() != 0 && admin == Some(address)) {
-            let owner = if taken {
-                "another listener"
-            } else {
-                "the admin address"
-            };
-            checks.push(
-                Problem::error(format!("`{address}` is taken twice"))
-                    .at(text.span())
-                    .label(format!("{owner} has it already"))
-                    .help("give each its own port"),
-            );
-        }
-        plans.push(ListenerPlan { address });
-    }
-    if files.is_empty() {
-        plans.extend(LISTEN.parse().ok().map(|address| ListenerPlan { address }));
-    }
-    plans
 }

@@ -6,16 +6,19 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::checks::Checks;
+use super::edit::{Level, Read};
 use super::file::{CacheFile, File, Key, Named, RouteFile, SiteFile, UpstreamFile};
+use super::gate::Said;
 use super::report::Problem;
 use super::unknown::did_you_mean;
 use super::upstreams::is_host;
 use super::{logs, rules};
 use crate::cache::Rules;
-use crate::files;
-use crate::http::Network;
+use crate::http::pattern::Pattern;
+use crate::http::{Network, hop};
 use crate::route::Matcher;
 use crate::telemetry::LogRule;
+use crate::{edit, files, gate};
 
 /// One site: the hosts it answers for, and where their requests go.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +34,10 @@ pub struct SitePlan {
 pub struct RoutePlan {
     /// Which requests.
     pub matcher: Matcher,
+    /// What is done to the heads of requests and responses.
+    pub edit: Option<Box<edit::Options>>,
+    /// What stands before it, if anything does.
+    pub gate: Option<Box<gate::Options>>,
     /// Which of them are logged; `None`: all, where there is a log.
     pub log: Option<LogRule>,
     /// What answers them.
@@ -44,6 +51,10 @@ pub enum LeadsTo {
     Upstream(Box<Proxied>),
     /// A folder of files.
     Files(Box<files::Options>),
+    /// Another address.
+    Redirect(Box<edit::RedirectOptions>),
+    /// A fixed response.
+    Respond(Box<edit::RespondOptions>),
 }
 
 /// An upstream, maybe behind a cache.
@@ -62,7 +73,7 @@ impl RoutePlan {
     pub fn proxied(&self) -> Option<&Proxied> {
         match &self.leads_to {
             LeadsTo::Upstream(proxied) => Some(proxied),
-            LeadsTo::Files(_) => None,
+            LeadsTo::Files(_) | LeadsTo::Redirect(_) | LeadsTo::Respond(_) => None,
         }
     }
 
@@ -80,10 +91,11 @@ struct Known<'a> {
     rules: BTreeMap<&'a str, Rules>,
     /// Of routes without a cache.
     plain: Rules,
+    read: Read<'a>,
 }
 
 /// All sites. Also says which upstreams and caches nobody uses.
-pub fn plan(file: &File, purge: &[Network], checks: &mut Checks) -> Vec<SitePlan> {
+pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks) -> Vec<SitePlan> {
     let plain = Rules {
         purge: purge.to_vec(),
         ..Rules::default()
@@ -97,6 +109,7 @@ pub fn plan(file: &File, purge: &[Network], checks: &mut Checks) -> Vec<SitePlan
         caches: &file.cache,
         rules: of_caches.collect(),
         plain,
+        read,
     };
     if file.site.is_empty() {
         checks.push(Problem::error("no site: every request would be answered 404").help(
@@ -153,16 +166,26 @@ fn one(
         );
     }
     logs::of_site(typed, checks);
+    let name = match hosts.is_empty() {
+        true => "any host".to_owned(),
+        false => hosts.join(", "),
+    };
+    let above = Above {
+        gate: Said::by_site(typed, &name, checks),
+        edit: Level::of_site(typed, known.read, checks),
+        log: typed,
+        site: name,
+    };
     let mut routes: Vec<RoutePlan> = Vec::new();
-    for of_route in &typed.route {
-        let route = route(typed, of_route, known, checks);
+    for typed in &typed.route {
+        let route = route(typed, &above, known, checks);
         if let Some(before) = routes
             .iter()
             .position(|earlier| earlier.matcher.covers(&route.matcher))
         {
             checks.push(
                 Problem::warning("this route can never match")
-                    .at(route_place(of_route))
+                    .at(route_place(typed))
                     .label(format!(
                         "route {} of the site takes all of its requests",
                         before + 1
@@ -235,61 +258,129 @@ fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
 fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     let typed = route.get_ref();
     let keys = [&typed.path, &typed.r#match, &typed.proxy];
-    let files = typed.files.as_ref().map(Spanned::span);
     let key = keys.into_iter().flatten().next().map(Spanned::span);
-    key.or(files).unwrap_or(route.span())
+    let files = || typed.files.as_ref().map(Spanned::span);
+    let respond = || typed.respond.as_ref().map(Spanned::span);
+    let redirect = || typed.redirect.as_ref().map(Spanned::span);
+    let key = key.or_else(files).or_else(respond).or_else(redirect);
+    key.unwrap_or(route.span())
+}
+
+/// What a site says of all of its routes.
+struct Above<'a> {
+    /// What the site is called where one of its routes is named.
+    site: String,
+    gate: Said,
+    edit: Level,
+    /// What has `log`.
+    log: &'a SiteFile,
 }
 
 fn route(
-    site: &SiteFile,
     route: &Spanned<RouteFile>,
+    above: &Above<'_>,
     known: &Known,
     checks: &mut Checks,
 ) -> RoutePlan {
     let typed = route.get_ref();
+    let matcher = matcher(typed, checks);
+    let mut leads_to = leads_to(route, known, checks);
+    let own_words = matches!(&leads_to, LeadsTo::Respond(options) if options.content.is_some());
+    let level = Level::of_route(typed, known.read, checks);
+    let edit = level.within(&above.edit, own_words, checks);
+    if let (LeadsTo::Upstream(proxied), Some(edit)) = (&mut leads_to, &edit)
+        && proxied.cache.is_some()
+    {
+        carry_constants(&mut proxied.rules, edit);
+    }
+    // Only a cache knows what PURGE is: elsewhere it is a request like any other.
+    let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
+    let purge = purge.map_or(&[][..], |_| &known.plain.purge);
+    let name = format!("{}: {matcher}", above.site);
     RoutePlan {
-        matcher: matcher(typed, checks),
-        log: logs::of_route(site, typed, checks),
-        leads_to: leads_to(route, known, checks),
+        edit,
+        gate: above.gate.plan(typed, &name, purge, checks),
+        log: logs::of_route(above.log, typed, checks),
+        matcher,
+        leads_to,
+    }
+}
+
+/// Fields that are the same in every request reach the origin by shared fetches, too.
+fn carry_constants(rules: &mut Rules, edit: &edit::Options) {
+    let shared = |name: &str| name == "authorization" || hop::is_in(hop::SHARED, name.as_bytes());
+    let names = edit.request.constant();
+    for name in names.filter(|name| !shared(name) && hop::may_be_carried(name.as_bytes())) {
+        let pattern = Pattern::new(name);
+        if !rules.forward.contains(&pattern) {
+            rules.forward.push(pattern);
+        }
     }
 }
 
 fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> LeadsTo {
     let typed = route.get_ref();
-    match (&typed.proxy, &typed.files) {
-        (None, None) => checks.push(
-            Problem::error("a route that leads nowhere")
-                .at(route.span())
-                .help(
-                    "add `proxy = \"NAME\"` with the name of an [upstream.NAME], or `files = \"FOLDER\"`",
-                ),
-        ),
-        (Some(_), Some(files)) => checks.push(
-            Problem::error("a route with both `proxy` and `files`")
-                .at(files.span())
-                .help("keep one, and give the other a route of its own"),
-        ),
-        _ => {}
-    }
+    one_target(route, checks);
     let proxied = Proxied {
         upstream: named("upstream", &typed.proxy, known.upstreams, checks).unwrap_or_default(),
         cache: named("cache", &typed.cache, known.caches, checks),
         rules: rules_of(typed, known, checks),
     };
-    match &typed.files {
-        None => LeadsTo::Upstream(Box::new(proxied)),
-        Some(files) => {
-            if let Some(cache) = &typed.cache {
-                checks.push(
-                    Problem::warning("`cache` does nothing here")
-                        .at(cache.span())
-                        .label("files are kept in memory of their own")
-                        .help("leave it out, and set `memory` of `files`"),
-                );
-            }
-            LeadsTo::Files(Box::new(super::files::plan(files, checks)))
-        }
+    let (why, leads_to) = if let Some(files) = &typed.files {
+        let options = super::files::plan(files, checks);
+        let why = "files are kept in memory of their own";
+        (why, LeadsTo::Files(Box::new(options)))
+    } else if let Some(fixed) = &typed.respond {
+        let options = super::respond::respond(fixed, checks);
+        ("nothing is fetched", LeadsTo::Respond(Box::new(options)))
+    } else if let Some(options) = typed
+        .redirect
+        .as_ref()
+        .and_then(|redirect| super::respond::redirect(redirect, checks))
+    {
+        ("nothing is fetched", LeadsTo::Redirect(Box::new(options)))
+    } else {
+        return LeadsTo::Upstream(Box::new(proxied));
+    };
+    if let Some(cache) = &typed.cache {
+        checks.push(
+            Problem::warning("`cache` does nothing here")
+                .at(cache.span())
+                .label(why)
+                .help(match typed.files {
+                    Some(_) => "leave it out, and set `memory` of `files`",
+                    None => "leave it out",
+                }),
+        );
     }
+    leads_to
+}
+
+/// Says so where a route leads nowhere, or to more than one thing.
+fn one_target(route: &Spanned<RouteFile>, checks: &mut Checks) {
+    let typed = route.get_ref();
+    let targets = [
+        ("proxy", typed.proxy.as_ref().map(Spanned::span)),
+        ("files", typed.files.as_ref().map(Spanned::span)),
+        ("respond", typed.respond.as_ref().map(Spanned::span)),
+        ("redirect", typed.redirect.as_ref().map(Spanned::span)),
+    ];
+    let mut targets = targets.into_iter().filter_map(|(key, at)| Some((key, at?)));
+    let problem = match (targets.next(), targets.next()) {
+        (Some(_), None) => return,
+        (Some((one, _)), Some((other, at))) => {
+            Problem::error(format!("a route with both `{one}` and `{other}`"))
+                .at(at)
+                .help("keep one, and give the other a route of its own")
+        }
+        (None, _) => Problem::error("a route that leads nowhere")
+            .at(route.span())
+            .help(
+                "add `proxy = \"NAME\"` with the name of an [upstream.NAME], `files = \"FOLDER\"`, \
+                 `respond = \"TEXT\"` or `redirect = \"ADDRESS\"`",
+            ),
+    };
+    checks.push(problem);
 }
 
 /// The route's own keys win, one by one; its cache's hold for the others.

@@ -1,9 +1,12 @@
 //! Configuration errors as people see them, defaults, bounds, and the documentation's completeness.
 
+mod edit;
+mod gate;
 mod logs;
 mod rules;
 mod volumes;
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
@@ -290,6 +293,7 @@ fn a_file_that_is_not_there_is_said_so() {
 fn options_alone_go_the_way_of_a_file() {
     let options = Options {
         origins: vec!["http://a:1".to_owned(), "http://b:2".to_owned()],
+        files: None,
         listen: vec!["127.0.0.1:0".to_owned()],
         admin: Some("127.0.0.1:0".to_owned()),
         memory: Some("64MiB".to_owned()),
@@ -316,6 +320,19 @@ fn options_alone_go_the_way_of_a_file() {
     };
     let report = hostile.load().expect_err("no such origin");
     assert_eq!(report.problems.len(), 1, "{report}");
+    let folder = Options {
+        files: Some("/srv/\"www".to_owned()),
+        memory: Some("32MiB".to_owned()),
+        ..Options::default()
+    };
+    let plan = folder.load().expect("good options").plan;
+    let LeadsTo::Files(files) = &plan.sites[0].routes[0].leads_to else {
+        panic!("a folder");
+    };
+    assert_eq!(
+        (&*files.root, files.memory),
+        (Path::new("/srv/\"www"), 32 << 20)
+    );
 }
 
 #[test]
@@ -380,6 +397,30 @@ fn every_key_is_documented_in_its_section() {
             "## `[site.route.files]`",
             "[[site]]\n[[site.route]]\n[site.route.files]",
         ),
+        (
+            "## `[site.route.limit]`",
+            "[[site]]\n[[site.route]]\n[site.route.limit]",
+        ),
+        (
+            "## `[site.route.signed]`",
+            "[[site]]\n[[site.route]]\n[site.route.signed]",
+        ),
+        (
+            "## `[site.route.respond]`",
+            "[[site]]\n[[site.route]]\n[site.route.respond]",
+        ),
+        (
+            "## `[site.route.redirect]`",
+            "[[site]]\n[[site.route]]\n[site.route.redirect]",
+        ),
+        (
+            "## `[site.route.request_fields]`",
+            "[[site]]\n[[site.route]]\n[site.route.request_fields]",
+        ),
+        (
+            "## `[site.route.expires]`",
+            "[[site]]\n[[site.route]]\n[site.route.expires]",
+        ),
     ] {
         let (_, part) = docs
             .split_once(&format!("{heading}\n"))
@@ -404,8 +445,9 @@ fn examples(document: &str) -> Vec<&str> {
 
 #[test]
 fn every_example_in_the_documentation_is_good() {
-    let examples = examples(include_str!("../../../docs/configuration.md"));
+    let mut examples = examples(include_str!("../../../docs/configuration.md"));
     assert!(examples.len() >= 2);
+    examples.extend(self::examples(include_str!("../../../docs/headers.md")));
     for example in examples {
         let loaded =
             parse("docs/configuration.md", example).unwrap_or_else(|report| panic!("{report}"));
@@ -446,8 +488,13 @@ fn every_caching_rule_is_explained() {
     let document = include_str!("../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
     let own = ["path", "match", "proxy", "cache", "files", "log"];
+    let elsewhere = [
+        include_str!("../../../docs/access.md"),
+        include_str!("../../../docs/headers.md"),
+    ];
     for key in keys("[[site]]\n[[site.route]]") {
-        let explained = names(rules, &key) || own.contains(&key.as_str());
-        assert!(explained, "docs/caching.md does not name {key}");
+        let named = names(rules, &key) || elsewhere.iter().any(|text| names(text, &key));
+        let explained = named || own.contains(&key.as_str());
+        assert!(explained, "no page of docs explains {key}");
     }
 }

@@ -14,8 +14,6 @@ const PLANNED: &[&str] = &[
     "fail_timeout",
     "slow_start",
     "files",
-    "expires",
-    "headers",
     "compress",
     "least-time",
     "random-two",

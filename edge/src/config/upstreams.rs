@@ -8,8 +8,8 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
+use super::connections::ListenerPlan;
 use super::file::{Named, UpstreamFile};
-use super::plan::ListenerPlan;
 use super::report::Problem;
 use super::value::ServerFile;
 use crate::upstream::{Options, Server};
@@ -332,11 +332,7 @@ mod tests {
             weight: 1,
             backup: false,
         };
-        let listen = |a: &str| {
-            [ListenerPlan {
-                address: a.parse().expect("an address"),
-            }]
-        };
+        let listen = |a: &str| [ListenerPlan::at(a.parse().expect("an address"))];
         assert!(asks_itself(&at("localhost", 80), &listen("0.0.0.0:80")));
         assert!(asks_itself(&at("10.0.0.1", 80), &listen("10.0.0.1:80")));
         assert!(!asks_itself(&at("10.0.0.1", 80), &listen("0.0.0.0:80")));

@@ -51,7 +51,7 @@ pub struct ServerFile {
 }
 
 /// What is expected, as the messages of this file and of serde call it, and how to write it.
-const SHAPES: [(&str, &str); 10] = [
+const SHAPES: [(&str, &str); 12] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -61,6 +61,11 @@ const SHAPES: [(&str, &str); 10] = [
         TABLE,
         "write { cookies = [\"session*\"], headers = [\"X-Debug\"] }",
     ),
+    (
+        EDITS,
+        "write { set = { NAME = \"value\" }, remove = [\"NAME\"] }",
+    ),
+    ("a map", "write { NAME = \"value\" }, with braces"),
     (OR_TABLE, "write \"…\", or a table with that and more"),
     (
         "a whole number",
@@ -82,6 +87,7 @@ const AHEAD: &str = "\"none\", \"whole\" or a size";
 const AHEAD_ADVICE: &str = "write \"none\", \"whole\", or a size, as in \"8MiB\"";
 const STATUSES: &str = "times by status";
 const TABLE: &str = "a table of lists";
+const EDITS: &str = "a table of edits";
 const OR_TABLE: &str = "text in quotes or a table";
 /// Before the words that may be chosen from.
 const WORD: &str = "a word in quotes: ";
@@ -206,18 +212,32 @@ impl<'de> Deserialize<'de> for Statuses {
     }
 }
 
+/// What the messages call a table.
+pub trait Shaped {
+    /// The name.
+    const SHAPE: &str;
+}
+
+impl Shaped for super::file::BypassFile {
+    const SHAPE: &str = TABLE;
+}
+
+impl Shaped for super::file::FieldsFile {
+    const SHAPE: &str = EDITS;
+}
+
 /// What is written in braces, and nothing else: serde would take a list for a table as well.
 #[derive(Clone, Debug, Default)]
 pub struct Table<T>(pub T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
+impl<'de, T: Deserialize<'de> + Shaped> Deserialize<'de> for Table<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Table<T>, D::Error> {
         struct TableVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
+        impl<'de, T: Deserialize<'de> + Shaped> Visitor<'de> for TableVisitor<T> {
             type Value = Table<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(TABLE)
+                f.write_str(T::SHAPE)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {

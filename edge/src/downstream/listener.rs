@@ -4,13 +4,16 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use crate::handler::Peer;
 use crate::http::Scheme;
 use crate::sys::net::{Accepted, Listener, Socket, is_exhausted};
 
-use super::deadlines::TICK;
+use super::ProxyProtocol;
+use super::deadlines::{TICK, ticks};
 use super::spread::HandedOver;
 use super::worker::Worker;
 
@@ -19,14 +22,40 @@ const BATCH_MAX: usize = 64;
 /// Idle connections closed at once to make room for new ones.
 const EVICTED_MAX: usize = 16;
 
+/// Connections ended unserved in a tick, each by each worker, while there are no descriptors.
+const SHED_MAX: usize = 64;
+/// How often the log is told that there are none.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// Where connections come in: how one listener's are taken, by whichever worker serves them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entrance {
+    /// What is spoken there.
+    pub scheme: Scheme,
+    /// How clients are introduced there, where a load balancer does that.
+    pub proxy: Option<ProxyProtocol>,
+}
+
+impl Entrance {
+    /// Clients come by themselves, without TLS.
+    pub fn plain() -> Arc<Entrance> {
+        Arc::new(Entrance {
+            scheme: Scheme::Http,
+            proxy: None,
+        })
+    }
+}
+
 /// What came of a batch.
 enum Batch {
     /// The queue is empty.
     Drained,
     /// There may be more.
     More,
-    /// There is no room: trying again at once would spin.
+    /// The limit of connections is reached. Further ones wait in the kernel.
     NoRoom,
+    /// There is no descriptor, or no memory, for another one: trying again at once would spin.
+    Exhausted,
     /// It failed, and might again at once.
     Failed,
 }
@@ -34,7 +63,7 @@ enum Batch {
 impl Worker {
     /// Accepts until the worker drains; then empties the queue, since closing a listening socket
     /// resets what waits in it, and returns.
-    pub async fn listen(self: &Rc<Self>, mut listener: Listener, scheme: Scheme) {
+    pub async fn listen(self: &Rc<Self>, mut listener: Listener, entrance: Arc<Entrance>) {
         self.listening.set(self.listening.get() + 1);
         let _listening = Listening(self.clone());
         while !self.is_draining() {
@@ -42,7 +71,7 @@ impl Worker {
             let step = async {
                 let readable = poll_fn(|cx| listener.poll_readable(cx)).await;
                 match readable {
-                    Ok(()) => self.accept_batch(&mut listener, scheme).await,
+                    Ok(()) => self.accept_batch(&mut listener, &entrance).await,
                     Err(_) => Batch::Failed,
                 }
             };
@@ -55,65 +84,106 @@ impl Worker {
                 Batch::Drained => {}
                 Batch::More => tokio::task::yield_now().await,
                 Batch::Failed => tokio::time::sleep(TICK).await,
-                Batch::NoRoom => {
-                    let evicted = self.deadlines.expire_idle(EVICTED_MAX);
-                    self.counters.connections_refused.add(evicted as u64);
-                    match evicted {
-                        0 => tokio::time::sleep(TICK).await,
-                        // They have been woken before us, and are gone when we look again.
-                        _ => tokio::task::yield_now().await,
-                    }
+                // Those told to go have been woken before us, and are gone when we look again.
+                Batch::NoRoom | Batch::Exhausted if self.make_room() => {
+                    tokio::task::yield_now().await;
+                }
+                Batch::NoRoom => tokio::time::sleep(TICK).await,
+                Batch::Exhausted => {
+                    self.shed(&mut listener).await;
+                    tokio::time::sleep(TICK).await;
                 }
             }
         }
-        self.accept_the_rest(&mut listener, scheme).await;
+        self.accept_the_rest(&mut listener, &entrance).await;
     }
 
-    async fn accept_batch(self: &Rc<Self>, listener: &mut Listener, scheme: Scheme) -> Batch {
+    /// Has connections closed that have been idle for longest; says whether there were any.
+    fn make_room(&self) -> bool {
+        let evicted = self.deadlines.expire_idle(EVICTED_MAX);
+        self.counters.connections_refused.add(evicted as u64);
+        evicted > 0
+    }
+
+    /// Accepts and closes some of those that wait, with the descriptor that is kept for it: they
+    /// learn at once that they will not be served, rather than after a timeout of their own.
+    async fn shed(&self, listener: &mut Listener) {
+        self.tell_of_exhaustion();
+        for _ in 0..SHED_MAX {
+            let ended = poll_fn(|cx| {
+                let mut reserve = self.reserve.borrow_mut();
+                // Closed within, so that the descriptor is free again.
+                Poll::Ready(reserve.lend(|| matches!(listener.accept(cx), Ok(Some(_)))))
+            });
+            match ended.await {
+                Some(true) => self.counters.connections_shed.add(1),
+                _ => return,
+            }
+        }
+    }
+
+    fn tell_of_exhaustion(&self) {
+        let now = self.deadlines.now();
+        let due = self.told_of_exhaustion.get();
+        if due.is_none_or(|due| due <= now) {
+            let next = now.saturating_add(ticks(TOLD_EVERY));
+            self.told_of_exhaustion.set(Some(next));
+            tracing::error!(
+                "out of file descriptors or memory: new connections are closed unserved \
+                 (`sluice check --system` says what to change)"
+            );
+        }
+    }
+
+    async fn accept_batch(
+        self: &Rc<Self>,
+        listener: &mut Listener,
+        entrance: &Arc<Entrance>,
+    ) -> Batch {
         for _ in 0..BATCH_MAX {
             if self.spread.is_full(self.serving().options.connections) {
                 return Batch::NoRoom;
             }
             match accept(listener).await {
-                Ok(Some(accepted)) => self.place(accepted, scheme),
+                Ok(Some(accepted)) => self.place(accepted, entrance),
                 Ok(None) => return Batch::Drained,
-                Err(error) if is_exhausted(&error) => return Batch::NoRoom,
+                Err(error) if is_exhausted(&error) => return Batch::Exhausted,
                 Err(_) => return Batch::Failed,
             }
         }
         Batch::More
     }
 
-    async fn accept_the_rest(self: &Rc<Self>, listener: &mut Listener, scheme: Scheme) {
+    async fn accept_the_rest(self: &Rc<Self>, listener: &mut Listener, entrance: &Arc<Entrance>) {
         while let Ok(Some(accepted)) = accept(listener).await {
-            self.start(accepted, scheme, true);
+            self.start(accepted, entrance, true);
         }
     }
 
     /// Serves a new connection here or hands it to a worker with fewer.
-    fn place(self: &Rc<Self>, accepted: Accepted, scheme: Scheme) {
+    fn place(self: &Rc<Self>, accepted: Accepted, entrance: &Arc<Entrance>) {
+        let entrance = entrance.clone();
         match self
             .spread
-            .hand_over(self.index, HandedOver { accepted, scheme })
+            .hand_over(self.index, HandedOver { accepted, entrance })
         {
             Ok(()) => self.counters.connections_handed_over.add(1),
-            Err(kept) => self.start(kept.accepted, kept.scheme, true),
+            Err(kept) => self.start(kept.accepted, &kept.entrance, true),
         }
     }
 
-    fn start(self: &Rc<Self>, accepted: Accepted, scheme: Scheme, count: bool) {
+    fn start(self: &Rc<Self>, accepted: Accepted, entrance: &Arc<Entrance>, count: bool) {
         let peer = Peer {
             address: accepted.address,
             client: accepted.address.ip().to_canonical(),
             local: accepted.local,
-            scheme,
+            scheme: entrance.scheme,
         };
-        let socket = Socket::new(accepted.fd);
         self.counters.connections_accepted.add(1);
-        match count {
-            true => self.connect(socket, peer),
-            false => self.connect_counted(socket, peer),
+        if count {
+            self.spread.opened(self.index);
         }
+        self.let_in(entrance, Socket::new(accepted), peer);
     }
 
     /// Takes what other workers hand over, for as long as this worker lives.
@@ -123,9 +193,9 @@ impl Worker {
         };
         let weak = Rc::downgrade(self);
         tokio::task::spawn_local(async move {
-            while let Some(HandedOver { accepted, scheme }) = inbox.recv().await {
+            while let Some(HandedOver { accepted, entrance }) = inbox.recv().await {
                 let Some(worker) = weak.upgrade() else { return };
-                worker.start(accepted, scheme, false);
+                worker.start(accepted, &entrance, false);
             }
         });
     }

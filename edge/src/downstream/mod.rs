@@ -1,15 +1,21 @@
 //! Listeners and connections: what clients speak, framed and checked.
 
+mod addresses;
 mod deadlines;
 pub mod http1;
 mod listener;
 mod pool;
+pub mod proxy_protocol;
 mod refusal;
 mod spread;
+mod trust;
 mod worker;
 
+pub use listener::Entrance;
+pub use proxy_protocol::{ProxyProtocol, Versions};
 pub use refusal::Refusal;
 pub use spread::Spread;
+pub use trust::{ClientField, Trust};
 pub use worker::{Serving, Worker, WorkerContext};
 
 use std::time::Duration;
@@ -37,6 +43,9 @@ pub struct Options {
     pub keepalive_requests: u64,
     /// Open client connections in all. 0: derived from the limit of file descriptors.
     pub connections: usize,
+    /// Of those, from one client: an IPv4 address, or the first 64 bits of an IPv6 address.
+    /// Further ones are closed at once. 0: no limit.
+    pub connections_per_address: usize,
     /// Bytes a second that a body upload or a response's reader must keep up on average, once
     /// `min_rate_grace` has passed; slower ones are cut. 0: no minimum.
     pub min_rate: u64,
@@ -59,6 +68,7 @@ impl Default for Options {
             keepalive_header: false,
             keepalive_requests: 0,
             connections: 0,
+            connections_per_address: 0,
             min_rate: 128,
             min_rate_grace: Duration::from_secs(10),
             drain: Duration::from_secs(30),

@@ -46,6 +46,10 @@ pub fn response_of(fault: Fault) -> Response {
     value.extend_from_slice(b"sluice; detail=");
     value.extend_from_slice(fault.cause.word().as_bytes());
     response.fields.append("cache-status", value);
+    if fault.retry_after_s > 0 {
+        let seconds = fault.retry_after_s.to_string();
+        response.fields.append("retry-after", seconds);
+    }
     response
 }
 

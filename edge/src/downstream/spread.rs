@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::http::Scheme;
+use crate::sys::limits;
 use crate::sys::net::Accepted;
+
+use super::addresses::Addresses;
+use super::listener::Entrance;
 
 /// Connections that may lie between two workers.
 const INBOX_MAX: usize = 1024;
@@ -16,12 +19,14 @@ const INBOX_MAX: usize = 1024;
 /// A connection on its way to another worker.
 pub(super) struct HandedOver {
     pub(super) accepted: Accepted,
-    pub(super) scheme: Scheme,
+    pub(super) entrance: Arc<Entrance>,
 }
 
 /// What the workers know of each other: how many connections each has, and where to send one.
 pub struct Spread {
     workers: Box<[Place]>,
+    /// Whose connections they are.
+    pub(super) addresses: Addresses,
     derived_limit: usize,
 }
 
@@ -49,6 +54,7 @@ impl Spread {
         };
         Arc::new(Spread {
             workers: (0..workers.max(1)).map(place).collect(),
+            addresses: Addresses::default(),
             derived_limit: derived_limit(),
         })
     }
@@ -144,9 +150,6 @@ impl Place {
 
 /// From the limit of descriptors, some of which are for origins, files and ourselves.
 fn derived_limit() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let descriptors = limit
-        .current
-        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let descriptors = limits::descriptors();
     descriptors.saturating_sub(descriptors / 16 + 64).max(16)
 }

@@ -9,14 +9,15 @@ use tokio::sync::Notify;
 
 use crate::handler::{Handler, Peer};
 use crate::sys::Clock;
+use crate::sys::limits::Reserve;
 use crate::sys::net::Socket;
 use crate::telemetry::{AccessLog, Counters};
 
-use super::Options;
 use super::deadlines::{Deadlines, TICK, Tick};
 use super::http1::{Connection, date_line};
 use super::pool::Pool;
 use super::spread::Spread;
+use super::{Entrance, Options, Trust};
 
 /// What a worker is made with.
 pub struct WorkerContext {
@@ -38,6 +39,8 @@ pub struct Serving {
     pub options: Options,
     /// Where requests are logged.
     pub log: Option<Rc<AccessLog>>,
+    /// Who may say who asks.
+    pub trust: Trust,
 }
 
 /// One worker, on a thread of its own.
@@ -52,6 +55,10 @@ pub struct Worker {
     pub(super) stopping: Notify,
     /// Listeners that have not stopped.
     pub(super) listening: Cell<usize>,
+    /// Given up for a moment when there is no other descriptor.
+    pub(super) reserve: RefCell<Reserve>,
+    /// When the log is told next that there is none.
+    pub(super) told_of_exhaustion: Cell<Option<Tick>>,
     serving: RefCell<Rc<Serving>>,
     date: RefCell<Date>,
     began_us: u64,
@@ -87,6 +94,8 @@ impl Worker {
             pool: Pool::default(),
             stopping: Notify::new(),
             listening: Cell::new(0),
+            reserve: RefCell::new(Reserve::new()),
+            told_of_exhaustion: Cell::new(None),
             serving: RefCell::new(Rc::new(serving)),
             date: RefCell::new(Date {
                 unix_s,
@@ -109,14 +118,18 @@ impl Worker {
     /// Serves a connection.
     pub fn connect(self: &Rc<Self>, socket: Socket, peer: Peer) {
         self.spread.opened(self.index);
-        self.connect_counted(socket, peer);
+        self.let_in(&Entrance::plain(), socket, peer);
     }
 
-    /// Serves a connection that the spread counts as this worker's already.
-    pub(super) fn connect_counted(self: &Rc<Self>, socket: Socket, peer: Peer) {
+    /// Serves a connection that came in here and that the spread counts as this worker's already,
+    /// unless it may not come in.
+    pub(super) fn let_in(self: &Rc<Self>, entrance: &Arc<Entrance>, socket: Socket, peer: Peer) {
         self.open.set(self.open.get() + 1);
         self.counters.connections_now.add(1);
-        tokio::task::spawn_local(Connection::new(self.clone(), socket, peer));
+        let connection = Connection::through(entrance, self.clone(), socket, peer);
+        if let Some(connection) = connection {
+            tokio::task::spawn_local(connection);
+        }
     }
 
     /// Stops accepting, closes what is idle, lets requests finish for this long, and cuts the rest.

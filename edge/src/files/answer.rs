@@ -63,9 +63,9 @@ impl Answering<'_> {
         };
         match &file.content {
             Content::Memory(bytes) => self.memory(&representation, file, &file.etag, bytes),
-            Content::Open(opened) => {
+            Content::Open(large) => {
                 let wanted = self.wanted(&representation, file, Some(&file.etag));
-                let body = || FileBody::new(opened.clone());
+                let body = || FileBody::new(large.clone(), self.shared.clock.clone());
                 representation
                     .bare(&wanted)
                     .unwrap_or_else(|| representation.respond(wanted, body(), || self.boundary()))
@@ -181,7 +181,7 @@ fn whole(entry: &Entry) -> Option<Bytes> {
     };
     let opened = match &file.content {
         Content::Memory(bytes) => return Some(bytes.clone()),
-        Content::Open(opened) => opened,
+        Content::Open(large) => &large.opened,
     };
     let size = usize::try_from(file.length()).ok()?;
     let mut bytes = Vec::new();

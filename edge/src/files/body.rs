@@ -4,6 +4,8 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,6 +13,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::handler::representation::Ranged;
 use crate::handler::{BodyStream, Cause, Fault, FileRange, Frame};
+use crate::sys::Clock;
 use crate::sys::root::{self, How, Opened, Stamp};
 
 /// Sent at once.
@@ -20,19 +23,65 @@ const READ: u64 = 256 << 10;
 /// So far.
 const AHEAD: u64 = 1 << 20;
 
+/// A file that is too large for memory, open for all who send it.
+pub(super) struct Large {
+    pub opened: Opened,
+    at_hand: AtHand,
+}
+
+impl Large {
+    pub fn new(opened: Opened) -> Arc<Large> {
+        let at_hand = AtHand::default();
+        Arc::new(Large { opened, at_hand })
+    }
+}
+
+/// Which parts were seen in the page cache in the last second: looking takes a twentieth of what
+/// sending does, and pages that were just sent are the last ones to be thrown out. Parts whose numbers
+/// fall on the same place push each other out.
+struct AtHand([AtomicU64; PLACES]);
+
+/// Parts that are remembered of a file.
+const PLACES: usize = 64;
+
+impl Default for AtHand {
+    fn default() -> AtHand {
+        AtHand([const { AtomicU64::new(0) }; PLACES])
+    }
+}
+
+impl AtHand {
+    /// Whether part `part` is at hand; `look` looks.
+    fn is(&self, part: u64, now_us: u64, look: impl FnOnce() -> bool) -> bool {
+        let place = &self.0[part as usize % PLACES];
+        // The second it is true in, and which part it is told of, plus one: 0 tells of none.
+        let told = (now_us / 1_000_000) << 32 | ((part + 1) & 0xffff_ffff);
+        if place.load(Ordering::Relaxed) == told {
+            return true;
+        }
+        let found = look();
+        if found {
+            place.store(told, Ordering::Relaxed);
+        }
+        found
+    }
+}
+
 /// A range of a file.
 pub(super) struct FileBody {
-    opened: Opened,
+    file: Arc<Large>,
+    clock: Clock,
     range: Range<u64>,
     reading: Option<JoinHandle<std::io::Result<Bytes>>>,
 }
 
 impl FileBody {
     /// All of a file.
-    pub fn new(opened: Opened) -> FileBody {
-        let range = 0..opened.stamp.size;
+    pub fn new(file: Arc<Large>, clock: Clock) -> FileBody {
+        let range = 0..file.opened.stamp.size;
         FileBody {
-            opened,
+            file,
+            clock,
             range,
             reading: None,
         }
@@ -41,7 +90,49 @@ impl FileBody {
     /// Whether the file is still what it was: bytes of two versions are never mixed, whoever writes
     /// into a file that is being sent.
     fn is_unchanged(&self) -> bool {
-        Stamp::now(&self.opened.file).is_ok_and(|now| self.opened.stamp.has_same_content(&now))
+        let opened = &self.file.opened;
+        Stamp::now(&opened.file).is_ok_and(|now| opened.stamp.has_same_content(&now))
+    }
+
+    /// What can be sent next without waiting for the disk: up to the end of a part, so that all who
+    /// send the file look at the same parts; or less, where pages of it are missing.
+    fn at_hand(&self) -> Option<Range<u64>> {
+        let Range { start, end } = self.range;
+        let number = start / PART;
+        let part = start..((number + 1) * PART).min(end);
+        let is_whole = part == (number * PART..((number + 1) * PART).min(self.size()));
+        let is_there = match is_whole {
+            true => {
+                let now_us = self.clock.monotonic_us();
+                self.file.at_hand.is(number, now_us, || self.look(&part))
+            }
+            false => self.look(&part),
+        };
+        let piece = self.piece();
+        match is_there {
+            true => Some(part),
+            false => self.look(&piece).then_some(piece),
+        }
+    }
+
+    /// What is read at once.
+    fn piece(&self) -> Range<u64> {
+        self.range.start..(self.range.start + READ).min(self.range.end)
+    }
+
+    fn look(&self, range: &Range<u64>) -> bool {
+        root::is_at_hand(&self.file.opened.file, range.start, range.end - range.start)
+    }
+
+    fn size(&self) -> u64 {
+        self.file.opened.stamp.size
+    }
+
+    /// The next bytes, as they lie in the file.
+    fn give(&mut self, range: Range<u64>) -> Frame {
+        self.range.start = range.end;
+        let file = self.file.opened.file.clone();
+        Frame::File(FileRange { file, range })
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, Fault>> {
@@ -54,8 +145,15 @@ impl FileBody {
         Poll::Ready(match read {
             Ok(Ok(_)) if !unchanged => Err(Cause::FileChanged.into()),
             Ok(Ok(bytes)) if !bytes.is_empty() => {
-                self.range.start += bytes.len() as u64;
-                Ok(Frame::Data(bytes))
+                let range = self.range.start..self.range.start + bytes.len() as u64;
+                // The page cache has them now, as a rule: sending them from there costs less.
+                Ok(match self.look(&range) {
+                    true => self.give(range),
+                    false => {
+                        self.range.start = range.end;
+                        Frame::Data(bytes)
+                    }
+                })
             }
             Ok(Ok(_)) => Err(Cause::FileChanged.into()),
             Ok(Err(_)) => Err(Cause::FileFailed.into()),
@@ -64,9 +162,9 @@ impl FileBody {
     }
 
     fn read(&mut self) {
-        let (file, at) = (self.opened.file.clone(), self.range.start);
-        let end = self.range.end;
-        let room = (end - at).min(READ) as usize;
+        let (file, end) = (self.file.opened.file.clone(), self.range.end);
+        let Range { start: at, end: to } = self.piece();
+        let room = (to - at) as usize;
         self.reading = Some(spawn_blocking(move || {
             let mut bytes = Vec::new();
             root::read(&file, at, room, How::Wait, &mut bytes)?;
@@ -85,22 +183,14 @@ impl BodyStream for FileBody {
         if self.range.is_empty() {
             return Poll::Ready(None);
         }
-        let (at, length) = (
-            self.range.start,
-            (self.range.end - self.range.start).min(PART),
-        );
-        if !root::is_at_hand(&self.opened.file, at, length) {
+        let Some(range) = self.at_hand() else {
             self.read();
             return self.poll_read(cx).map(Some);
-        }
-        if !self.is_unchanged() {
-            return Poll::Ready(Some(Err(Cause::FileChanged.into())));
-        }
-        self.range.start += length;
-        Poll::Ready(Some(Ok(Frame::File(FileRange {
-            file: self.opened.file.clone(),
-            range: at..at + length,
-        }))))
+        };
+        Poll::Ready(Some(match self.is_unchanged() {
+            true => Ok(self.give(range)),
+            false => Err(Cause::FileChanged.into()),
+        }))
     }
 
     fn length(&self) -> Option<u64> {
@@ -110,7 +200,25 @@ impl BodyStream for FileBody {
 
 impl Ranged for FileBody {
     fn limit(&mut self, range: Range<u64>) {
-        let end = self.opened.stamp.size;
+        let end = self.size();
         self.range = range.start.min(end)..range.end.min(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_is_believed_for_its_second() {
+        let seen = AtHand::default();
+        let second = 1_000_000;
+        assert!(!seen.is(0, second, || false));
+        assert!(seen.is(0, second, || true));
+        assert!(seen.is(0, second, || false), "it was seen");
+        assert!(!seen.is(0, 2 * second, || false), "a second ago");
+        assert!(!seen.is(1, second, || false), "another part");
+        assert!(seen.is(PLACES as u64, second, || true));
+        assert!(!seen.is(0, second, || false), "in its place");
     }
 }

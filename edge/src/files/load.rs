@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::body::Large;
 use super::path::{self, Located};
 use super::table::{Coded, Content, Entry, File, Known};
 use super::{Options, Shared, types};
@@ -241,7 +242,7 @@ impl Shared {
     fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, Trouble> {
         let size = opened.stamp.size;
         if size > self.options.small {
-            return Ok(Some(Content::Open(opened)));
+            return Ok(Some(Content::Open(Large::new(opened))));
         }
         let mut bytes = Vec::with_capacity(size as usize);
         while (bytes.len() as u64) < size {

@@ -21,6 +21,8 @@ use crate::sys::{Clock, Random};
 
 use answer::Answering;
 use load::{Resolved, Wish};
+pub use path::{Located, locate};
+pub use table::Held;
 use table::Table;
 
 /// `files = "…"` of a route, with what goes with it.
@@ -95,6 +97,11 @@ impl Shared {
             options,
             clock,
         }))
+    }
+
+    /// What is held of it now.
+    pub fn held(&self) -> Held {
+        self.table.held()
     }
 
     /// What it was opened with.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Where a request's path leads to, below the root.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Located<'a> {
+pub struct Located<'a> {
     /// Names with one slash between them, each a name that a file may have; empty: the root.
     pub names: Cow<'a, [u8]>,
     /// Whether it asks for a folder: it ends in a slash.
@@ -17,7 +17,7 @@ const LENGTH_MAX: usize = 4095;
 /// Takes a path apart that is in the one form that routes see (`http::target`). `hidden`: whether
 /// names that begin with a dot may be asked for; those below `.well-known` (RFC 8615) may be at any
 /// rate. `None`: no file has such a name.
-pub(super) fn locate(path: &str, hidden: bool) -> Option<Located<'_>> {
+pub fn locate(path: &str, hidden: bool) -> Option<Located<'_>> {
     let path = path.as_bytes();
     let rest = path.strip_prefix(b"/")?;
     if rest.len() > LENGTH_MAX {

@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::body::Large;
 use crate::evict::{self, Policy};
 use crate::http::coding::Coding;
-use crate::sys::root::{Opened, Stamp};
+use crate::sys::root::Stamp;
 
 /// Shards: enough that two workers seldom want the same one.
 const SHARDS: usize = 16;
@@ -64,7 +65,7 @@ pub(super) enum Content {
     /// All of it in memory.
     Memory(Bytes),
     /// In the file, which is open.
-    Open(Opened),
+    Open(Arc<Large>),
 }
 
 impl Entry {
@@ -73,6 +74,14 @@ impl Entry {
             known,
             checked_us: AtomicU64::new(now_us),
             is_checked: AtomicBool::new(false),
+        }
+    }
+
+    /// Files that it holds open.
+    fn open_files(&self) -> u64 {
+        match &self.known {
+            Known::File(file) => file.open_files(),
+            _ => 0,
         }
     }
 
@@ -101,6 +110,11 @@ impl File {
         self.stamp.size
     }
 
+    fn open_files(&self) -> u64 {
+        let beside = self.coded.iter().map(|(_, file)| file.open_files());
+        u64::from(matches!(self.content, Content::Open(_))) + beside.sum::<u64>()
+    }
+
     fn weight(&self, of_open: u64) -> u64 {
         let content = match &self.content {
             Content::Memory(bytes) => bytes.len() as u64,
@@ -113,6 +127,19 @@ impl File {
             .sum();
         BOOKKEEPING + self.head.len() as u64 + content + coded
     }
+}
+
+/// How much is known of a folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Paths.
+    pub entries: u64,
+    /// Bytes they count for.
+    pub bytes: u64,
+    /// Files that are open.
+    pub open: u64,
+    /// Paths that were looked up in the file system, ever.
+    pub loaded: u64,
 }
 
 /// All that is known of a folder.
@@ -129,6 +156,8 @@ struct Shard {
     ids: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
     entries: Slab<(Box<[u8]>, Arc<Entry>)>,
     policy: Box<dyn Policy + Send>,
+    open: u64,
+    loaded: u64,
 }
 
 impl Table {
@@ -139,6 +168,8 @@ impl Table {
                 ids: HashMap::default(),
                 entries: Slab::new(),
                 policy: evict::Kind::S3Fifo.build(),
+                open: 0,
+                loaded: 0,
             })
         };
         Table {
@@ -173,10 +204,13 @@ impl Table {
         let mut gone: SmallVec<[Arc<Entry>; 4]> = SmallVec::new();
         let shard = &mut *self.shard(path).lock();
         gone.extend(shard.take(path));
+        shard.loaded += 1;
+        let open = entry.open_files();
         let Ok(id) = u32::try_from(shard.entries.insert((path.into(), entry))) else {
             return;
         };
         shard.ids.insert(path.into(), id);
+        shard.open += open;
         shard.policy.track(id, hash, weight);
         while shard.policy.weight() > self.limit {
             let Some(victim) = shard.policy.evict() else {
@@ -184,9 +218,23 @@ impl Table {
             };
             if let Some((path, entry)) = shard.entries.try_remove(victim as usize) {
                 shard.ids.remove(&path);
+                shard.open -= entry.open_files();
                 gone.push(entry);
             }
         }
+    }
+
+    /// How much that is.
+    pub fn held(&self) -> Held {
+        let mut held = Held::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            held.entries += shard.entries.len() as u64;
+            held.bytes += shard.policy.weight();
+            held.open += shard.open;
+            held.loaded += shard.loaded;
+        }
+        held
     }
 
     /// Forgets a path.
@@ -206,7 +254,9 @@ impl Shard {
     fn take(&mut self, path: &[u8]) -> Option<Arc<Entry>> {
         let id = self.ids.remove(path)?;
         self.policy.forget(id);
-        self.entries.try_remove(id as usize).map(|(_, entry)| entry)
+        let (_, entry) = self.entries.try_remove(id as usize)?;
+        self.open -= entry.open_files();
+        Some(entry)
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Fault {
     pub retryable: bool,
     /// The named reason.
     pub cause: Cause,
+    /// Seconds after which the client may ask again (RFC 9110 10.2.3); 0: nothing is said.
+    pub retry_after_s: u32,
 }
 
 /// What was being done when it failed.
@@ -73,6 +75,7 @@ macro_rules! causes {
                         whose: Whose::$whose,
                         retryable: $retryable,
                         cause,
+                        retry_after_s: 0,
                     }),*
                 }
             }
@@ -101,6 +104,16 @@ causes! {
     FileFailed = "file-failed", 500, Edge, Edge, false;
     /// The file was written to while it was sent (the body is cut).
     FileChanged = "file-changed", 500, Body, Edge, false;
+    /// The client's address may not use this route.
+    AddressDenied = "address-denied", 403, Edge, Client, false;
+    /// The URL has no signature, and needs one.
+    SignatureMissing = "signature-missing", 403, Edge, Client, false;
+    /// The URL's signature is not one of ours, or is for something else.
+    SignatureWrong = "signature-wrong", 403, Edge, Client, false;
+    /// The URL's signature was good for a time that is over.
+    SignatureExpired = "signature-expired", 410, Edge, Client, false;
+    /// The client's address asks more often than it may (RFC 6585 4).
+    TooManyRequests = "too-many-requests", 429, Edge, Client, false;
     /// Every server is at its limit of connections.
     ServersBusy = "servers-busy", 503, Connect, Edge, true;
     /// A name did not resolve.

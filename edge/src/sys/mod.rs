@@ -6,6 +6,8 @@ pub mod clock;
 pub mod confine;
 pub mod connect;
 pub mod disk;
+pub mod limits;
+pub mod listening;
 pub mod memory;
 pub mod memory_pipe;
 pub mod net;

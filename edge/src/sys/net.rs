@@ -8,10 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, sockopt};
 use tokio::io::unix::AsyncFd;
 
+use super::listening::Listening;
 use super::memory_pipe;
 
 /// A connection fresh from the kernel; may move to another worker before it becomes a `Socket`.
@@ -22,12 +24,15 @@ pub struct Accepted {
     pub address: SocketAddr,
     /// Our address.
     pub local: SocketAddr,
+    /// Whether the size of its send buffer was chosen.
+    pub sized: bool,
 }
 
 /// A listening socket of one worker (SO_REUSEPORT: each worker binds its own to the same address).
 pub struct Listener {
     io: Watch,
     local: SocketAddr,
+    sized: bool,
 }
 
 /// A descriptor, watched by the reactor from the first time that it has to be waited for.
@@ -80,9 +85,11 @@ impl Listener {
         std::net::TcpListener::bind(address).map(drop)
     }
 
-    /// Binds and listens. With `defer`, the kernel keeps a connection to itself until its first
-    /// bytes are there (TCP_DEFER_ACCEPT).
-    pub fn bind(address: SocketAddr, backlog: i32, defer: bool) -> io::Result<Listener> {
+    /// Binds and listens.
+    ///
+    /// # Errors
+    /// The address can't be had, or the kernel does not take what the socket is set to.
+    pub fn bind(address: SocketAddr, listening: &Listening) -> io::Result<Listener> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
             socket2::Type::STREAM,
@@ -95,14 +102,13 @@ impl Listener {
         socket.set_tcp_nodelay(true)?;
         socket.bind(&address.into())?;
         let fd = OwnedFd::from(socket);
-        if defer {
-            defer_accept(&fd)?;
-        }
-        rustix::net::listen(&fd, backlog)?;
+        listening.apply(&fd)?;
+        rustix::net::listen(&fd, listening.backlog())?;
         let local = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
         Ok(Listener {
             io: Watch::Bare(fd),
             local,
+            sized: listening.send_buffer.is_some(),
         })
     }
 
@@ -148,41 +154,17 @@ impl Listener {
             true => SocketAddr::try_from(rustix::net::getsockname(&fd)?)?,
             false => self.local,
         };
-        Ok(Accepted { fd, address, local })
+        let sized = self.sized;
+        Ok(Accepted {
+            fd,
+            address,
+            local,
+            sized,
+        })
     }
 }
 
 const IPPROTO_TCP: c_int = 6;
-
-/// Lets connections wait in the kernel for their first bytes.
-fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
-    unsafe extern "C" {
-        fn setsockopt(
-            fd: c_int,
-            level: c_int,
-            name: c_int,
-            value: *const c_void,
-            len: u32,
-        ) -> c_int;
-    }
-    const TCP_DEFER_ACCEPT: c_int = 9;
-    let seconds: c_int = 1;
-    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the length given, which
-    // the call only reads.
-    let result = unsafe {
-        setsockopt(
-            fd.as_raw_fd(),
-            IPPROTO_TCP,
-            TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
-            size_of::<c_int>() as u32,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
 
 // struct tcp_info grows at its end only. These have been at their places since Linux 4.6 and 4.1.
 const MIN_RTT_AT: usize = 148;
@@ -244,12 +226,12 @@ enum Io {
 }
 
 impl Socket {
-    /// Of an accepted connection.
-    pub fn new(fd: OwnedFd) -> Socket {
+    /// Of an accepted connection. Where the size of its send buffer was chosen, it stays so.
+    pub fn new(accepted: Accepted) -> Socket {
         Socket {
-            io: Io::Tcp(Watch::Bare(fd)),
+            io: Io::Tcp(Watch::Bare(accepted.fd)),
             drained: false,
-            fitted: false,
+            fitted: accepted.sized,
         }
     }
 
@@ -331,7 +313,10 @@ impl Socket {
         more: bool,
     ) -> Poll<io::Result<usize>> {
         match &mut self.io {
-            Io::Tcp(watch) => poll_send(watch, cx, |fd| send(fd, slices, more)),
+            Io::Tcp(watch) => {
+                let count = slices.iter().map(|slice| slice.len()).sum();
+                poll_send(watch, cx, count, |fd| send(fd, slices, more))
+            }
             Io::Memory(end) => end.poll_write(cx, slices),
         }
     }
@@ -345,7 +330,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         match &mut self.io {
-            Io::Tcp(watch) => poll_send(watch, cx, |socket| {
+            Io::Tcp(watch) => poll_send(watch, cx, count, |socket| {
                 let mut offset = range.start;
                 rustix::fs::sendfile(socket, file, Some(&mut offset), count)
             }),
@@ -421,11 +406,12 @@ fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Has `send` tried until the socket takes something, or fails.
+/// Has `send`, which has so many bytes, tried until the socket takes something, or fails.
 #[inline]
 fn poll_send(
     watch: &mut Watch,
     cx: &mut Context<'_>,
+    count: usize,
     mut send: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
 ) -> Poll<io::Result<usize>> {
     let mut send = |fd: &OwnedFd| {
@@ -449,11 +435,25 @@ fn poll_send(
         match send(watched.get_ref()) {
             Err(Errno::AGAIN) => guard.clear_ready(),
             result => {
-                guard.retain_ready();
+                match result {
+                    // It is full: another try would fail, and for a file look up pages in vain. But a
+                    // file may also have become shorter.
+                    Ok(n) if n < count && is_full(watched.get_ref()) => guard.clear_ready(),
+                    _ => guard.retain_ready(),
+                }
                 return Poll::Ready(result.map_err(io::Error::from));
             }
         }
     }
+}
+
+/// Whether the socket takes nothing more now. If so, the kernel says when it does again.
+fn is_full(fd: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::OUT)];
+    matches!(
+        rustix::event::poll(&mut polled, Some(&Timespec::default())),
+        Ok(0)
+    )
 }
 
 #[inline]
@@ -487,6 +487,15 @@ mod tests {
     use std::future::poll_fn;
     use std::io::{Read, Write};
 
+    /// Connections are accepted before they say anything.
+    const AT_ONCE: Listening = Listening {
+        backlog: Some(16),
+        defer: false,
+        receive_buffer: None,
+        send_buffer: None,
+        keepalive: None,
+    };
+
     fn on_runtime<T>(test: impl Future<Output = T>) -> T {
         tokio::runtime::LocalRuntime::new()
             .expect("a runtime")
@@ -509,11 +518,11 @@ mod tests {
     fn reads_and_writes_over_loopback_and_sees_the_end() {
         on_runtime(async {
             let address = "127.0.0.1:0".parse().expect("an address");
-            let mut listener = Listener::bind(address, 16, false).expect("bind");
+            let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
             let mut client = std::net::TcpStream::connect(listener.local()).expect("connect");
             let accepted = accept(&mut listener).await;
             assert_eq!(accepted.local, listener.local());
-            let mut socket = Socket::new(accepted.fd);
+            let mut socket = Socket::new(accepted);
             let mut buf = [0; 64];
             for round in 0..3u8 {
                 client.write_all(&[round; 5]).expect("write");
@@ -555,9 +564,9 @@ mod tests {
     fn what_is_acknowledged_is_known() {
         on_runtime(async {
             let address = "127.0.0.1:0".parse().expect("an address");
-            let mut listener = Listener::bind(address, 16, false).expect("bind");
+            let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
             let mut client = std::net::TcpStream::connect(listener.local()).expect("connect");
-            let mut socket = Socket::new(accept(&mut listener).await.fd);
+            let mut socket = Socket::new(accept(&mut listener).await);
             let before = socket.acknowledged().expect("the kernel tells");
             let sent =
                 poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(&[b'x'; 5000])], false)).await;
@@ -575,11 +584,11 @@ mod tests {
     fn a_client_on_this_machine_gets_a_bounded_send_buffer() {
         on_runtime(async {
             let address = "127.0.0.1:0".parse().expect("an address");
-            let mut listener = Listener::bind(address, 16, false).expect("bind");
+            let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
             let _client = std::net::TcpStream::connect(listener.local()).expect("connect");
             let accepted = accept(&mut listener).await;
             let rtt_us = min_rtt_us(&accepted.fd).expect("the kernel tells");
-            let mut socket = Socket::new(accepted.fd);
+            let mut socket = Socket::new(accepted);
             socket.fit_send_buffer();
             let Io::Tcp(watch) = &mut socket.io else {
                 unreachable!("accepted from TCP")

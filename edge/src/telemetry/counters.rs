@@ -61,12 +61,28 @@ counters! {
     connections_handed_over,
     /// Idle connections closed to make room because the limit of connections was reached.
     connections_refused,
+    /// Connections closed because their client had as many as it may (`connections_per_address`).
+    connections_over_address,
+    /// Connections closed because no trusted load balancer said, in the PROXY protocol, whose they are.
+    connections_not_introduced,
+    /// Connections closed unserved because there was no file descriptor, or no memory, for them.
+    connections_shed,
     /// Requests whose head was complete and correct.
     requests,
     /// Requests being answered.
     requests_now,
     /// Requests refused for what they said (400, 413, 414, 431, 501, 505).
     requests_refused,
+    /// Requests refused because of their client's address (403).
+    requests_denied,
+    /// Requests refused because of the signature of their URL (403, 410).
+    requests_unsigned,
+    /// Requests refused because their client's address asked too often (429).
+    requests_limited,
+    /// Responses that had to wait because of their client's bandwidth.
+    responses_paced,
+    /// Clients forgotten by a limit although they were near it, because more came than it has room for.
+    limits_forgotten,
     /// Connections closed because a client was too slow (408 or silently).
     client_timeouts,
     /// Responses whose body was cut short.

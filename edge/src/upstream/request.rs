@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -38,8 +37,8 @@ pub(super) struct Source<'a> {
 
 /// Appends the request's head to `out`, without the empty line that ends it.
 ///
-/// Connection fields end here (`hop`). What the client says in Forwarded and X-Forwarded-* is
-/// replaced by what we know, since no client is trusted yet. Field names go out in lower case.
+/// Connection fields end here (`hop`). What came in as Forwarded and X-Forwarded-* is replaced by
+/// what we know, and trusted proxies told us, of the client. Field names go out in lower case.
 pub(super) fn build(source: &Source<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let head = source.head;
     refuse_loops(&head.fields)?;
@@ -155,36 +154,43 @@ pub(super) fn via(version: Version) -> &'static str {
     }
 }
 
+/// Says who asks: the client, and behind it the proxy that introduced it, where one did. What was
+/// said of hops before and between is not passed on: it is the client's word, or nobody's.
 fn announce_client(source: &Source<'_>, out: &mut Vec<u8>) {
     let (peer, authority) = (source.peer, source.head.authority.as_bytes());
-    let client = peer.address.ip().to_canonical();
-    out.extend_from_slice(b"x-forwarded-for: ");
-    let start = out.len();
+    let proxy = peer.address.ip().to_canonical();
+    let proxy = (proxy != peer.client).then_some(proxy);
     // Writing to a `Vec` does not fail.
-    let _ = write!(out, "{client}");
-    let word = start..out.len();
+    let _ = write!(out, "x-forwarded-for: {}", peer.client);
+    if let Some(proxy) = proxy {
+        let _ = write!(out, ", {proxy}");
+    }
     out.extend_from_slice(b"\r\n");
     line(out, b"x-forwarded-proto", peer.scheme.as_str().as_bytes());
     if !authority.is_empty() && is_field_value(authority) {
         line(out, b"x-forwarded-host", authority);
     }
     out.extend_from_slice(b"forwarded: ");
-    write_forwarded(out, source, client, word);
+    write_forwarded(out, source);
+    if let Some(proxy) = proxy {
+        out.extend_from_slice(b", ");
+        write_node(out, proxy);
+    }
     out.extend_from_slice(b"\r\n");
 }
 
-/// `for=…;host=…;proto=…` (RFC 7239 4), the client being what stands at `word` already. IPv6 addresses and hosts stand in quotes, since they may
-/// hold a colon.
-fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>, client: IpAddr, word: Range<usize>) {
-    out.extend_from_slice(b"for=");
-    match client {
-        IpAddr::V4(_) => out.extend_from_within(word),
-        IpAddr::V6(_) => {
-            out.extend_from_slice(b"\"[");
-            out.extend_from_within(word);
-            out.extend_from_slice(b"]\"");
-        }
-    }
+/// `for=…` (RFC 7239 6). IPv6 addresses stand in quotes, since they hold colons.
+fn write_node(out: &mut Vec<u8>, address: IpAddr) {
+    // Writing to a `Vec` does not fail.
+    let _ = match address {
+        IpAddr::V4(address) => write!(out, "for={address}"),
+        IpAddr::V6(address) => write!(out, "for=\"[{address}]\""),
+    };
+}
+
+/// `for=…;host=…;proto=…` (RFC 7239 4). A host stands in quotes, since it may hold a colon.
+fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>) {
+    write_node(out, source.peer.client);
     let authority = source.head.authority.as_bytes();
     if !authority.is_empty() && is_field_value(authority) {
         out.extend_from_slice(b";host=\"");

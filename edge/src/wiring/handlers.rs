@@ -9,7 +9,9 @@ use super::logged::Logged;
 use super::snapshot::Snapshot;
 use crate::cache::Cache;
 use crate::config::{LeadsTo, Proxied, RoutePlan};
+use crate::edit::{Edit, Redirect, Respond};
 use crate::files::{self, Files};
+use crate::gate::{self, Gate};
 use crate::handler::Handler;
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
@@ -31,13 +33,20 @@ impl Handlers<'_> {
     /// All that a request of this route goes through.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
         let answers = match &route.leads_to {
-            LeadsTo::Upstream(proxied) => self.proxied(proxied),
-            LeadsTo::Files(options) => self.files(options),
-        }?;
-        Some(self.logged(route.log.as_ref(), answers))
+            LeadsTo::Upstream(proxied) => self.proxied(proxied)?,
+            LeadsTo::Files(options) => self.files(options)?,
+            LeadsTo::Respond(options) => Rc::new(Respond::new(options)),
+            LeadsTo::Redirect(to) => Rc::new(Redirect::new((**to).clone())),
+        };
+        let gated = match &route.gate {
+            Some(options) => self.gated(options, answers)?,
+            None => answers,
+        };
+        let edited = self.edited(route, gated);
+        Some(self.logged(route.log.as_ref(), edited))
     }
 
-    /// The outermost, and only where not all requests are logged.
+    /// Around all else, and only where not all requests are logged.
     fn logged(&self, rule: Option<&LogRule>, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
         let Some((log, rule)) = self.log.zip(rule) else {
             return inner;
@@ -48,6 +57,25 @@ impl Handlers<'_> {
             selection: Rc::new(Selection::new(rule.clone(), random)),
             inner,
         })
+    }
+
+    /// Outermost of what answers, so that pages and fields are there for whatever is refused within.
+    fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        match &route.edit {
+            None => answers,
+            Some(edit) => Rc::new(Edit::new(
+                answers,
+                (**edit).clone(),
+                self.edge.clock.clone(),
+            )),
+        }
+    }
+
+    fn gated(&self, options: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>> {
+        let mut gates = self.snapshot.gates.iter();
+        let shared = gates.find(|gate| gate.options() == options)?.clone();
+        let (clock, counters) = (self.edge.clock.clone(), self.counters.clone());
+        Some(Rc::new(Gate::new(shared, clock, counters, inner)))
     }
 
     fn files(&self, options: &files::Options) -> Option<Rc<dyn Handler>> {

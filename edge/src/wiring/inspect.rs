@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, DecisionState, FlightState, Inspect, Numbers, ObjectState, OnVolume, Order,
-    Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
+    CacheState, DecisionState, FilesState, FlightState, Inspect, Numbers, ObjectState, OnVolume,
+    Order, Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
 };
+use crate::files;
 use crate::http::date;
 use crate::http::key::KeyHash;
 use crate::http::url::Url;
@@ -40,6 +41,11 @@ impl Inspect for Edge {
                 .volumes
                 .iter()
                 .map(|(name, volume)| volume::volume_state(name, volume, &snapshot.plan))
+                .collect(),
+            files: snapshot
+                .files
+                .iter()
+                .map(|files| files_state(files))
                 .collect(),
             upstreams: snapshot
                 .upstreams
@@ -104,6 +110,18 @@ fn cache_state(store: &Store) -> CacheState {
         purges: store.rules() as u64,
         volume_hits: status.volume_hits,
         volume_bytes: status.volume_bytes,
+    }
+}
+
+fn files_state(files: &files::Shared) -> FilesState {
+    let held = files.held();
+    FilesState {
+        root: files.options().root.display().to_string(),
+        entries: held.entries,
+        bytes: held.bytes,
+        limit: files.options().memory,
+        open: held.open,
+        loaded: held.loaded,
     }
 }
 

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::cache::{self, Stores, purge::Keys, purge::Ways};
 use crate::config::{LeadsTo, Plan, RoutePlan};
 use crate::files;
+use crate::gate;
 use crate::store::{self, Store, kept};
 use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
@@ -35,6 +36,8 @@ pub(super) struct Snapshot {
     pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
     /// One for each folder that is served in one way.
     pub(super) files: Vec<Arc<files::Shared>>,
+    /// One for each route that has one, or for several that are alike.
+    pub(super) gates: Vec<Arc<gate::Shared>>,
     pub(super) log: Option<Arc<Log>>,
     pub(super) taken_up: Arc<TakenUp>,
 }
@@ -60,6 +63,7 @@ impl Snapshot {
     ) -> anyhow::Result<Snapshot> {
         let log = log(plan.log.access.as_ref(), before)?;
         let files = folders(&plan, before, clock)?;
+        let gates = gates(&plan, before)?;
         let volumes = volumes::open(&plan, before, clock)?;
         let sequence = before.map_or_else(
             || Arc::new(AtomicU64::new(1)),
@@ -102,6 +106,7 @@ impl Snapshot {
             accounts: accounts.collect(),
             upstreams: upstreams.collect(),
             files,
+            gates,
             log,
             generation: before.map_or(1, |before| before.generation + 1),
             taken_up: Arc::default(),
@@ -234,6 +239,22 @@ fn folders(
         folders.push(folder);
     }
     Ok(folders)
+}
+
+/// What stands before the routes. Keys in files are read again; what is known of clients stays, and is one for
+/// all routes that share a limit.
+fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate::Shared>>> {
+    let mut gates: Vec<Arc<gate::Shared>> = Vec::new();
+    let routes = plan.sites.iter().flat_map(|site| &site.routes);
+    for options in routes.filter_map(|route| route.gate.as_deref()) {
+        if gates.iter().any(|gate| gate.options() == options) {
+            continue;
+        }
+        let old = before.map_or(&[][..], |before| &before.gates);
+        let gate = gate::Shared::open(options.clone(), gates.iter().chain(old))?;
+        gates.push(Arc::new(gate));
+    }
+    Ok(gates)
 }
 
 /// Notes how the routes of a plan make the keys of a cache.

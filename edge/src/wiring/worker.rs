@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 
-use super::Edge;
 use super::handlers::{Handlers, Upstreams};
 use super::snapshot::Snapshot;
+use super::{Door, Edge};
 use crate::downstream::{Serving, Worker, WorkerContext};
 use crate::handler::Handler;
-use crate::http::Scheme;
 use crate::route::{Router, Site};
 use crate::sys::memory;
-use crate::sys::net::Listener;
 use crate::telemetry::{AccessLog, Counters};
 use crate::upstream::{self, Upstream};
 
@@ -24,7 +22,7 @@ use crate::upstream::{self, Upstream};
 pub(super) fn start(
     index: usize,
     edge: Arc<Edge>,
-    listeners: Vec<Listener>,
+    listeners: Vec<Door>,
     ready: mpsc::Sender<()>,
 ) -> std::io::Result<JoinHandle<()>> {
     let runtime = || {
@@ -40,7 +38,7 @@ pub(super) fn start(
         })
 }
 
-async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Listener>, ready: mpsc::Sender<()>) {
+async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::Sender<()>) {
     let counters = edge.telemetry.worker();
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
@@ -53,9 +51,9 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Listener>, ready: mps
         index,
     };
     let worker = Worker::new(context, scene.serving());
-    for listener in listeners {
+    for (listener, entrance) in listeners {
         let worker = worker.clone();
-        tokio::task::spawn_local(async move { worker.listen(listener, Scheme::Http).await });
+        tokio::task::spawn_local(async move { worker.listen(listener, entrance).await });
     }
     tokio::task::spawn_local(give_memory_back(counters.clone()));
     // The other side may have given up waiting.
@@ -152,6 +150,7 @@ impl Scene {
             handler: self.router.clone(),
             options: self.snapshot.plan.limits.clone(),
             log: self.log.clone(),
+            trust: self.snapshot.plan.trust.clone(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use sluice_lab::client::Reply;
+use sluice_lab::disk::{Condition, Pace, SlowDisk};
 
 use crate::harness::{Edge, Setup, eventually};
 
@@ -16,7 +17,14 @@ struct Shelf {
 impl Shelf {
     /// Files by their paths below the served folder; `more`: further keys of `files`.
     fn new(files: &[(&str, &[u8])], more: &str) -> Shelf {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        Shelf::within(
+            tempfile::tempdir().expect("a temporary folder"),
+            files,
+            more,
+        )
+    }
+
+    fn within(folder: tempfile::TempDir, files: &[(&str, &[u8])], more: &str) -> Shelf {
         let www = folder.path().join("www");
         std::fs::create_dir(&www).expect("made");
         let text = format!(
@@ -322,4 +330,87 @@ fn what_lies_beside_is_sent_to_those_who_take_it() {
             .body
             == b"gzipped"
     });
+}
+
+// "…without blocking a worker on a cold page": the one worker answers others while a disk keeps it waiting.
+#[test]
+fn a_disk_that_hangs_keeps_nobody_else_waiting() {
+    let disk = match SlowDisk::new(64 << 20, Pace::default()) {
+        Ok(disk) => disk,
+        Err(error) => {
+            assert!(std::env::var("CI").is_err(), "{error:#}");
+            eprintln!("SKIPPED: {error:#}");
+            return;
+        }
+    };
+    let content = large(8_000_000, 3);
+    let folder = tempfile::tempdir_in(disk.path()).expect("a folder on the disk");
+    let files = [
+        ("small", &b"small"[..]),
+        ("cold", b"cold"),
+        ("film", &content),
+    ];
+    let shelf = Shelf::within(folder, &files, "");
+    assert_eq!(shelf.get("/small").body, b"small");
+    for name in ["cold", "film"] {
+        forget_pages(&shelf.path(name));
+    }
+    disk.set_condition(Condition::Hang);
+    let mut waiting = Vec::new();
+    for target in ["/cold", "/film"] {
+        let before = disk.in_flight();
+        let mut client = shelf.edge.client();
+        client
+            .send("GET", target, &[("Host", "a")], b"")
+            .expect("sent");
+        eventually("the disk is asked", || disk.in_flight() > before);
+        waiting.push(client);
+    }
+    for _ in 0..3 {
+        assert_eq!(shelf.get("/small").body, b"small", "held in memory");
+        assert_eq!(shelf.status("/.none"), 404);
+    }
+    disk.set_condition(Condition::Fine);
+    for (mut client, expected) in waiting.into_iter().zip([&b"cold"[..], &content]) {
+        let reply = client.read_response().expect("an answer");
+        assert_eq!(reply.status, 200);
+        assert!(reply.body == expected);
+    }
+}
+
+/// The kernel has to read this file from the disk again.
+fn forget_pages(path: &std::path::Path) {
+    let file = std::fs::File::open(path).expect("it is there");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("taken");
+}
+
+#[test]
+fn a_folder_is_served_by_an_option_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write(&folder.path().join("index.html"), b"<p>home");
+    let path = folder.path().to_str().expect("a path in UTF-8");
+    let options = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let edge = Edge::with_options(&[&["--files", path][..], &options].concat());
+    assert_eq!(edge.get("/", &[]).body, b"<p>home");
+    let files = &edge.status()["files"][0];
+    assert_eq!(files["root"], path);
+    assert_eq!((&files["entries"], &files["open"]), (&1.into(), &0.into()));
+    let shown = edge.command(&["status"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("1 path known, 0 open"), "{shown}");
+}
+
+#[test]
+fn open_files_are_few_and_shown() {
+    let content = large(100_000, 0);
+    let names: Vec<String> = (0..200).map(|n| format!("film{n}")).collect();
+    let files: Vec<_> = names.iter().map(|name| (&**name, &content[..])).collect();
+    let shelf = Shelf::new(&files, "open = 32");
+    for name in &names {
+        assert!(shelf.get(&format!("/{name}")).body == content);
+    }
+    let open = shelf.edge.status()["files"][0]["open"].as_u64();
+    assert!((1..=32).contains(&open.expect("a number")), "{open:?}");
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", shelf.edge.process.pid()));
+    assert!(descriptors.expect("its descriptors").count() < 100);
 }

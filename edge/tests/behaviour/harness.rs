@@ -87,7 +87,7 @@ pub struct Setup {
     upstream: String,
     log: String,
     tables: String,
-    descriptors: Option<usize>,
+    descriptors: Option<String>,
     text: Option<String>,
 }
 
@@ -173,7 +173,13 @@ impl Setup {
 
     /// File descriptors that the program may have open.
     pub fn descriptors(mut self, most: usize) -> Setup {
-        self.descriptors = Some(most);
+        self.descriptors = Some(format!("ulimit -n {most}"));
+        self
+    }
+
+    /// File descriptors that it may have open until it asks for more.
+    pub fn descriptors_at_first(mut self, most: usize) -> Setup {
+        self.descriptors = Some(format!("ulimit -S -n {most}"));
         self
     }
 
@@ -239,10 +245,10 @@ impl Setup {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = self.write(&folder);
         let program = env!("CARGO_BIN_EXE_sluice");
-        let launch = match self.descriptors {
+        let launch = match &self.descriptors {
             None => Launch::new("sluice", program, folder.path()),
-            Some(most) => Launch::new("sluice", "sh", folder.path())
-                .args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\"")])
+            Some(limit) => Launch::new("sluice", "sh", folder.path())
+                .args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")])
                 .args([program]),
         };
         let config = config.to_str().expect("a path in UTF-8");

@@ -51,7 +51,7 @@ fn name(path: &str) -> Identity {
 
 /// What is said on this machine, and what would run.
 fn said(text: &str) -> String {
-    match examine("sluice.toml", text, &machine) {
+    match examine("sluice.toml", text, &machine, &|_| None) {
         Ok(loaded) => loaded.warnings.render(false),
         Err(report) => report.render(false),
     }
@@ -117,7 +117,8 @@ fn everything_typed_is_in_the_plan_and_described() {
     };
     assert_eq!(all.caches["a"].kept, expected);
     let described = |text: &str| {
-        let loaded = examine("sluice.toml", text, &machine).unwrap_or_else(|e| panic!("{e}"));
+        let loaded =
+            examine("sluice.toml", text, &machine, &|_| None).unwrap_or_else(|e| panic!("{e}"));
         let all = describe(&loaded.plan);
         let of_volumes = all
             .lines()
@@ -214,7 +215,12 @@ fn every_recipe_is_good() {
 
 #[test]
 fn a_device_needs_no_size() {
-    let loaded = examine("sluice.toml", &volume("path = \"/dev/sdb\""), &machine);
+    let loaded = examine(
+        "sluice.toml",
+        &volume("path = \"/dev/sdb\""),
+        &machine,
+        &|_| None,
+    );
     let loaded = loaded.unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(loaded.plan.volumes["disk1"].size, 0);
     assert!(loaded.warnings.problems.is_empty(), "{}", loaded.warnings);

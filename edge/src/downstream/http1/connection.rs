@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crate::downstream::Refusal;
 use crate::downstream::worker::{Serving, Worker};
+use crate::downstream::{Entrance, Refusal};
 use crate::handler::{Answer, Body, Cause, Peer, Request};
 use crate::http::{Method, Version};
 use crate::sys::net::Socket;
@@ -20,20 +21,24 @@ use super::wire::{Budget, Wire, guarded, yield_turn};
 
 /// A client's connection, from accept to close.
 pub struct Connection {
-    wire: Wire,
+    pub(super) wire: Wire,
+    /// Where it came in, for as long as somebody has to introduce its client.
+    pub(super) entrance: Option<Arc<Entrance>>,
     /// The request being answered, once it has had to wait for something.
     exchange: Option<Box<Exchange>>,
     answered: u64,
-    waits_for: WaitsFor,
+    pub(super) waits_for: WaitsFor,
     /// Input bytes in which no complete head was found.
     looked_at: usize,
 }
 
 /// What an idle connection's deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WaitsFor {
+pub(super) enum WaitsFor {
     /// None is set.
     Nothing,
+    /// Who the client is.
+    Introduction,
     /// The first byte of a request.
     Request,
     /// The rest of a head.
@@ -49,15 +54,33 @@ impl Future for Connection {
 }
 
 impl Connection {
-    /// Of a client that has just connected.
-    pub fn new(worker: Rc<Worker>, socket: Socket, peer: Peer) -> Connection {
-        Connection {
+    /// Of a client that has just connected. `None` where it may not come in here: it has too many
+    /// connections, or has to be introduced and this is nobody who may do that.
+    pub fn through(
+        entrance: &Arc<Entrance>,
+        worker: Rc<Worker>,
+        socket: Socket,
+        peer: Peer,
+    ) -> Option<Connection> {
+        let mut connection = Connection {
             wire: Wire::new(worker, socket, peer),
+            entrance: None,
             exchange: None,
             answered: 0,
             waits_for: WaitsFor::Nothing,
             looked_at: 0,
-        }
+        };
+        let may = match &entrance.proxy {
+            None => connection.wire.enter(),
+            Some(proxy) => {
+                connection.entrance = Some(entrance.clone());
+                let may = proxy.trusted.iter().any(|from| from.contains(peer.client));
+                let counters = &connection.wire.worker.counters;
+                counters.connections_not_introduced.add(u64::from(!may));
+                may
+            }
+        };
+        may.then_some(connection)
     }
 
     /// Serves requests until one has to wait, or others are to have their turn.
@@ -69,6 +92,9 @@ impl Connection {
                 exchange.cut_off();
             }
             self.wire.socket.reset_on_drop();
+            return Poll::Ready(());
+        }
+        if self.entrance.is_some() && ready!(self.introduce(cx)) == Next::Close {
             return Poll::Ready(());
         }
         let mut budget = Budget::new();
@@ -190,7 +216,8 @@ impl Connection {
         parsed: Parsed,
         budget: &mut Budget,
     ) -> Poll<Next> {
-        let mut account = self.account(serving, &parsed);
+        let peer = serving.trust.peer(self.wire.peer, &parsed.head.fields);
+        let mut account = self.account(serving, &parsed, peer);
         self.waits_for = WaitsFor::Nothing;
         self.answered += 1;
         budget.request();
@@ -201,7 +228,7 @@ impl Connection {
         let request = Request {
             head: parsed.head,
             body,
-            peer: self.wire.peer,
+            peer,
             interim: None,
         };
         let handler = &account.serving.handler;
@@ -215,7 +242,7 @@ impl Connection {
     }
 
     #[inline]
-    fn account(&self, serving: Rc<Serving>, parsed: &Parsed) -> Account {
+    fn account(&self, serving: Rc<Serving>, parsed: &Parsed, peer: Peer) -> Account {
         let head = &parsed.head;
         let asked = Asked {
             version: head.version,
@@ -225,7 +252,7 @@ impl Connection {
         let worker = &self.wire.worker;
         let note = serving.log.as_ref().map(|log| {
             let target = &self.wire.input()[parsed.target.clone()];
-            Note::of(worker, log, self.wire.peer, head, target)
+            Note::of(worker, log, peer, head, target)
         });
         let options = &serving.options;
         let last = options.keepalive_timeout.is_zero()

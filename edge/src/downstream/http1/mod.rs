@@ -6,6 +6,7 @@ mod connection;
 mod ending;
 mod exchange;
 pub mod head;
+mod introduction;
 pub mod outbox;
 mod patience;
 mod render;

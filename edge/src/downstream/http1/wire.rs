@@ -30,6 +30,8 @@ pub struct Wire {
     pub slot: usize,
     /// Bytes read and not used; nothing while there are none.
     input: Option<Box<Input>>,
+    /// Whether it counts as one of its client's connections.
+    entered: bool,
 }
 
 impl Wire {
@@ -42,7 +44,23 @@ impl Wire {
             peer,
             slot,
             input: None,
+            entered: false,
         }
+    }
+
+    /// Counts it as one of its client's connections, where their number is limited; says whether
+    /// there is room for it.
+    pub fn enter(&mut self) -> bool {
+        let worker = &self.worker;
+        let most = worker.serving().options.connections_per_address;
+        if most > 0 {
+            self.entered = worker.spread.addresses.enter(self.peer.address.ip(), most);
+            if !self.entered {
+                worker.counters.connections_over_address.add(1);
+                return false;
+            }
+        }
+        true
     }
 
     /// Bytes read and not used yet.
@@ -135,6 +153,9 @@ impl Drop for Wire {
         }
         if std::thread::panicking() {
             self.worker.counters.panics.add(1);
+        }
+        if self.entered {
+            self.worker.spread.addresses.leave(self.peer.address.ip());
         }
         self.worker.closed(self.slot);
     }

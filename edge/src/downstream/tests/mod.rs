@@ -44,6 +44,7 @@ fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Se
         handler: Rc::new(Answering(answer)),
         options,
         log: None,
+        trust: crate::downstream::Trust::default(),
     }
 }
 

@@ -5,12 +5,21 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use super::super::Entrance;
 use super::super::spread::HandedOver;
 use super::*;
+use crate::sys::listening::Listening;
 use crate::sys::net::Listener;
 
 fn bind(address: SocketAddr) -> Listener {
-    Listener::bind(address, 128, false).expect("bind")
+    Listener::bind(
+        address,
+        &Listening {
+            defer: false,
+            ..Listening::default()
+        },
+    )
+    .expect("bind")
 }
 
 fn any() -> SocketAddr {
@@ -54,7 +63,7 @@ fn few_connections_spread_over_the_workers() {
                 if let Some(listener) = listener {
                     let listening = worker.clone();
                     tokio::task::spawn_local(async move {
-                        listening.listen(listener, Scheme::Http).await;
+                        listening.listen(listener, Entrance::plain()).await;
                     });
                 }
                 ready.send(()).expect("the test waits");
@@ -109,7 +118,9 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
             stream.write_all(GET.as_bytes()).expect("write");
         }
         let listening = zero.clone();
-        tokio::task::spawn_local(async move { listening.listen(listener, Scheme::Http).await });
+        tokio::task::spawn_local(
+            async move { listening.listen(listener, Entrance::plain()).await },
+        );
         // The other one drains in the very turn in which some lie in its inbox.
         while zero.counters.connections_handed_over.get() == 0 {
             tokio::task::yield_now().await;
@@ -155,8 +166,8 @@ fn a_connection_in_the_inbox_is_part_of_the_drain() {
         });
         let accepted = accepted.await;
         spread.opened(0);
-        let scheme = Scheme::Http;
-        let handed = spread.hand_over(0, HandedOver { accepted, scheme });
+        let entrance = Entrance::plain();
+        let handed = spread.hand_over(0, HandedOver { accepted, entrance });
         assert!(handed.is_ok(), "the other has none");
         worker.drain(Duration::from_secs(5)).await;
         let mut answer = String::new();
@@ -177,7 +188,9 @@ fn the_limit_of_connections_holds_and_idle_ones_make_room() {
         let listener = bind(any());
         let target = listener.local();
         let listening = worker.clone();
-        tokio::task::spawn_local(async move { listening.listen(listener, Scheme::Http).await });
+        tokio::task::spawn_local(
+            async move { listening.listen(listener, Entrance::plain()).await },
+        );
         tokio::task::spawn_blocking(move || {
             let mut streams = Vec::new();
             for _ in 0..12 {
@@ -210,7 +223,9 @@ fn who_waits_in_the_queue_when_it_ends_is_served() {
         }
         let listening = worker.clone();
         let accepting =
-            tokio::task::spawn_local(async move { listening.listen(listener, Scheme::Http).await });
+            tokio::task::spawn_local(
+                async move { listening.listen(listener, Entrance::plain()).await },
+            );
         worker.drain(Duration::from_secs(5)).await;
         accepting.await.expect("the listener's end");
         for mut stream in waiting {

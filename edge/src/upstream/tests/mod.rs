@@ -216,7 +216,7 @@ fn request(method: Method, target: &str, fields: &[(&str, &str)]) -> Request {
         body: Body::Empty,
         peer: Peer {
             address: ([192, 0, 2, 7], 4711).into(),
-            client: std::net::Ipv4Addr::LOCALHOST.into(),
+            client: [192, 0, 2, 7].into(),
             local: ([192, 0, 2, 1], 80).into(),
             scheme: Scheme::Http,
         },

@@ -60,6 +60,7 @@ fn clients_of_every_kind_are_announced() {
     let testing = origin.upstream();
     let mut asked = get("/");
     asked.peer.address = "[2001:db8::7]:1".parse().expect("an address");
+    asked.peer.client = asked.peer.address.ip();
     asked.peer.scheme = Scheme::Https;
     asked.head.version = Version::Http10;
     asked.head.authority.clear();
@@ -71,8 +72,26 @@ fn clients_of_every_kind_are_announced() {
     assert!(!head.contains("x-forwarded-host"));
     let mut mapped = get("/");
     mapped.peer.address = "[::ffff:192.0.2.9]:1".parse().expect("an address");
+    mapped.peer.client = mapped.peer.address.ip().to_canonical();
     let head = sent(&origin.upstream(), &origin, mapped);
     assert!(head.contains("\r\nx-forwarded-for: 192.0.2.9\r\n"));
+}
+
+#[test]
+fn a_client_is_announced_with_the_proxy_that_introduced_it() {
+    let origin = Origin::always(HELLO);
+    let claims = [("X-Forwarded-For", "203.0.113.66, 2001:db8::7, 10.0.0.9")];
+    let mut asked = request(Method::Get, "/", &claims);
+    asked.peer.client = "2001:db8::7".parse().expect("an address");
+    asked.peer.address = "10.0.0.1:1".parse().expect("an address");
+    let head = sent(&origin.upstream(), &origin, asked);
+    assert!(head.contains("\r\nx-forwarded-for: 2001:db8::7, 10.0.0.1\r\n"));
+    let forwarded = "for=\"[2001:db8::7]\";host=\"example.com\";proto=http, for=10.0.0.1";
+    assert!(
+        head.contains(&format!("\r\nforwarded: {forwarded}\r\n")),
+        "{head}"
+    );
+    assert_eq!(head.matches("203.0.113.66").count(), 0);
 }
 
 #[test]

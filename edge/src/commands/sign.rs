@@ -1,0 +1,107 @@
+//! `sluice sign`: a URL with a signature, as a route with `[site.route.signed]` takes it.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use sluice::gate::signed::{self, KEY_BYTES_MAX, Key, Names, Secret};
+use sluice::http::Method;
+use sluice::http::target::{self, Form};
+use sluice::sys::{Clock, disk};
+
+use super::say;
+
+#[derive(Debug, Args)]
+pub struct SignArgs {
+    /// What to sign: http://cdn.example.com/videos/1/film.mp4, or the path and query alone
+    url: String,
+    /// File with the key
+    #[arg(long, value_name = "FILE")]
+    key_file: PathBuf,
+    /// How long the signature is good: 1h, 7days
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    expires: Duration,
+    /// Until when it is good, Unix time in seconds, in place of --expires
+    #[arg(long, value_name = "SECONDS", conflicts_with = "expires")]
+    until: Option<u64>,
+    /// Sign for all paths that begin so: /videos/1/ (the route needs `prefix = true`)
+    #[arg(long, value_name = "PATH")]
+    prefix: Option<String>,
+    /// Sign for this client alone (the route needs `client = true`)
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<IpAddr>,
+    /// Names of the parameters for time, signature and prefix
+    #[arg(long, value_name = "NAME", num_args = 3)]
+    parameters: Option<Vec<String>>,
+}
+
+pub fn run(args: &SignArgs) -> anyhow::Result<()> {
+    let content = disk::read_text(&args.key_file, KEY_BYTES_MAX as u64 + 2)
+        .with_context(|| format!("can't read {}", args.key_file.display()))?;
+    let secret = Secret::from_file(content.as_bytes()).map_err(|what| anyhow!(what))?;
+    let key = Key::new(&secret).context("this is no key")?;
+    let (before, target) = split(&args.url)?;
+    let prefix = args.prefix.as_deref().map(|p| prefix(p, &target));
+    let signed = signed::signed(
+        &key,
+        &names(args.parameters.as_deref()),
+        &target,
+        prefix.transpose()?.as_deref(),
+        until(args),
+        args.client,
+    );
+    say(&format!("{before}{signed}\n"))
+}
+
+fn names(typed: Option<&[String]>) -> Names {
+    match typed {
+        Some([expires, signature, prefix]) => Names {
+            expires: expires.as_str().into(),
+            signature: signature.as_str().into(),
+            prefix: prefix.as_str().into(),
+        },
+        _ => Names::default(),
+    }
+}
+
+/// What stands before the path, and path and query as a server sees them.
+fn split(url: &str) -> anyhow::Result<(&str, String)> {
+    let path = match url.find("://") {
+        Some(scheme) => url[scheme + 3..].find('/').map(|at| scheme + 3 + at),
+        None => Some(0),
+    };
+    let (before, path) = url.split_at(path.unwrap_or(url.len()));
+    let path = if path.is_empty() { "/" } else { path };
+    Ok((before, canonical(path)?))
+}
+
+fn canonical(path: &str) -> anyhow::Result<String> {
+    let mut out = String::new();
+    match target::canonical(&Method::Get, path.as_bytes(), &mut out) {
+        Ok(Form::Origin) => Ok(out),
+        Ok(_) => bail!("{path:?} is no path"),
+        Err(error) => bail!("{path:?} is not what a URL may have: {}", error.word()),
+    }
+}
+
+fn prefix(typed: &str, target: &str) -> anyhow::Result<String> {
+    let prefix = canonical(typed)?;
+    let path = target.split('?').next().unwrap_or_default();
+    if !prefix.ends_with('/') || prefix.contains('?') {
+        bail!("a prefix is a path that ends in a slash, as in /videos/1/");
+    }
+    if !path.starts_with(&prefix) {
+        bail!("{path} does not begin with {prefix}");
+    }
+    Ok(prefix)
+}
+
+fn until(args: &SignArgs) -> u64 {
+    if let Some(until) = args.until {
+        return until;
+    }
+    let now_s = Clock::system().unix_ms() / 1000;
+    now_s.saturating_add(args.expires.as_secs())
+}

@@ -1,0 +1,491 @@
+//! `request_fields`, `response_fields`, `expires`, `cache_control`, `security`, `errors`, `intercept`: from
+//! what was typed in a site and in its routes to what is done to heads.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::file::{ErrorsFile, ExpiresFile, FieldsFile, Key, PageFile, RouteFile, SiteFile};
+use super::names::few;
+use super::report::Problem;
+use super::value::{OrTable, Table, YEAR, show_size, show_time};
+use crate::edit::{
+    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, SECURITY, Template, Variable,
+    Which,
+};
+use crate::http::fields::{is_field_value, is_token};
+use crate::http::hop::{self, HOP_BY_HOP, is_in};
+
+/// Reads a file that is sent as it is; `None`: it is taken to be there.
+pub type Read<'a> = &'a dyn Fn(&Path) -> Option<io::Result<String>>;
+
+/// Longest page, bytes.
+pub const PAGE_BYTES_MAX: u64 = 256 << 10;
+/// Longest lifetime.
+const LIFETIME_MAX: Duration = YEAR.saturating_mul(10);
+
+/// What one section says of heads; a route's word takes the place of its site's, key by key.
+#[derive(Clone, Default)]
+pub struct Level {
+    request: Option<FieldEdits>,
+    response: Option<FieldEdits>,
+    expires: Option<Expires>,
+    cache_control: Option<Box<str>>,
+    security: Option<bool>,
+    pages: Option<Vec<ErrorPage>>,
+    intercept: Key<bool>,
+}
+
+/// The level of a section that has these keys.
+macro_rules! level_of {
+    ($typed:expr, $read:expr, $checks:expr) => {{
+        let (typed, read, checks) = ($typed, $read, $checks);
+        Level {
+            request: fields(&typed.request_fields, Side::Request, checks),
+            response: fields(&typed.response_fields, Side::Response, checks),
+            expires: expires(&typed.expires, checks),
+            cache_control: cache_control(&typed.cache_control, checks),
+            security: typed.security,
+            pages: pages(&typed.errors, read, checks),
+            intercept: typed.intercept.clone(),
+        }
+    }};
+}
+
+impl Level {
+    /// What a site says for all of its routes.
+    pub fn of_site(typed: &SiteFile, read: Read<'_>, checks: &mut Checks) -> Level {
+        level_of!(typed, read, checks)
+    }
+
+    /// What a route says.
+    pub fn of_route(typed: &RouteFile, read: Read<'_>, checks: &mut Checks) -> Level {
+        level_of!(typed, read, checks)
+    }
+
+    /// What is done on a route of this site. `keep_own`: see `ErrorPages`.
+    pub fn within(self, site: &Level, keep_own: bool, checks: &mut Checks) -> Option<Box<Options>> {
+        let site = site.clone();
+        let pages = self.pages.or(site.pages).unwrap_or_default();
+        if let Some(typed) = self.intercept.as_ref().filter(|typed| *typed.get_ref())
+            && pages.is_empty()
+        {
+            checks.push(
+                Problem::warning("`intercept` does nothing here")
+                    .at(typed.span())
+                    .label("there are no pages to give in place of the origin's")
+                    .help("add `errors = { 404 = \"FILE\" }`, or leave this out"),
+            );
+        }
+        let intercept = self.intercept.or(site.intercept);
+        let options = Options {
+            request: self.request.or(site.request).unwrap_or_default(),
+            response: self.response.or(site.response).unwrap_or_default(),
+            expires: self
+                .expires
+                .or(site.expires)
+                .filter(|expires| !is_off(expires)),
+            cache_control: self
+                .cache_control
+                .or(site.cache_control)
+                .filter(|text| &**text != "off"),
+            security: self.security.or(site.security).unwrap_or_default(),
+            errors: ErrorPages {
+                intercept: !pages.is_empty() && intercept.is_some_and(Spanned::into_inner),
+                keep_own: !pages.is_empty() && keep_own,
+                pages,
+            },
+        };
+        (!options.is_empty()).then(|| Box::new(options))
+    }
+}
+
+fn is_off(expires: &Expires) -> bool {
+    let mut types = expires.types.iter();
+    expires.default == Lifetime::Off && types.all(|(_, lifetime)| *lifetime == Lifetime::Off)
+}
+
+/// Whose fields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Request,
+    Response,
+}
+
+/// A `set` or `add` as it was typed.
+type Lines = Option<BTreeMap<Spanned<String>, Spanned<String>>>;
+
+fn fields(key: &Key<Table<FieldsFile>>, side: Side, checks: &mut Checks) -> Option<FieldEdits> {
+    let Table(typed) = key.as_ref()?.get_ref();
+    let mut edits = FieldEdits::default();
+    for (name, line) in lines("set", &typed.set, side, checks) {
+        edits.remove.push(name.clone());
+        edits.put.push((name, line));
+    }
+    edits.put.extend(lines("add", &typed.add, side, checks));
+    if let Some(removed) = &typed.remove {
+        few("remove", removed.get_ref().len(), removed.span(), checks);
+        let names = removed.get_ref().iter();
+        let names = names.filter_map(|name| field_name(name, side, checks));
+        edits.remove.extend(names);
+    }
+    Some(edits)
+}
+
+fn lines(key: &str, typed: &Lines, side: Side, checks: &mut Checks) -> Vec<(Box<str>, Template)> {
+    let mut seen = HashSet::new();
+    let mut lines = Vec::new();
+    for (name, value) in typed.iter().flatten() {
+        few(key, lines.len() + 1, name.span(), checks);
+        let (Some(field), Some(template)) = (
+            field_name(name, side, checks),
+            field_value(value, side, checks),
+        ) else {
+            continue;
+        };
+        if !seen.insert(field.clone()) {
+            checks.push(
+                Problem::error(format!("`{key}` has `{field}` twice"))
+                    .at(name.span())
+                    .help("keep one; case makes no difference in names of fields"),
+            );
+        }
+        lines.push((field, template));
+    }
+    lines
+}
+
+/// A name in lower case that may be set, added and removed.
+fn field_name(name: &Spanned<String>, side: Side, checks: &mut Checks) -> Option<Box<str>> {
+    let text = name.get_ref();
+    if !is_token(text.as_bytes()) || text.len() > 128 {
+        checks.push(
+            Problem::error(format!("`{text}` is not the name of a field"))
+                .at(name.span())
+                .help("write the name alone: letters, digits and !#$%&'+-.^_`|~"),
+        );
+        return None;
+    }
+    if let Some((why, help)) = not_ours_to_edit(text.as_bytes(), side) {
+        checks.push(
+            Problem::error(format!("`{text}` can't be edited"))
+                .at(name.span())
+                .label(why)
+                .help(help),
+        );
+        return None;
+    }
+    Some(text.to_ascii_lowercase().into())
+}
+
+/// Why a field of this name is left alone, and what to do instead.
+fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static str)> {
+    let out = "leave it out";
+    if is_in(&["content-length", "transfer-encoding", "trailer"], name) {
+        return Some((
+            "it frames the message (RFC 9112 6), which Sluice does itself",
+            out,
+        ));
+    }
+    if is_in(HOP_BY_HOP, name) {
+        return Some(("it belongs to one connection (RFC 9110 7.6.1)", out));
+    }
+    let is_forwarding = || {
+        let is = |field: &[u8]| hop::reads_as(name, field);
+        hop::reads_as_prefix(name, b"x-forwarded-") || is(b"forwarded") || is(b"x-real-ip")
+    };
+    match side {
+        Side::Request if is_in(&["host"], name) => Some((
+            "the site was chosen by it, and keys are made of it",
+            "for another one towards the origin, set `host` of the [upstream.NAME]",
+        )),
+        Side::Request if is_in(&["expect"], name) => {
+            Some(("it is answered before the request gets here", out))
+        }
+        Side::Request if is_in(&["via"], name) => {
+            Some(("requests that go in circles are found by it", out))
+        }
+        Side::Request if is_forwarding() => Some((
+            "it is set anew, or left out, on the way to the origin",
+            "choose another name, as in X-Client = \"{client}\"",
+        )),
+        Side::Response if is_in(&["content-encoding", "content-range"], name) => {
+            Some(("it says how the content is to be read", out))
+        }
+        Side::Response if is_in(&["age", "cache-status"], name) => {
+            Some(("Sluice says in it what the cache did", out))
+        }
+        _ => None,
+    }
+}
+
+fn field_value(value: &Spanned<String>, side: Side, checks: &mut Checks) -> Option<Template> {
+    let template = template(value, checks)?;
+    let is_status = |variable: &Variable| *variable == Variable::Status;
+    if side == Side::Request && template.variables().any(is_status) {
+        checks.push(
+            Problem::error("a request has no {status}")
+                .at(value.span())
+                .help("use it in `response_fields`"),
+        );
+    }
+    Some(template)
+}
+
+/// Text with variables.
+pub fn template(value: &Spanned<String>, checks: &mut Checks) -> Option<Template> {
+    match Template::parse(value.get_ref()) {
+        Ok(template) => Some(template),
+        Err(error) => {
+            checks.push(
+                Problem::error(format!("this can't be sent: {error}"))
+                    .at(value.span())
+                    .help(error.advice()),
+            );
+            None
+        }
+    }
+}
+
+fn cache_control(key: &Key<String>, checks: &mut Checks) -> Option<Box<str>> {
+    let typed = key.as_ref()?;
+    let text = typed.get_ref().trim();
+    if text.is_empty() || !is_field_value(text.as_bytes()) {
+        checks.push(
+            Problem::error("this is no Cache-Control")
+                .at(typed.span())
+                .help("write directives as in \"public, max-age=31536000, immutable\", or \"off\""),
+        );
+    }
+    Some(text.into())
+}
+
+fn expires(key: &Key<OrTable<ExpiresFile>>, checks: &mut Checks) -> Option<Expires> {
+    let typed = key.as_ref()?;
+    let OrTable(file) = typed.get_ref();
+    let default = file.default.as_ref().map(|default| {
+        let at = if default.span().is_empty() {
+            typed.span()
+        } else {
+            default.span()
+        };
+        lifetime(default.get_ref(), at, checks)
+    });
+    let mut types = Vec::new();
+    for (media_type, typed) in file.types.iter().flatten() {
+        few("types", types.len() + 1, media_type.span(), checks);
+        let text = media_type.get_ref().trim().to_ascii_lowercase();
+        if !is_media_type_or_range(&text) {
+            checks.push(
+                Problem::error("this is no media type")
+                    .at(media_type.span())
+                    .help("write one as in \"text/html\", or \"image/*\" for all that begin so"),
+            );
+        }
+        types.push((text.into(), lifetime(typed.get_ref(), typed.span(), checks)));
+    }
+    Some(Expires {
+        default: default.unwrap_or(Lifetime::Off),
+        types,
+    })
+}
+
+fn is_media_type_or_range(text: &str) -> bool {
+    let is_name = |name: &str| is_token(name.as_bytes()) && !name.contains('*');
+    text.split_once('/')
+        .is_some_and(|(kind, own)| is_name(kind) && (own == "*" || is_name(own)))
+}
+
+fn lifetime(text: &str, at: std::ops::Range<usize>, checks: &mut Checks) -> Lifetime {
+    let parsed = Lifetime::parse(text);
+    let long = match parsed {
+        Some(Lifetime::For(time) | Lifetime::Past(time)) => time > LIFETIME_MAX,
+        _ => false,
+    };
+    let problem = match parsed {
+        Some(lifetime) if !long => return lifetime,
+        Some(_) => Problem::error("this is too long")
+            .help(format!("keep to {}, or write \"max\"", show_time(LIFETIME_MAX))),
+        None => Problem::error(format!("{text:?} is no lifetime"))
+            .help("write a time as in \"1h\" or \"30days\", \"-1\" for one that is over, \"epoch\", \"max\" or \"off\""),
+    };
+    checks.push(problem.at(at));
+    Lifetime::Off
+}
+
+fn pages(key: &Key<ErrorsFile>, read: Read<'_>, checks: &mut Checks) -> Option<Vec<ErrorPage>> {
+    let typed = key.as_ref()?;
+    few("errors", typed.get_ref().len(), typed.span(), checks);
+    let mut pages = Vec::new();
+    for (which, page) in typed.get_ref() {
+        let status = which
+            .get_ref()
+            .parse()
+            .ok()
+            .filter(|status| (400..=599).contains(status));
+        let which = match which.get_ref().as_str() {
+            "4xx" => Some(Which::Class(4)),
+            "5xx" => Some(Which::Class(5)),
+            _ => status.map(Which::Status).or_else(|| {
+                checks.push(
+                    Problem::error(format!("`{}` is no error's status", which.get_ref()))
+                        .at(which.span())
+                        .help("write a status from 400 to 599, or 4xx or 5xx for all of them"),
+                );
+                None
+            }),
+        };
+        pages.extend(which.and_then(|which| one_page(which, page, read, checks)));
+    }
+    Some(pages)
+}
+
+fn one_page(
+    which: Which,
+    typed: &Spanned<OrTable<PageFile>>,
+    read: Read<'_>,
+    checks: &mut Checks,
+) -> Option<ErrorPage> {
+    let OrTable(page) = typed.get_ref();
+    let (content, guess) = match (&page.file, &page.text) {
+        (Some(file), None) => {
+            let at = if file.span().is_empty() {
+                typed.span()
+            } else {
+                file.span()
+            };
+            (
+                page_file(file.get_ref(), at, read, checks)?,
+                type_of(file.get_ref()),
+            )
+        }
+        (None, Some(text)) => (text.get_ref().clone(), "text/plain; charset=utf-8".into()),
+        (file, _) => {
+            let (what, help) = match file {
+                None => (
+                    "a page without content",
+                    "write the path of a file, or { text = \"…\" }",
+                ),
+                Some(_) => ("a page with both `file` and `text`", "keep one"),
+            };
+            checks.push(Problem::error(what).at(typed.span()).help(help));
+            return None;
+        }
+    };
+    Some(ErrorPage {
+        which,
+        content: content.into(),
+        media_type: media_type(&page.r#type, guess, checks),
+    })
+}
+
+fn page_file(
+    path: &str,
+    at: std::ops::Range<usize>,
+    read: Read<'_>,
+    checks: &mut Checks,
+) -> Option<String> {
+    match read(Path::new(path)) {
+        None => Some(String::new()),
+        Some(Ok(content)) => Some(content),
+        Some(Err(error)) => {
+            checks.push(
+                Problem::error(format!("can't read an error page: {error}"))
+                    .at(at)
+                    .help(format!(
+                        "name a file in UTF-8 of at most {} that can be read, or write {{ text = \"…\" }}",
+                        show_size(PAGE_BYTES_MAX)
+                    )),
+            );
+            None
+        }
+    }
+}
+
+/// The type that a file's extension tells, which is text where it tells nothing.
+fn type_of(path: &str) -> Box<str> {
+    let guess = mime_guess::from_path(path);
+    match guess.first_raw() {
+        Some(other) if !other.starts_with("text/") => other.into(),
+        text => format!("{}; charset=utf-8", text.unwrap_or("text/html")).into(),
+    }
+}
+
+/// `type` where it was typed.
+pub fn media_type(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<str> {
+    let Some(typed) = key else { return default };
+    let text = typed.get_ref().trim();
+    if !text.contains('/') || !is_field_value(text.as_bytes()) {
+        checks.push(
+            Problem::error("this is no media type")
+                .at(typed.span())
+                .help("write one as in \"text/html; charset=utf-8\""),
+        );
+    }
+    text.into()
+}
+
+/// What is done, a line for each kind.
+pub fn describe(options: &Options) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (whose, edits) in [
+        ("request", &options.request),
+        ("response", &options.response),
+    ] {
+        let is_set = |name: &str| edits.remove.iter().any(|removed| **removed == *name);
+        let put = edits.put.iter().map(|(name, value)| {
+            let verb = if is_set(name) { "set" } else { "add" };
+            format!("{verb} {name}: {value}")
+        });
+        let removed = edits.remove.iter();
+        let removed = removed.filter(|name| edits.put.iter().all(|(put, _)| put != *name));
+        let removed = removed.map(|name| format!("remove {name}"));
+        let all: Vec<String> = put.chain(removed).collect();
+        lines.extend(all.into_iter().map(|edit| format!("{whose}: {edit}")));
+    }
+    if let Some(expires) = &options.expires {
+        let types = expires.types.iter();
+        let mut all: Vec<String> = types
+            .map(|(name, lifetime)| format!("{name} {}", show_lifetime(*lifetime)))
+            .collect();
+        all.push(match all.is_empty() {
+            true => show_lifetime(expires.default),
+            false => format!("others {}", show_lifetime(expires.default)),
+        });
+        lines.push(format!("expires: {}", all.join(", ")));
+    }
+    if let Some(text) = &options.cache_control {
+        lines.push(format!("cache-control: {text}"));
+    }
+    if options.security {
+        let names: Vec<&str> = SECURITY.iter().map(|(name, _)| *name).collect();
+        lines.push(format!("added where missing: {}", names.join(", ")));
+    }
+    if !options.errors.pages.is_empty() {
+        let shown = |page: &ErrorPage| match page.which {
+            Which::Status(status) => status.to_string(),
+            Which::Class(class) => format!("{class}xx"),
+        };
+        let all: Vec<String> = options.errors.pages.iter().map(shown).collect();
+        let whose = match options.errors.intercept {
+            true => ", for origins' errors, too",
+            false => "",
+        };
+        lines.push(format!("pages for {}{whose}", all.join(", ")));
+    }
+    lines
+}
+
+fn show_lifetime(lifetime: Lifetime) -> String {
+    match lifetime {
+        Lifetime::Off => "off".to_owned(),
+        Lifetime::Epoch => "epoch".to_owned(),
+        Lifetime::Max => "max".to_owned(),
+        Lifetime::For(time) => show_time(time),
+        Lifetime::Past(time) => format!("-{}", show_time(time)),
+    }
+}

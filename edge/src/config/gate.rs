@@ -1,0 +1,357 @@
+//! `allow`, `deny`, `limit` and `signed` of sites and routes: from what was typed to a gate.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+
+use super::checks::Checks;
+use super::file::{Key, LimitFile, Names, RouteFile, SignedFile, SiteFile};
+use super::report::Problem;
+use super::value::show_size;
+use super::{names, words};
+use crate::gate::signed::{self, KEY_BYTES_MAX, KEY_BYTES_MIN, Secret};
+use crate::gate::{Filling, Limit, Options, SECOND, memory};
+use crate::http::Network;
+
+/// Networks of one list, at most.
+const NETWORKS_MAX: usize = 4096;
+/// Keys that may have signed, at most.
+const KEYS_MAX: usize = 8;
+/// Longest name of a parameter, bytes.
+const NAME_BYTES_MAX: usize = 64;
+/// Clients that a limit remembers unless it is told otherwise.
+const CLIENTS: usize = 65_536;
+/// Parts of a second whose bytes may come at once: timers are not more exact than that.
+const AT_ONCE: u64 = 8;
+
+/// A table, or `"off"` where there is to be none.
+#[derive(Clone, Debug)]
+pub enum OrOff<T> {
+    /// None, though the site has one.
+    Off,
+    /// This.
+    On(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<T>, D::Error> {
+        struct OrOffVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OrOffVisitor<T> {
+            type Value = OrOff<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table or \"off\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<OrOff<T>, E> {
+                match text {
+                    "off" => Ok(OrOff::Off),
+                    _ => Err(E::custom(format!(
+                        "{text:?} is no table\nwrite a table of its own, or \"off\" for a route that is to have none"
+                    ))),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(OrOff::On)
+            }
+        }
+        deserializer.deserialize_any(OrOffVisitor(PhantomData))
+    }
+}
+
+/// What a site or a route says. What it says nothing of is `None`.
+#[derive(Clone, Default)]
+pub struct Said {
+    allow: Option<Vec<Network>>,
+    deny: Option<Vec<Network>>,
+    limit: Option<Option<Limit>>,
+    signed: Option<Option<signed::Options>>,
+}
+
+impl Said {
+    /// By a site; `scope` is what to call it.
+    pub fn by_site(site: &SiteFile, scope: &str, checks: &mut Checks) -> Said {
+        Said {
+            allow: networks("allow", &site.allow, checks),
+            deny: networks("deny", &site.deny, checks),
+            limit: limit(&site.limit, scope, checks),
+            signed: signed(&site.signed, checks),
+        }
+    }
+
+    /// By a route; `scope` is what to call it.
+    fn by_route(route: &RouteFile, scope: &str, checks: &mut Checks) -> Said {
+        Said {
+            allow: networks("allow", &route.allow, checks),
+            deny: networks("deny", &route.deny, checks),
+            limit: limit(&route.limit, scope, checks),
+            signed: signed(&route.signed, checks),
+        }
+    }
+
+    /// The gate of a route of a site that says this: each key is the route's, else the site's.
+    pub fn plan(
+        &self,
+        route: &RouteFile,
+        scope: &str,
+        purge: &[Network],
+        checks: &mut Checks,
+    ) -> Option<Box<Options>> {
+        let (site, route) = (self.clone(), Said::by_route(route, scope, checks));
+        let options = Options {
+            allow: route.allow.or(site.allow).unwrap_or_default(),
+            deny: route.deny.or(site.deny).unwrap_or_default(),
+            purge: purge.to_vec(),
+            limit: route.limit.or(site.limit).flatten(),
+            signed: route.signed.or(site.signed).flatten(),
+        };
+        (!options.is_open()).then(|| Box::new(options))
+    }
+}
+
+fn networks(name: &str, key: &Key<Names>, checks: &mut Checks) -> Option<Vec<Network>> {
+    key.as_ref()?;
+    Some(names::addresses(name, key, NETWORKS_MAX, checks))
+}
+
+fn limit(key: &Key<OrOff<LimitFile>>, scope: &str, checks: &mut Checks) -> Option<Option<Limit>> {
+    let typed = match key.as_ref()?.get_ref() {
+        OrOff::Off => return Some(None),
+        OrOff::On(typed) => typed,
+    };
+    let at = key.as_ref()?.span();
+    if typed.requests.is_none() && typed.bandwidth.is_none() {
+        checks.push(
+            Problem::error("a limit that limits nothing")
+                .at(at)
+                .help("add `requests = \"10/s\"` or `bandwidth = \"1MiB\"`, or both"),
+        );
+    }
+    without("burst", &typed.burst, "requests", &typed.requests, checks);
+    let after = &typed.bandwidth_after;
+    without(
+        "bandwidth_after",
+        after,
+        "bandwidth",
+        &typed.bandwidth,
+        checks,
+    );
+    Some(Some(Limit {
+        scope: scope.to_owned(),
+        requests: requests(typed, checks),
+        bytes: bytes(typed, checks),
+        clients: checks.count("clients", &typed.clients, CLIENTS, 1024..=1 << 24),
+    }))
+}
+
+/// A key that does nothing without another.
+fn without<A, B>(name: &str, key: &Key<A>, other: &str, there: &Key<B>, checks: &mut Checks) {
+    if let (Some(key), None) = (key, there) {
+        checks.push(
+            Problem::warning(format!("`{name}` does nothing here"))
+                .at(key.span())
+                .help(format!("add `{other}`, or leave it out")),
+        );
+    }
+}
+
+fn requests(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
+    let rate = typed.requests.as_ref()?;
+    let Some((tokens, per_ns)) = rate_of(rate.get_ref()) else {
+        checks.push(
+            Problem::error(format!("`{}` is not a rate of requests", rate.get_ref()))
+                .at(rate.span())
+                .help("write a number from 1 to 1,000,000 and a time, as in \"10/s\", \"600/m\" or \"1000/h\""),
+        );
+        return None;
+    };
+    let a_second = tokens * SECOND / per_ns;
+    let burst = checks.within("burst", &typed.burst, a_second.max(1), 1..=1_000_000);
+    Some(Filling {
+        tokens,
+        per_ns,
+        size: burst,
+    })
+}
+
+/// Requests, and the nanoseconds in which they come.
+fn rate_of(text: &str) -> Option<(u64, u64)> {
+    let (count, per) = text.split_once('/')?;
+    let per_s = match per.trim() {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return None,
+    };
+    let count = count.trim();
+    // `parse` would take a sign.
+    let digits = count.bytes().all(|b| b.is_ascii_digit());
+    let count: u64 = count.parse().ok().filter(|_| digits)?;
+    (1..=1_000_000)
+        .contains(&count)
+        .then_some((count, per_s * SECOND))
+}
+
+fn bytes(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
+    let after = checks.within("bandwidth_after", &typed.bandwidth_after, 0, 0..=1 << 50);
+    typed.bandwidth.as_ref()?;
+    let a_second = checks.within("bandwidth", &typed.bandwidth, 1 << 10, 1 << 10..=1 << 40);
+    Some(Filling {
+        tokens: a_second,
+        per_ns: SECOND,
+        size: after.max(a_second / AT_ONCE),
+    })
+}
+
+fn signed(key: &Key<OrOff<SignedFile>>, checks: &mut Checks) -> Option<Option<signed::Options>> {
+    let typed = match key.as_ref()?.get_ref() {
+        OrOff::Off => return Some(None),
+        OrOff::On(typed) => typed,
+    };
+    let at = key.as_ref()?.span();
+    let lists = [&typed.keys, &typed.key_files];
+    let count: usize = lists.into_iter().flatten().map(|l| l.get_ref().len()).sum();
+    if !(1..=KEYS_MAX).contains(&count) {
+        let (what, help) = match count {
+            0 => (
+                "signed URLs without a key",
+                "add `key_files = [\"/etc/sluice/url.key\"]`, a file with at least 16 random bytes as text, or `keys = [\"…\"]`",
+            ),
+            _ => (
+                "too many keys",
+                "keep at most 8: the one that signs, and those whose signatures still hold",
+            ),
+        };
+        checks.push(Problem::error(what).at(at.clone()).help(help));
+    }
+    let paths = typed.key_files.iter().flat_map(|list| list.get_ref());
+    Some(Some(signed::Options {
+        keys: secrets(&typed.keys, checks),
+        key_files: paths.map(|path| PathBuf::from(path.get_ref())).collect(),
+        client: typed.client.unwrap_or(false),
+        prefix: typed.prefix.unwrap_or(false),
+        names: parameters(typed, checks),
+    }))
+}
+
+fn secrets(key: &Key<Names>, checks: &mut Checks) -> Vec<Secret> {
+    let typed = key.iter().flat_map(|list| list.get_ref());
+    let secrets = typed.map(|text| {
+        let length = text.get_ref().len();
+        if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&length) {
+            checks.push(
+                Problem::error("this is no key")
+                    .at(text.span())
+                    .label(format!("{length} bytes"))
+                    .help("a key has 16 to 1024 bytes; `openssl rand -hex 32` makes one"),
+            );
+        }
+        Secret(text.get_ref().as_bytes().into())
+    });
+    secrets.collect()
+}
+
+fn parameters(typed: &SignedFile, checks: &mut Checks) -> signed::Names {
+    let d = signed::Names::default();
+    let names = signed::Names {
+        expires: parameter(&typed.expires_parameter, d.expires, checks),
+        signature: parameter(&typed.signature_parameter, d.signature, checks),
+        prefix: parameter(&typed.prefix_parameter, d.prefix, checks),
+    };
+    let keys = [
+        (&typed.expires_parameter, &names.expires),
+        (&typed.signature_parameter, &names.signature),
+        (&typed.prefix_parameter, &names.prefix),
+    ];
+    let twice = keys.iter().find(|(key, name)| {
+        key.is_some() && keys.iter().filter(|(_, other)| other == name).count() > 1
+    });
+    if let Some((Some(key), name)) = twice {
+        checks.push(
+            Problem::error(format!("two parameters are called `{name}`"))
+                .at(key.span())
+                .help("give each a name of its own"),
+        );
+    }
+    names
+}
+
+fn parameter(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<str> {
+    let Some(typed) = key else { return default };
+    let name = typed.get_ref();
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(allowed) {
+        checks.push(
+            Problem::error(format!("`{name}` is not the name of a parameter"))
+                .at(typed.span())
+                .help("write letters, digits and -._~, at most 64, which need no escapes in a URL"),
+        );
+    }
+    name.as_str().into()
+}
+
+/// What stands before a route, a line for each thing.
+pub fn describe(options: &Options) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !options.allow.is_empty() {
+        lines.push(format!("only for {}", words::networks(&options.allow)));
+    }
+    if !options.deny.is_empty() {
+        lines.push(format!("not for {}", words::networks(&options.deny)));
+    }
+    lines.extend(options.limit.iter().map(limit_line));
+    lines.extend(options.signed.iter().map(signed_line));
+    lines
+}
+
+fn limit_line(limit: &Limit) -> String {
+    let mut text = "for each address".to_owned();
+    if let Some(requests) = &limit.requests {
+        let per = match requests.per_ns / SECOND {
+            1 => "a second",
+            60 => "a minute",
+            _ => "an hour",
+        };
+        text += &format!(
+            " {} requests {per}, {} at once",
+            requests.tokens, requests.size
+        );
+    }
+    if let Some(bytes) = &limit.bytes {
+        let and = if limit.requests.is_some() { "," } else { "" };
+        text += &format!("{and} {} a second", show_size(bytes.tokens));
+        if bytes.size > bytes.tokens / AT_ONCE {
+            text += &format!(" after {}", show_size(bytes.size));
+        }
+    }
+    text + &format!(
+        "; {} addresses in {}",
+        limit.clients,
+        show_size(memory(limit.clients) as u64)
+    )
+}
+
+fn signed_line(options: &signed::Options) -> String {
+    let keys = options.keys.len() + options.key_files.len();
+    let many = if keys == 1 { "" } else { "s" };
+    let names = &options.names;
+    let mut text = format!(
+        "only with a signature ({}, {}) by {keys} key{many}",
+        names.expires, names.signature
+    );
+    if options.prefix {
+        text += &format!(
+            ", which may be for all paths that begin alike ({})",
+            names.prefix
+        );
+    }
+    if options.client {
+        text += ", for one address";
+    }
+    text
+}

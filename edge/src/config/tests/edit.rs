@@ -1,0 +1,271 @@
+//! Heads: what sites and routes type, what wins, what is wrong with it.
+
+use std::path::Path;
+
+use super::{LEAST, plan, said};
+use crate::config::{LeadsTo, Report, describe, load};
+use crate::edit::{Lifetime, Options, Which};
+
+/// A route with these keys, in a site with those.
+fn route(site: &str, route: &str) -> String {
+    LEAST
+        .replace("[[site]]", &format!("[[site]]\n{site}"))
+        .replace(
+            "proxy = \"origin\"",
+            &format!("proxy = \"origin\"\n{route}"),
+        )
+}
+
+fn options(text: &str) -> Option<Options> {
+    plan(text).sites[0].routes[0].edit.as_deref().cloned()
+}
+
+const ALL: &str = r#"
+cache_control = "no-cache"
+errors = { 404 = { text = "none" }, 5xx = { text = "<p>", type = "text/html" } }
+expires = { default = "-1h", types = { "Text/HTML" = "epoch", "image/*" = "30days" } }
+intercept = true
+request_fields = { set = { X-One = "1", X-Two = "{client}" }, add = { X-Three = "3" }, remove = ["Cookie"] }
+response_fields = { set = { X-Status = "{status}" }, remove = ["server"] }
+security = true
+"#;
+
+#[test]
+fn every_key_may_stand_in_a_site_and_in_a_route() {
+    let (of_site, of_route) = (options(&route(ALL, "")), options(&route("", ALL)));
+    assert_eq!(of_site, of_route);
+    let options = of_route.expect("edits");
+    let names: Vec<&str> = options
+        .request
+        .put
+        .iter()
+        .map(|(name, _)| &**name)
+        .collect();
+    assert_eq!(names, ["x-one", "x-two", "x-three"]);
+    let removed: Vec<&str> = options.request.remove.iter().map(|name| &**name).collect();
+    assert_eq!(removed, ["x-one", "x-two", "cookie"]);
+    let expires = options.expires.expect("lifetimes");
+    assert_eq!(expires.types[0], ("text/html".into(), Lifetime::Epoch));
+    let which: Vec<Which> = options.errors.pages.iter().map(|page| page.which).collect();
+    assert_eq!(which, [Which::Status(404), Which::Class(5)]);
+    assert_eq!(
+        &*options.errors.pages[0].media_type,
+        "text/plain; charset=utf-8"
+    );
+    assert!(options.errors.intercept && options.security);
+    insta::assert_snapshot!("edits", describe(&plan(&route(ALL, ""))));
+}
+
+#[test]
+fn a_routes_word_wins_and_may_undo_the_sites() {
+    let undone = "cache_control = \"off\"\nerrors = {}\nexpires = \"off\"\nrequest_fields = {}\n\
+                  response_fields = {}\nsecurity = false\n";
+    assert_eq!(options(&route(ALL, undone)), None);
+    assert_eq!(options(&route("", undone)), None);
+    let other = options(&route(ALL, "request_fields = { add = { A = \"b\" } }\n")).expect("edits");
+    assert_eq!(
+        (other.request.put.len(), other.request.remove.len()),
+        (1, 0)
+    );
+    assert!(other.security);
+}
+
+#[test]
+fn fields_that_are_the_same_in_every_request_are_forwarded() {
+    let fields = "cache = \"a\"\nrequest_fields = { set = { X-One = \"1\", X-Two = \"{client}\", \
+                  Authorization = \"Basic eDp5\", If-Match = \"*\" }, add = { X-Three = \"3\" } }\n";
+    let plan = plan(&format!("[cache.a]\n{}", route("", fields)));
+    let proxied = plan.sites[0].routes[0].proxied().expect("an upstream");
+    let forwarded: Vec<bool> = [
+        &b"x-one"[..],
+        b"x-two",
+        b"x-three",
+        b"authorization",
+        b"if-match",
+    ]
+    .iter()
+    .map(|name| {
+        proxied
+            .rules
+            .forward
+            .iter()
+            .any(|pattern| pattern.matches_field(name))
+    })
+    .collect();
+    assert_eq!(forwarded, [true, false, false, false, false]);
+}
+
+#[test]
+fn errors_in_edits_show_the_place_and_the_fix() {
+    let leads = |more: &str| LEAST.replace("proxy = \"origin\"", more);
+    let cases = [
+        (
+            "framing",
+            route(
+                "",
+                "[site.route.request_fields.set]\nContent-Length = \"5\"\nTransfer-Encoding = \"chunked\"\n",
+            ),
+        ),
+        (
+            "connection",
+            route(
+                "",
+                "response_fields = { remove = [\"Connection\", \"Upgrade\"] }",
+            ),
+        ),
+        (
+            "request's own",
+            route(
+                "",
+                "[site.route.request_fields.set]\nHost = \"a\"\nX_Forwarded_For = \"1\"\nVia = \"x\"\nExpect = \"x\"\n",
+            ),
+        ),
+        (
+            "response's own",
+            route(
+                "",
+                "[site.route.response_fields]\nset = { Age = \"0\" }\nremove = [\"Content-Encoding\", \"Cache-Status\"]\n",
+            ),
+        ),
+        (
+            "names",
+            route(
+                "",
+                "[site.route.request_fields]\nset = { \"a b\" = \"1\", \"\" = \"1\", A = \"1\", a = \"2\" }\n",
+            ),
+        ),
+        (
+            "values",
+            route(
+                "",
+                "[site.route.response_fields.set]\na = \"{hots}\"\nb = \"{host\"\nc = \"x\\r\\nSet-Cookie: a\"\nd = \"{header:}\"\n",
+            ),
+        ),
+        (
+            "status of a request",
+            route("", "request_fields = { add = { A = \"{status}\" } }"),
+        ),
+        (
+            "unknown key",
+            route("", "request_fields = { put = { A = \"b\" } }"),
+        ),
+        ("wrong type", route("", "request_fields = \"A: b\"")),
+        ("a list", route("", "response_fields = [\"A: b\"]")),
+        (
+            "no table",
+            route("", "response_fields = { set = \"A: b\" }"),
+        ),
+        (
+            "expires",
+            route(
+                "",
+                "expires = { default = \"1\", types = { html = \"1h\", \"*/*\" = \"11years\" } }",
+            ),
+        ),
+        ("expires, short", route("expires = \"tomorrow\"", "")),
+        ("cache_control", route("", "cache_control = \"a\\nb\"")),
+        (
+            "errors",
+            route(
+                "",
+                "[site.route.errors]\n200 = { text = \"x\" }\n3xx = { text = \"x\" }\n404 = {}\n500 = { file = \"a\", text = \"b\" }\n502 = { text = \"a\", type = \"html\" }\n",
+            ),
+        ),
+        ("intercept", route("", "intercept = true")),
+        (
+            "respond",
+            leads(
+                "respond = { status = 100 }\n[[site.route]]\nrespond = { status = 204, body = \"x\" }\n[[site.route]]\nrespond = { status = 304 }\n[[site.route]]\nrespond = { type = \"x\" }",
+            ),
+        ),
+        (
+            "redirect",
+            leads(
+                "redirect = { status = 301 }\n[[site.route]]\nredirect = { to = \"/a\", status = 304 }\n[[site.route]]\nredirect = \"{host}/a\"\n[[site.route]]\nredirect = \"https://a/ b\"\n[[site.route]]\nredirect = \"/{header:X}\"",
+            ),
+        ),
+        (
+            "redirect in circles",
+            leads(
+                "path = \"/a\"\nredirect = \"{path}{query}\"\n[[site.route]]\nproxy = \"origin\"",
+            ),
+        ),
+        ("two targets", leads("redirect = \"/a\"\nrespond = \"x\"")),
+        (
+            "a cache for nothing",
+            leads(
+                "redirect = \"/a\"\ncache = \"a\"\n[[site.route]]\nproxy = \"origin\"\n[cache.a]\n",
+            ),
+        ),
+        ("no target", leads("")),
+    ];
+    let all: String = cases
+        .iter()
+        .map(|(name, text)| format!("== {name}\n{}\n", said(text)))
+        .collect();
+    insta::assert_snapshot!("edit_errors", all);
+}
+
+fn loaded(folder: &Path, page: &str) -> Result<Options, Report> {
+    let config = folder.join("sluice.toml");
+    let text = route("", &format!("errors = {{ 404 = {page:?} }}\n"));
+    std::fs::write(&config, text).expect("it can be written");
+    let plan = load(&config)?.plan;
+    Ok(plan.sites[0].routes[0]
+        .edit
+        .as_deref()
+        .cloned()
+        .expect("edits"))
+}
+
+#[test]
+fn a_page_is_read_with_the_configuration_and_its_extension_tells_its_type() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("it can be written");
+        path.display().to_string()
+    };
+    for (name, media_type) in [
+        ("404.html", "text/html; charset=utf-8"),
+        ("404.json", "application/json"),
+        ("404", "text/html; charset=utf-8"),
+    ] {
+        let options = loaded(folder.path(), &write(name, b"not here")).expect("a page");
+        let page = &options.errors.pages[0];
+        assert_eq!(
+            (&page.content[..], &*page.media_type),
+            (&b"not here"[..], media_type)
+        );
+    }
+    let large = write("large.html", &vec![b'x'; (256 << 10) + 1]);
+    let binary = write("binary.html", b"\xff\xfe");
+    for (page, why) in [
+        ("/nowhere/404.html", "No such file"),
+        (&*large, "longer than 262144 bytes"),
+        (&*binary, "valid UTF-8"),
+    ] {
+        let report = loaded(folder.path(), page)
+            .expect_err("no page")
+            .to_string();
+        assert!(
+            report.contains("can't read an error page") && report.contains(why),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn a_route_may_lead_to_a_fixed_response_or_elsewhere() {
+    let text = "[[site]]\n[[site.route]]\npath = \"/a\"\nrespond = \"fine\"\n[[site.route]]\n\
+                redirect = { to = \"https://{hostname}{path}{query}\", status = 308 }\n";
+    let plan = plan(text);
+    let [fixed, elsewhere] = &plan.sites[0].routes[..] else {
+        panic!("two routes");
+    };
+    assert!(
+        matches!(&fixed.leads_to, LeadsTo::Respond(r) if r.status == 200 && r.content.is_some())
+    );
+    assert!(matches!(&elsewhere.leads_to, LeadsTo::Redirect(r) if r.status == 308));
+    insta::assert_snapshot!("leads", describe(&plan));
+}

@@ -1,0 +1,107 @@
+//! How many connections each client has, over all workers.
+
+use std::collections::HashMap;
+use std::collections::hash_map::{Entry, RandomState};
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+
+/// Parts of the table, each with a lock of its own.
+const SHARDS: usize = 64;
+/// A part that has grown beyond this gives its memory back when it is empty.
+const KEPT: usize = 256;
+
+/// Clients with open connections. Each has one at least, so there are no more entries than
+/// connections.
+pub struct Addresses {
+    shards: Box<[Mutex<HashMap<Client, usize>>]>,
+    hasher: RandomState,
+}
+
+/// What counts as one client: of IPv6 addresses the network that one customer gets at least
+/// (RFC 6177), since whoever has one address of it has them all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Client {
+    Four(u32),
+    Six(u64),
+}
+
+impl Client {
+    fn of(address: IpAddr) -> Client {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Client::Four(address.into()),
+            IpAddr::V6(address) => Client::Six((u128::from(address) >> 64) as u64),
+        }
+    }
+}
+
+impl Default for Addresses {
+    fn default() -> Addresses {
+        Addresses {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Addresses {
+    fn shard(&self, client: Client) -> &Mutex<HashMap<Client, usize>> {
+        let hash = self.hasher.hash_one(client);
+        &self.shards[(hash % self.shards.len() as u64) as usize]
+    }
+
+    /// One connection more from here, unless there are `most` already; says whether it may be.
+    pub fn enter(&self, address: IpAddr, most: usize) -> bool {
+        let client = Client::of(address);
+        let mut shard = self.shard(client).lock();
+        let open = shard.entry(client).or_insert(0);
+        // An entry that was just made is not over a limit: that is one at least.
+        let may = *open < most.max(1);
+        *open += usize::from(may);
+        may
+    }
+
+    /// One that entered is gone.
+    pub fn leave(&self, address: IpAddr) {
+        let client = Client::of(address);
+        let mut shard = self.shard(client).lock();
+        if let Entry::Occupied(mut entry) = shard.entry(client) {
+            match entry.get().checked_sub(1) {
+                Some(left @ 1..) => *entry.get_mut() = left,
+                _ => _ = entry.remove(),
+            }
+        }
+        if shard.is_empty() && shard.capacity() > KEPT {
+            shard.shrink_to_fit();
+        }
+    }
+
+    /// Clients with a connection.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_has_its_own_number_and_none_is_remembered() {
+        let addresses = Addresses::default();
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let enter = |text: &str| addresses.enter(ip(text), 2);
+        assert!(enter("192.0.2.1") && enter("::ffff:192.0.2.1") && !enter("192.0.2.1"));
+        assert!(enter("192.0.2.2"));
+        assert!(enter("2001:db8::1") && enter("2001:db8::2:1") && !enter("2001:db8::3"));
+        assert!(enter("2001:db8:0:1::1"));
+        addresses.leave(ip("192.0.2.1"));
+        assert!(enter("192.0.2.1") && !enter("192.0.2.1"));
+        for gone in ["192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8:0:1::9"] {
+            addresses.leave(ip(gone));
+        }
+        assert_eq!(addresses.len(), 1, "2001:db8::/64 is left");
+    }
+}

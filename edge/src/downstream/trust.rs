@@ -1,0 +1,300 @@
+//! Whose word counts: who the client is when trusted proxies stand before us (RFC 7239 5.2, 7.4).
+
+use std::net::{IpAddr, SocketAddr};
+
+use smallvec::SmallVec;
+
+use crate::handler::Peer;
+use crate::http::{Fields, Network, Scheme};
+
+/// Hops that are looked at, from the nearest on.
+const HOPS_MAX: usize = 32;
+
+/// `[server] trusted_proxies`, and which field they set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// Who may say who asks. Nobody: the other end of the connection does.
+    pub proxies: Vec<Network>,
+    /// Where they say it.
+    pub field: ClientField,
+}
+
+/// The field in which trusted proxies say who asks. One alone is believed: a proxy that sets the one
+/// may pass on the other as its client sent it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientField {
+    /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the scheme.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// What one hop says of who asked it.
+struct Hop {
+    client: IpAddr,
+    scheme: Option<Scheme>,
+}
+
+impl Trust {
+    /// The peer of a request with these fields. Without trust in the other end it stays as it is.
+    #[inline]
+    pub(super) fn peer(&self, peer: Peer, fields: &Fields) -> Peer {
+        match self.proxies.is_empty() || !self.trusts(peer.client) {
+            true => peer,
+            false => self.introduced(peer, fields),
+        }
+    }
+
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.proxies.iter().any(|network| network.contains(address))
+    }
+
+    /// From the nearest hop on, each believed because the one after it is trusted. What can't be
+    /// read ends the walk: what stands before it may be anybody's.
+    #[cold]
+    fn introduced(&self, mut peer: Peer, fields: &Fields) -> Peer {
+        let mut hops: SmallVec<[&[u8]; 8]> = match self.field {
+            ClientField::XForwardedFor => fields.members("x-forwarded-for").collect(),
+            ClientField::Forwarded => elements(fields),
+        };
+        hops.reverse();
+        if self.field == ClientField::XForwardedFor {
+            peer.scheme = sole_scheme(fields).unwrap_or(peer.scheme);
+        }
+        for hop in hops.iter().take(HOPS_MAX) {
+            let read = match self.field {
+                ClientField::XForwardedFor => node(hop).map(|client| Hop {
+                    client,
+                    scheme: None,
+                }),
+                ClientField::Forwarded => element(hop),
+            };
+            let Some(hop) = read else { break };
+            peer.client = hop.client;
+            peer.scheme = hop.scheme.unwrap_or(peer.scheme);
+            if !self.trusts(hop.client) {
+                break;
+            }
+        }
+        peer
+    }
+}
+
+/// X-Forwarded-Proto, where it says one thing.
+fn sole_scheme(fields: &Fields) -> Option<Scheme> {
+    let mut all = fields.members("x-forwarded-proto");
+    let first = all.next().and_then(scheme)?;
+    all.all(|other| scheme(other) == Some(first))
+        .then_some(first)
+}
+
+fn scheme(word: &[u8]) -> Option<Scheme> {
+    match word {
+        _ if word.eq_ignore_ascii_case(b"http") => Some(Scheme::Http),
+        _ if word.eq_ignore_ascii_case(b"https") => Some(Scheme::Https),
+        _ => None,
+    }
+}
+
+/// An address, in brackets or not, with a port or without.
+fn node(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    let address = match bare {
+        Some(six) => IpAddr::V6(six.parse().ok()?),
+        None => match text.parse::<IpAddr>() {
+            Ok(address) => address,
+            Err(_) => text.parse::<SocketAddr>().ok()?.ip(),
+        },
+    };
+    Some(address.to_canonical())
+}
+
+/// The elements of all lines of Forwarded. A comma or semicolon in quotes is content.
+fn elements(fields: &Fields) -> SmallVec<[&[u8]; 8]> {
+    let lines = fields.get_all("forwarded");
+    let last_first = |line| {
+        let parts: SmallVec<[&[u8]; 8]> = split(line, b',').collect();
+        parts.into_iter().rev()
+    };
+    lines.flat_map(last_first).collect()
+}
+
+/// From the right: a quote that a client left open must not swallow what trusted hops said after it.
+fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    let parts = text.rsplit(move |&b| {
+        quoted ^= b == b'"';
+        b == separator && !quoted
+    });
+    parts
+        .map(<[u8]>::trim_ascii)
+        .filter(|part| !part.is_empty())
+}
+
+/// `for=192.0.2.1;proto=https` (RFC 7239 4). `for=unknown` and names that stand for an address say
+/// nothing that can be used; each parameter stands once.
+fn element(text: &[u8]) -> Option<Hop> {
+    let (mut client, mut proto) = (None, None);
+    for pair in split(text, b';') {
+        let at = memchr::memchr(b'=', pair)?;
+        let (name, value) = (&pair[..at], unquoted(&pair[at + 1..])?);
+        let twice = match name {
+            _ if name.eq_ignore_ascii_case(b"for") => client.replace(node(value)?).is_some(),
+            _ if name.eq_ignore_ascii_case(b"proto") => proto.replace(scheme(value)).is_some(),
+            _ => false,
+        };
+        if twice {
+            return None;
+        }
+    }
+    Some(Hop {
+        client: client?,
+        scheme: proto.flatten(),
+    })
+}
+
+/// A token, or what is between quotes. No address and no scheme needs a backslash.
+fn unquoted(value: &[u8]) -> Option<&[u8]> {
+    match value.strip_prefix(b"\"") {
+        Some(rest) => rest.strip_suffix(b"\""),
+        None => Some(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn trust(field: ClientField) -> Trust {
+        let network = |address: &str, bits| Network {
+            address: address.parse().expect("an address"),
+            bits,
+        };
+        Trust {
+            proxies: vec![network("10.0.0.0", 8), network("fd00::", 8)],
+            field,
+        }
+    }
+
+    fn peer(address: &str) -> Peer {
+        let address: SocketAddr = address.parse().expect("an address");
+        Peer {
+            address,
+            client: address.ip().to_canonical(),
+            local: address,
+            scheme: Scheme::Http,
+        }
+    }
+
+    /// Client and scheme of a request from 10.0.0.1 with these lines.
+    fn seen(field: ClientField, lines: &[(&str, &str)]) -> String {
+        let fields: Fields = lines.iter().copied().collect();
+        let peer = trust(field).peer(peer("10.0.0.1:5"), &fields);
+        format!("{} {}", peer.client, peer.scheme.as_str())
+    }
+
+    #[test]
+    fn x_forwarded_for_is_read_from_the_right_over_trusted_hops() {
+        let table: &[(&[&str], &str)] = &[
+            (&[], "10.0.0.1"),
+            (&["192.0.2.1"], "192.0.2.1"),
+            (&["203.0.113.9, 192.0.2.1, 10.2.3.4"], "192.0.2.1"),
+            (
+                &["203.0.113.9", "192.0.2.1, 10.2.3.4", "fd00::1"],
+                "192.0.2.1",
+            ),
+            (&["10.9.9.9, 10.2.3.4"], "10.9.9.9"),
+            (&["192.0.2.1, nonsense, 10.2.3.4"], "10.2.3.4"),
+            (&["192.0.2.1, unknown"], "10.0.0.1"),
+            (&["192.0.2.1:8080"], "192.0.2.1"),
+            (&["[2001:db8::1]:80, [fd00::2]"], "2001:db8::1"),
+            (&["::ffff:192.0.2.1"], "192.0.2.1"),
+            (&[",, 192.0.2.1 ,"], "192.0.2.1"),
+        ];
+        for (lines, client) in table {
+            let lines: Vec<_> = lines
+                .iter()
+                .map(|line| ("X-Forwarded-For", *line))
+                .collect();
+            let seen = seen(ClientField::XForwardedFor, &lines);
+            assert_eq!(seen, format!("{client} http"), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn forwarded_is_read_where_it_is_the_field() {
+        let table = [
+            ("for=192.0.2.1", "192.0.2.1 http"),
+            (
+                "For=\"[2001:db8::1]:4711\";Proto=https",
+                "2001:db8::1 https",
+            ),
+            (
+                "for=192.0.2.1;by=\"a,b;c\";proto=https, for=10.1.1.1",
+                "192.0.2.1 https",
+            ),
+            ("for=192.0.2.1, for=_hidden", "10.0.0.1 http"),
+            ("for=192.0.2.1, for=unknown;proto=https", "10.0.0.1 http"),
+            ("for=203.0.113.9;for=192.0.2.1", "10.0.0.1 http"),
+            ("for=\"192.0.2.1", "10.0.0.1 http"),
+            ("for=\"203.0.113.9, for=192.0.2.1", "192.0.2.1 http"),
+            ("proto=https", "10.0.0.1 http"),
+            ("for", "10.0.0.1 http"),
+        ];
+        for (line, client) in table {
+            let lines = [("Forwarded", line), ("X-Forwarded-For", "203.0.113.1")];
+            assert_eq!(seen(ClientField::Forwarded, &lines), client, "{line}");
+        }
+        let unread = [("Forwarded", "for=203.0.113.9")];
+        assert_eq!(seen(ClientField::XForwardedFor, &unread), "10.0.0.1 http");
+    }
+
+    #[test]
+    fn a_trusted_proxy_may_say_the_scheme_if_it_says_one() {
+        let table: &[(&[&str], &str)] = &[
+            (&["https"], "https"),
+            (&["HTTPS, https"], "https"),
+            (&["https", "http"], "http"),
+            (&["gopher"], "http"),
+        ];
+        for (lines, scheme) in table {
+            let lines: Vec<_> = lines
+                .iter()
+                .map(|line| ("X-Forwarded-Proto", *line))
+                .collect();
+            let seen = seen(ClientField::XForwardedFor, &lines);
+            assert_eq!(seen, format!("10.0.0.1 {scheme}"), "{lines:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_else_is_believed(text in "[ -~]{0,60}", field: bool) {
+            let fields: Fields = [("Forwarded", &*text), ("X-Forwarded-For", &text)]
+                .into_iter()
+                .collect();
+            let field = match field {
+                true => ClientField::Forwarded,
+                false => ClientField::XForwardedFor,
+            };
+            let seen = trust(field).peer(peer("192.0.2.7:1"), &fields);
+            prop_assert_eq!(seen.client, peer("192.0.2.7:1").client);
+        }
+
+        #[test]
+        fn who_is_not_trusted_stays_the_client_whatever_it_claims(
+            claim in "[ -~]{0,60}",
+            own: [u8; 4],
+        ) {
+            let own = IpAddr::from(own);
+            prop_assume!(!trust(ClientField::default()).trusts(own));
+            let list = format!("{claim}, {own}, 10.1.1.1");
+            let fields: Fields = [("X-Forwarded-For", &*list)].into_iter().collect();
+            let seen = trust(ClientField::XForwardedFor).peer(peer("10.0.0.1:1"), &fields);
+            prop_assert_eq!(seen.client, own);
+        }
+    }
+}

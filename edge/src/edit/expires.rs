@@ -1,0 +1,259 @@
+//! `expires` and `cache_control`: what downstream caches and browsers are told about freshness.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::fields::value_of;
+use crate::handler::Response;
+use crate::http::{Status, date};
+
+/// How long a response may be used from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Nothing is said, and what the response says stays.
+    Off,
+    /// Since 1970 no more: `no-cache`.
+    Epoch,
+    /// For ten years.
+    Max,
+    /// For so long.
+    For(Duration),
+    /// Since so long no more: `no-cache`.
+    Past(Duration),
+}
+
+/// `expires`: a lifetime, and others by media type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expires {
+    /// Where no type fits.
+    pub default: Lifetime,
+    /// By media type in lower case, `text/html`, or all that begin alike, `image/*`.
+    pub types: Vec<(Box<str>, Lifetime)>,
+}
+
+/// Ten years, as `max` means it.
+const MAX: &str = "max-age=315360000";
+const MAX_DATE: &[u8; 29] = b"Thu, 31 Dec 2037 23:55:55 GMT";
+const EPOCH_DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:01 GMT";
+
+/// What takes the place of a response's Expires and Cache-Control.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told<'a> {
+    pub(super) expires: Option<[u8; 29]>,
+    pub(super) cache_control: Option<Cow<'a, str>>,
+}
+
+/// Responses that are told for how long: those that a cache may keep without being told, or that are
+/// given where one of those was asked for.
+pub(super) fn is_told(status: Status) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
+}
+
+impl Lifetime {
+    /// From what was typed: `off`, `epoch`, `max`, `1h`, `-1h` or `-1`.
+    pub fn parse(text: &str) -> Option<Lifetime> {
+        Some(match text {
+            "off" => Lifetime::Off,
+            "epoch" => Lifetime::Epoch,
+            "max" => Lifetime::Max,
+            "-1" => Lifetime::Past(Duration::from_secs(1)),
+            _ => match text.strip_prefix('-') {
+                Some(past) => Lifetime::Past(humantime::parse_duration(past).ok()?),
+                None => Lifetime::For(humantime::parse_duration(text).ok()?),
+            },
+        })
+    }
+
+    /// What a response is told at this time whose age is `age_s`; `None`: nothing.
+    ///
+    /// The lifetime counts from now on, so `max-age`, which counts from when the origin answered
+    /// (RFC 9111 4.2.3), is longer by the age.
+    fn tell(self, now_s: u64, age_s: u64) -> Option<Told<'static>> {
+        let (expires, cache_control) = match self {
+            Lifetime::Off => return None,
+            Lifetime::Epoch => (*EPOCH_DATE, "no-cache".into()),
+            Lifetime::Max => (*MAX_DATE, MAX.into()),
+            Lifetime::For(time) => {
+                let max_age = time.as_secs().saturating_add(age_s);
+                let at = now_s.saturating_add(time.as_secs());
+                (date::format(at), format!("max-age={max_age}").into())
+            }
+            Lifetime::Past(time) => {
+                let at = now_s.saturating_sub(time.as_secs());
+                (date::format(at), "no-cache".into())
+            }
+        };
+        Some(Told {
+            expires: Some(expires),
+            cache_control: Some(cache_control),
+        })
+    }
+}
+
+impl Expires {
+    /// What a response is told; `None`: what it says stays.
+    ///
+    /// Where lifetimes go by types, a response that does not say its content's (a 304 without one,
+    /// several ranges) says nothing: what the client was told with the response that it has goes on to
+    /// hold (RFC 9111 3.2).
+    pub(super) fn tell(&self, response: &Response, now_s: u64) -> Option<Told<'static>> {
+        if !is_told(response.status) {
+            return None;
+        }
+        let media_type = value_of(response, "content-type");
+        let unknown = match (response.status, media_type) {
+            (304, None) => true,
+            (206, Some(other)) => begins(other, b"multipart/byteranges"),
+            _ => false,
+        };
+        if unknown && !self.types.is_empty() {
+            return Some(Told {
+                expires: None,
+                cache_control: None,
+            });
+        }
+        let lifetime = self.of(media_type.unwrap_or_default());
+        lifetime.tell(now_s, age_of(response))
+    }
+
+    /// The lifetime of this type: its own, else that of all that begin alike, else the default.
+    fn of(&self, media_type: &[u8]) -> Lifetime {
+        let end = memchr::memchr(b';', media_type).unwrap_or(media_type.len());
+        let essence = media_type[..end].trim_ascii();
+        let own =
+            |(known, _): &&(Box<str>, Lifetime)| essence.eq_ignore_ascii_case(known.as_bytes());
+        let alike = |(known, _): &&(Box<str>, Lifetime)| {
+            let beginning = known.strip_suffix('*').map(str::as_bytes);
+            beginning.is_some_and(|beginning| begins(essence, beginning))
+        };
+        let types = || self.types.iter();
+        let found = types().find(own).or_else(|| types().find(alike));
+        found.map_or(self.default, |(_, lifetime)| *lifetime)
+    }
+}
+
+/// Whether a text begins so, in whatever case.
+fn begins(text: &[u8], beginning: &[u8]) -> bool {
+    let own = text.get(..beginning.len());
+    own.is_some_and(|own| own.eq_ignore_ascii_case(beginning))
+}
+
+/// A response's age in seconds, by a cache of ours or by one before us.
+fn age_of(response: &Response) -> u64 {
+    if let Some(age_s) = response.age_s {
+        return u64::from(age_s);
+    }
+    let age = value_of(response, "age").and_then(|age| std::str::from_utf8(age).ok());
+    let age_s: u32 = age.and_then(|age| age.trim().parse().ok()).unwrap_or(0);
+    u64::from(age_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: u64 = 784_111_777;
+
+    fn told(expires: &Expires, response: &Response) -> Option<(String, String)> {
+        let told = expires.tell(response, NOW)?;
+        let date = told
+            .expires
+            .map(|date| String::from_utf8_lossy(&date).into_owned());
+        let cache_control = told.cache_control.map(Cow::into_owned);
+        Some((date.unwrap_or_default(), cache_control.unwrap_or_default()))
+    }
+
+    fn always(text: &str) -> Expires {
+        Expires {
+            default: Lifetime::parse(text).expect("a lifetime"),
+            types: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_word_says_what_it_says_elsewhere() {
+        let response = Response::new(200);
+        let of = |text: &str| told(&always(text), &response);
+        let is = |date: &str, control: &str| Some((date.to_owned(), control.to_owned()));
+        assert_eq!(of("off"), None);
+        assert_eq!(of("epoch"), is("Thu, 01 Jan 1970 00:00:01 GMT", "no-cache"));
+        assert_eq!(
+            of("max"),
+            is("Thu, 31 Dec 2037 23:55:55 GMT", "max-age=315360000")
+        );
+        assert_eq!(
+            of("1h"),
+            is("Sun, 06 Nov 1994 09:49:37 GMT", "max-age=3600")
+        );
+        assert_eq!(of("0s"), is("Sun, 06 Nov 1994 08:49:37 GMT", "max-age=0"));
+        assert_eq!(of("-1"), is("Sun, 06 Nov 1994 08:49:36 GMT", "no-cache"));
+        assert_eq!(of("-1h"), is("Sun, 06 Nov 1994 07:49:37 GMT", "no-cache"));
+        for text in ["", "-", "1", "soon", "--1h", "Max"] {
+            assert_eq!(Lifetime::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_some_statuses_are_told() {
+        for status in 200..600 {
+            let told = told(&always("1h"), &Response::new(status)).is_some();
+            let listed = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
+            assert_eq!(told, listed.contains(&status), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_type_of_its_own_comes_first() {
+        let lifetime = |text: &str| Lifetime::parse(text).expect("a lifetime");
+        let expires = Expires {
+            default: Lifetime::Off,
+            types: vec![
+                ("image/*".into(), lifetime("2s")),
+                ("image/png".into(), lifetime("1s")),
+            ],
+        };
+        let of = |media_type: &'static str| {
+            let mut response = Response::new(200);
+            let line = format!("Content-Type: {media_type}\r\n");
+            response.stored = line.into_bytes().into();
+            told(&expires, &response).map(|(_, control)| control)
+        };
+        assert_eq!(of("Image/PNG; q=1").as_deref(), Some("max-age=1"));
+        assert_eq!(of("image/gif").as_deref(), Some("max-age=2"));
+        assert_eq!(of("imagex/gif"), None);
+        assert_eq!(of("text/html"), None);
+        let unchanged = Some((String::new(), String::new()));
+        let mut parts = Response::new(206);
+        parts
+            .fields
+            .append("content-type", "multipart/byteranges; boundary=a");
+        assert_eq!(told(&expires, &parts), unchanged);
+        assert_eq!(told(&expires, &Response::new(304)), unchanged);
+    }
+
+    proptest! {
+        /// What is left of the lifetime at any recipient is what was meant, however old the response is.
+        #[test]
+        fn the_lifetime_counts_from_now(lifetime_s in 0..=u64::from(u32::MAX), age_s: u32) {
+            let mut response = Response::new(200);
+            response.age_s = Some(age_s);
+            let expires = Expires {
+                default: Lifetime::For(Duration::from_secs(lifetime_s)),
+                types: Vec::new(),
+            };
+            let told = expires.tell(&response, NOW).expect("it is told");
+            let control = told.cache_control.expect("a directive");
+            let max_age: u64 = control["max-age=".len()..].parse().expect("a number");
+            prop_assert_eq!(max_age - u64::from(age_s), lifetime_s);
+            let at = date::parse(&told.expires.expect("a date"));
+            prop_assert_eq!(at, Some(NOW + lifetime_s));
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,20}") {
+            let _ = Lifetime::parse(&text);
+        }
+    }
+}

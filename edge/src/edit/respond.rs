@@ -1,0 +1,200 @@
+//! Routes that lead to a fixed response, or elsewhere.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+
+use super::template::{Asked, Template};
+use crate::handler::representation::{InMemory, Representation};
+use crate::handler::{Answer, Body, Handler, Request, Response};
+use crate::http::conditional::{EntityTag, Validators};
+use crate::http::{Fields, Method, Status, wanted};
+
+/// `respond`: always the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RespondOptions {
+    /// Its status, 200 to 599.
+    pub status: Status,
+    /// Its content; `None`: a status and nothing else.
+    pub content: Option<Bytes>,
+    /// The content's type: a field value.
+    pub media_type: Box<str>,
+}
+
+/// `redirect`: what was asked for is elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedirectOptions {
+    /// Where: of visible ASCII, without `{status}` and `{header:…}`.
+    pub to: Template,
+    /// 301, 302, 303, 307 or 308.
+    pub status: Status,
+}
+
+/// Answers every request alike; with 200 also conditions and ranges (RFC 9110 13, 14).
+pub struct Respond {
+    status: Status,
+    content: Bytes,
+    fields: Bytes,
+    etag: String,
+}
+
+impl Respond {
+    /// From its options.
+    pub fn new(options: &RespondOptions) -> Respond {
+        let content = options.content.clone().unwrap_or_default();
+        let hash = blake3::hash(&content).to_hex();
+        let etag = format!("\"{}\"", &hash[..16]);
+        let mut fields = Fields::new();
+        if options.content.is_some() {
+            fields.append("content-type", &*options.media_type);
+        }
+        if options.status == 200 {
+            fields.append("etag", &etag);
+            fields.append("accept-ranges", "bytes");
+        }
+        Respond {
+            status: options.status,
+            content,
+            fields: Bytes::copy_from_slice(fields.text()),
+            etag,
+        }
+    }
+
+    fn answer(&self, request: &Request) -> Response {
+        let representation = Representation {
+            status: self.status,
+            fields: &self.fields,
+            length: Some(self.content.len() as u64),
+            odd_range: false,
+            age_s: None,
+            cache: None,
+        };
+        let head = &request.head;
+        let is_read = matches!(head.method, Method::Get | Method::Head);
+        if self.status != 200 || !is_read || !wanted::asks_for_less(&head.fields) {
+            let mut response = representation.begin(self.status);
+            response.body = Body::Bytes(self.content.clone());
+            return response;
+        }
+        let validators = || Validators {
+            etag: EntityTag::parse(self.etag.as_bytes()),
+            last_modified_s: None,
+            date_s: None,
+        };
+        let (status, length) = (self.status, representation.length);
+        let wanted = wanted::judge(&head.method, &head.fields, status, validators, length);
+        let content = InMemory::new(self.content.clone());
+        // Nobody can have put the content's own hash into it.
+        let boundary = || blake3::hash(&self.content).to_hex()[16..48].to_owned();
+        representation
+            .bare(&wanted)
+            .unwrap_or_else(|| representation.respond(wanted, content, boundary))
+    }
+}
+
+impl Handler for Respond {
+    fn handle(&self, request: Request) -> Answer {
+        Answer::Ready(Ok(self.answer(&request)))
+    }
+}
+
+/// Sends every request elsewhere (RFC 9110 15.4).
+pub struct Redirect(RedirectOptions);
+
+impl Redirect {
+    /// From its options.
+    pub fn new(options: RedirectOptions) -> Redirect {
+        Redirect(options)
+    }
+
+    fn location(&self, asked: &Asked<'_>) -> Option<Vec<u8>> {
+        let mut location = Vec::new();
+        self.0.to.expand(asked, self.0.status, &mut location)?;
+        if !self.0.to.beginning().starts_with("//") {
+            // A path of the client's that begins with two slashes would name a host (RFC 3986 4.2).
+            let slashes = location.iter().take_while(|b| **b == b'/').count();
+            location.drain(..slashes.saturating_sub(1));
+        }
+        Some(encoded(location))
+    }
+}
+
+/// Clients put some bytes into targets that no URI may hold; escaped they mean the same (RFC 3986 2.1).
+fn encoded(location: Vec<u8>) -> Vec<u8> {
+    let is_odd = |b: u8| b"\"<>\\^`{|}".contains(&b);
+    if !location.iter().any(|b| is_odd(*b)) {
+        return location;
+    }
+    let mut encoded = Vec::with_capacity(location.len() + 16);
+    for b in location {
+        // Writing to a `Vec` does not fail.
+        let _ = match is_odd(b) {
+            true => write!(encoded, "%{b:02X}"),
+            false => encoded.write_all(&[b]),
+        };
+    }
+    encoded
+}
+
+impl Handler for Redirect {
+    fn handle(&self, request: Request) -> Answer {
+        let asked = Asked::of(&request.head, &request.peer);
+        let mut response = Response::new(self.0.status);
+        // Every variable that a redirect may have is visible ASCII once the request was checked.
+        if let Some(location) = self.location(&asked) {
+            response.fields.append("location", location);
+        }
+        Answer::Ready(Ok(response))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http::Scheme;
+
+    fn location(to: &str, target: &str) -> String {
+        let redirect = Redirect::new(RedirectOptions {
+            to: Template::parse(to).expect("a template"),
+            status: 301,
+        });
+        let asked = Asked {
+            method: &Method::Get,
+            target,
+            authority: "a.example",
+            scheme: Scheme::Http,
+            client: [0; 4].into(),
+            local: ([0; 4], 0).into(),
+            fields: &Fields::new(),
+        };
+        let location = redirect.location(&asked).unwrap_or_default();
+        String::from_utf8(location).expect("text")
+    }
+
+    #[test]
+    fn a_path_never_becomes_a_host() {
+        let target = "//evil.example/a?b";
+        assert_eq!(location("{path}{query}", target), "/evil.example/a?b");
+        assert_eq!(location("/{path}", target), "/evil.example/a");
+        assert_eq!(
+            location("//b.example{path}", target),
+            "//b.example//evil.example/a"
+        );
+        let odd = location("{path}{query}", "/a|b?<c>\"");
+        assert_eq!(odd, "/a%7Cb?%3Cc%3E%22");
+        let whole = location("https://{host}{path}", target);
+        assert_eq!(whole, "https://a.example//evil.example/a");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_path_is_asked_for_stays_on_this_host(target in "/[/a-z?@:.]{0,20}") {
+            for to in ["{path}", "{path}{query}", "/{path}", "/x{path}"] {
+                let location = location(to, &target);
+                prop_assert!(location.starts_with('/') && !location.starts_with("//"), "{}", location);
+            }
+        }
+    }
+}

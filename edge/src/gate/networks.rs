@@ -1,0 +1,116 @@
+//! Sets of networks, of which a lookup is a binary search.
+
+use std::net::IpAddr;
+
+use crate::http::Network;
+
+/// Addresses, as ranges that neither meet nor overlap, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks {
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+}
+
+impl Networks {
+    /// All addresses of these networks.
+    pub fn new(networks: &[Network]) -> Networks {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for network in networks {
+            let bits = u32::from(network.bits);
+            match network.address.to_canonical() {
+                IpAddr::V4(address) => {
+                    let rest = u32::MAX.checked_shr(bits).unwrap_or(0);
+                    let first = u32::from(address) & !rest;
+                    v4.push((first, first | rest));
+                }
+                IpAddr::V6(address) => {
+                    let rest = u128::MAX.checked_shr(bits).unwrap_or(0);
+                    let first = u128::from(address) & !rest;
+                    v6.push((first, first | rest));
+                }
+            }
+        }
+        Networks {
+            v4: joined(v4),
+            v6: joined(v6),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
+    /// Whether an address is in one of them. An IPv4 address mapped into IPv6 counts as IPv4.
+    #[inline]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match address.to_canonical() {
+            IpAddr::V4(address) => has(&self.v4, u32::from(address)),
+            IpAddr::V6(address) => has(&self.v6, u128::from(address)),
+        }
+    }
+}
+
+/// Those that overlap as one.
+fn joined<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(T, T)> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some((_, end)) if first <= *end => *end = last.max(*end),
+            _ => joined.push((first, last)),
+        }
+    }
+    joined
+}
+
+fn has<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
+    let behind = ranges.partition_point(|(first, _)| *first <= address);
+    ranges[..behind]
+        .last()
+        .is_some_and(|(_, last)| address <= *last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Addresses that often share a beginning.
+    fn addresses() -> impl Strategy<Value = IpAddr> {
+        let near = prop::sample::select(vec![0_u32, 0x0a00_0000, 0x0a00_00ff, 0xffff_ffff]);
+        let low = (near, 0..4_u32).prop_map(|(base, more)| base.wrapping_add(more));
+        prop_oneof![
+            low.clone().prop_map(|n| IpAddr::V4(Ipv4Addr::from(n))),
+            low.clone()
+                .prop_map(|n| IpAddr::V6(Ipv6Addr::from(u128::from(n) << 96))),
+            low.prop_map(|n| IpAddr::V6(Ipv4Addr::from(n).to_ipv6_mapped())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_holds_what_its_networks_hold(
+            networks in prop::collection::vec((addresses(), 0..=128_u8), 0..8),
+            asked in prop::collection::vec(addresses(), 1..8),
+        ) {
+            let networks: Vec<Network> = networks
+                .into_iter()
+                .map(|(address, bits)| {
+                    let address = address.to_canonical();
+                    let most = if address.is_ipv4() { 32 } else { 128 };
+                    Network { address, bits: bits.min(most) }
+                })
+                .collect();
+            let set = Networks::new(&networks);
+            prop_assert_eq!(set.is_empty(), networks.is_empty());
+            for address in asked {
+                let expected = networks.iter().any(|n| n.contains(address));
+                prop_assert_eq!(set.contains(address), expected, "{} in {:?}", address, networks);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What all workers share of a route's gate.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Options;
+use super::bucket::Filling;
+use super::networks::Networks;
+use super::signed::{self, KEY_BYTES_MAX, Key, Secret};
+use super::table::Table;
+use crate::sys::disk;
+
+/// A gate, ready to be passed.
+pub struct Shared {
+    options: Options,
+    allow: Networks,
+    deny: Networks,
+    purge: Networks,
+    keys: Vec<Key>,
+    table: Option<Arc<Table>>,
+}
+
+impl Shared {
+    /// Reads the keys. What `others` know of the clients of the same limit is taken over.
+    ///
+    /// # Errors
+    /// A file with a key can't be read, or has none.
+    pub fn open<'a>(
+        options: Options,
+        mut others: impl Iterator<Item = &'a Arc<Shared>>,
+    ) -> io::Result<Shared> {
+        let table = options.limit.as_ref().map(|limit| {
+            let same = |other: &&Arc<Shared>| {
+                let its = other.options.limit.as_ref();
+                its.is_some_and(|its| (&its.scope, its.clients) == (&limit.scope, limit.clients))
+            };
+            let known = others.find(same).and_then(|other| other.table.clone());
+            known.unwrap_or_else(|| Arc::new(Table::new(limit.clients)))
+        });
+        let keys = options.signed.as_ref().map(keys).transpose()?;
+        Ok(Shared {
+            allow: Networks::new(&options.allow),
+            deny: Networks::new(&options.deny),
+            purge: Networks::new(&options.purge),
+            keys: keys.unwrap_or_default(),
+            table,
+            options,
+        })
+    }
+
+    /// What it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether an address may ask.
+    #[inline]
+    pub(super) fn lets_in(&self, client: IpAddr) -> bool {
+        (self.allow.is_empty() || self.allow.contains(client)) && !self.deny.contains(client)
+    }
+
+    /// Whether an address may purge.
+    #[inline]
+    pub(super) fn purges(&self, client: IpAddr) -> bool {
+        self.purge.contains(client)
+    }
+
+    #[inline]
+    pub(super) fn requests(&self) -> Option<(&Arc<Table>, Filling)> {
+        let filling = self.options.limit.as_ref()?.requests?;
+        Some((self.table.as_ref()?, filling))
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> Option<(&Arc<Table>, Filling)> {
+        let filling = self.options.limit.as_ref()?.bytes?;
+        Some((self.table.as_ref()?, filling))
+    }
+
+    #[inline]
+    pub(super) fn signed(&self) -> Option<(&signed::Options, &[Key])> {
+        Some((self.options.signed.as_ref()?, &self.keys))
+    }
+}
+
+/// All keys, those in files included.
+///
+/// # Errors
+/// A file can't be read, or has no key.
+pub fn keys(options: &signed::Options) -> io::Result<Vec<Key>> {
+    let mut keys: Vec<Key> = options.keys.iter().filter_map(Key::new).collect();
+    for path in &options.key_files {
+        let secret = disk::read_text(path, KEY_BYTES_MAX as u64 + 2)
+            .and_then(|text| Secret::from_file(text.as_bytes()).map_err(io::Error::other))
+            .map_err(|error| {
+                let what = format!("can't read a key from {}: {error}", path.display());
+                io::Error::new(error.kind(), what)
+            })?;
+        keys.extend(Key::new(&secret));
+    }
+    Ok(keys)
+}

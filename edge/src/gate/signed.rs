@@ -1,0 +1,555 @@
+//! Signed URLs: what is signed, how a signature stands in a query, and how it is checked.
+//!
+//! A signature is HMAC-SHA256 (RFC 2104) over three lines without a newline behind the last:
+//!
+//! ```text
+//! 1767225600                      when it expires, Unix time in seconds
+//! /videos/1/film.mp4?lang=de      path and query without the parameters of the signature
+//! 192.0.2.7                       the client's address, or nothing where anyone may use it
+//! ```
+//!
+//! A signature for all paths that begin alike has `prefix /videos/1/` as its second line. As a path begins with a
+//! slash, neither can be taken for the other.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use crate::handler::Cause;
+
+/// Least bytes of a key.
+pub const KEY_BYTES_MIN: usize = 16;
+/// Most bytes of a key.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Most digits of a time.
+const DIGITS_MAX: usize = 12;
+/// Longest prefix, as it stands in the query, bytes.
+const PREFIX_BYTES_MAX: usize = 2048;
+/// Bytes of a signature (FIPS 180-4).
+const SIGNATURE_BYTES: usize = 32;
+
+/// `[site.route.signed]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Any of these may have signed.
+    pub keys: Vec<Secret>,
+    /// Files, each with one more key.
+    pub key_files: Vec<PathBuf>,
+    /// Whether a signature is for one client's address.
+    pub client: bool,
+    /// Whether a signature may be for all paths that begin alike.
+    pub prefix: bool,
+    /// What the parameters are called.
+    pub names: Names,
+}
+
+/// What the parameters of a signature are called. No two are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// When it expires.
+    pub expires: Box<str>,
+    /// The signature.
+    pub signature: Box<str>,
+    /// What the paths begin with that it is for.
+    pub prefix: Box<str>,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names {
+            expires: "expires".into(),
+            signature: "signature".into(),
+            prefix: "prefix".into(),
+        }
+    }
+}
+
+/// A key as it was typed. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub Box<[u8]>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// From the content of a file: all of it but white space at its end.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_file(content: &[u8]) -> Result<Secret, &'static str> {
+        let key = content.trim_ascii_end();
+        match key.len() {
+            0..KEY_BYTES_MIN => Err("a key needs at least 16 bytes"),
+            KEY_BYTES_MIN..=KEY_BYTES_MAX => Ok(Secret(key.into())),
+            _ => Err("a key has at most 1024 bytes"),
+        }
+    }
+}
+
+/// A key, ready to sign with.
+#[derive(Clone)]
+pub struct Key(Hmac<Sha256>);
+
+impl Key {
+    /// Of a secret. There is one for any: HMAC takes keys of all lengths.
+    pub fn new(secret: &Secret) -> Option<Key> {
+        Hmac::new_from_slice(&secret.0).ok().map(Key)
+    }
+
+    fn over(&self, expires: &str, what: &What<'_>, client: Option<IpAddr>) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        mac.update(expires.as_bytes());
+        let (before, text) = match what {
+            What::Target(target) => ("\n", target),
+            What::Prefix(prefix) => ("\nprefix ", prefix),
+        };
+        mac.update(before.as_bytes());
+        mac.update(text.as_bytes());
+        mac.update(b"\n");
+        if let Some(client) = client {
+            mac.update(client.to_canonical().to_string().as_bytes());
+        }
+        mac
+    }
+
+    /// The signature, as it stands in a query.
+    pub fn sign(&self, expires: &str, what: &What<'_>, client: Option<IpAddr>) -> String {
+        let mac = self.over(expires, what, client);
+        URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
+    }
+
+    /// Whether this key made the signature. Takes the same time wherever the two differ.
+    fn made(&self, claim: &Claim<'_>, client: Option<IpAddr>) -> bool {
+        let mac = self.over(claim.expires, &claim.what(), client);
+        mac.verify_slice(&claim.signature).is_ok()
+    }
+}
+
+/// What a signature is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// One path and query.
+    Target(&'a str),
+    /// All paths that begin so.
+    Prefix(&'a str),
+}
+
+/// A target taken apart: its signature, and what is left without it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Claim<'a> {
+    /// When it expires, as it was sent: digits.
+    pub expires: &'a str,
+    /// The signature.
+    pub signature: [u8; SIGNATURE_BYTES],
+    /// What the path begins with, where that is what was signed.
+    pub prefix: Option<Cow<'a, str>>,
+    /// The target without the parameters of the signature.
+    pub target: String,
+}
+
+impl Claim<'_> {
+    fn what(&self) -> What<'_> {
+        match &self.prefix {
+            Some(prefix) => What::Prefix(prefix),
+            None => What::Target(&self.target),
+        }
+    }
+}
+
+/// Takes a target apart. `prefix` says whether a signature may be for a prefix; where it may not, a
+/// parameter of that name is like any other.
+///
+/// # Errors
+/// `SignatureMissing` where there is none, `SignatureWrong` where it can't be one, or may be read in two ways.
+pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Claim<'a>, Cause> {
+    let (path, query) = target.split_once('?').ok_or(Cause::SignatureMissing)?;
+    let (mut expires, mut signature, mut begins) = (None, None, None);
+    let mut rest = String::with_capacity(target.len());
+    rest.push_str(path);
+    let mut between = '?';
+    for parameter in query.split('&') {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let place = match name {
+            name if name == &*names.expires => &mut expires,
+            name if name == &*names.signature => &mut signature,
+            name if prefix && name == &*names.prefix => &mut begins,
+            _ => {
+                rest.push(between);
+                rest.push_str(parameter);
+                between = '&';
+                continue;
+            }
+        };
+        // Of two, another reader might take the other one.
+        if place.replace(value).is_some() {
+            return Err(Cause::SignatureWrong);
+        }
+    }
+    let (Some(expires), Some(signature)) = (expires, signature) else {
+        return Err(Cause::SignatureMissing);
+    };
+    let prefix = begins.map(|value| begins_with(path, value)).transpose()?;
+    Ok(Claim {
+        expires: digits(expires)?,
+        signature: decoded(signature)?,
+        prefix,
+        target: rest,
+    })
+}
+
+fn digits(text: &str) -> Result<&str, Cause> {
+    let all = text.bytes().all(|b| b.is_ascii_digit());
+    match all && (1..=DIGITS_MAX).contains(&text.len()) {
+        true => Ok(text),
+        false => Err(Cause::SignatureWrong),
+    }
+}
+
+/// Base64 for URLs (RFC 4648 5), with or without `=` at its end, or hexadecimal digits.
+fn decoded(text: &str) -> Result<[u8; SIGNATURE_BYTES], Cause> {
+    let mut bytes = [0; SIGNATURE_BYTES];
+    if text.len() == 2 * SIGNATURE_BYTES {
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            *byte = hex(pair).ok_or(Cause::SignatureWrong)?;
+        }
+        return Ok(bytes);
+    }
+    let bare = text.strip_suffix('=').or(text.strip_suffix("%3D"));
+    // The decoder asks for more room than it fills.
+    let mut room = [0; SIGNATURE_BYTES + 4];
+    match URL_SAFE_NO_PAD.decode_slice(bare.unwrap_or(text), &mut room) {
+        Ok(SIGNATURE_BYTES) => {
+            bytes.copy_from_slice(&room[..SIGNATURE_BYTES]);
+            Ok(bytes)
+        }
+        _ => Err(Cause::SignatureWrong),
+    }
+}
+
+fn hex(pair: &[u8]) -> Option<u8> {
+    let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
+    u8::try_from(digit(0)? << 4 | digit(1)?).ok()
+}
+
+/// The prefix that a parameter names, with its escapes undone. It ends where a segment does, so that what is for
+/// `/videos/1/` is not for `/videos/12/`.
+fn begins_with<'a>(path: &str, value: &'a str) -> Result<Cow<'a, str>, Cause> {
+    if value.len() > PREFIX_BYTES_MAX {
+        return Err(Cause::SignatureWrong);
+    }
+    let prefix = unescaped(value).ok_or(Cause::SignatureWrong)?;
+    let good = prefix.starts_with('/') && prefix.ends_with('/') && path.starts_with(&*prefix);
+    good.then_some(prefix).ok_or(Cause::SignatureWrong)
+}
+
+/// Undoes percent-encoding; `None` where what comes out is no part of a target.
+fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text.bytes());
+    while let Some(byte) = rest.next() {
+        let byte = match byte {
+            b'%' => hex(&[rest.next()?, rest.next()?])?,
+            byte => byte,
+        };
+        if !byte.is_ascii_graphic() {
+            return None;
+        }
+        out.push(char::from(byte));
+    }
+    Some(Cow::Owned(out))
+}
+
+/// Checks a target, and gives what is left of it without the signature.
+///
+/// # Errors
+/// As `take_apart`; `SignatureExpired` where the signature is good, and its time over. So nobody learns from
+/// an answer whether a signature is nearly right.
+pub fn check(
+    target: &str,
+    client: IpAddr,
+    now_s: u64,
+    options: &Options,
+    keys: &[Key],
+) -> Result<String, Cause> {
+    let claim = take_apart(target, &options.names, options.prefix)?;
+    let client = options.client.then_some(client);
+    if !keys.iter().any(|key| key.made(&claim, client)) {
+        return Err(Cause::SignatureWrong);
+    }
+    match claim.expires.parse::<u64>() {
+        Ok(expires) if now_s <= expires => Ok(claim.target),
+        _ => Err(Cause::SignatureExpired),
+    }
+}
+
+/// A target with its signature. `target` is in its canonical form.
+pub fn signed(
+    key: &Key,
+    names: &Names,
+    target: &str,
+    prefix: Option<&str>,
+    expires_s: u64,
+    client: Option<IpAddr>,
+) -> String {
+    let expires = expires_s.to_string();
+    let what = prefix.map_or(What::Target(target), What::Prefix);
+    let signature = key.sign(&expires, &what, client);
+    let between = if target.contains('?') { '&' } else { '?' };
+    let mut out = format!("{target}{between}{}={expires}", names.expires);
+    if let Some(prefix) = prefix {
+        // An escape in the path is escaped once more; what a query would end at is, too.
+        let escaped = prefix.replace('%', "%25").replace('&', "%26");
+        out += &format!("&{}={}", names.prefix, escaped.replace('+', "%2B"));
+    }
+    out + &format!("&{}={signature}", names.signature)
+}
+
+/// Takes any text for a target, and panics where what comes out is not what is promised.
+pub fn exercise(target: &str) {
+    let names = Names::default();
+    for prefix in [false, true] {
+        let Ok(claim) = take_apart(target, &names, prefix) else {
+            continue;
+        };
+        let path = target.split('?').next();
+        assert_eq!(claim.target.split('?').next(), path, "the path stays");
+        assert!(claim.target.len() < target.len());
+        let again = take_apart(&claim.target, &names, prefix);
+        assert_eq!(again, Err(Cause::SignatureMissing), "{:?}", claim.target);
+        if let Some(begins) = &claim.prefix {
+            assert!(prefix && path.is_some_and(|path| path.starts_with(&**begins)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+    const NOW: u64 = 1_767_225_600;
+
+    fn key() -> Key {
+        Key::new(&Secret(SECRET.into())).expect("a key")
+    }
+
+    fn options() -> Options {
+        Options {
+            keys: Vec::new(),
+            key_files: Vec::new(),
+            client: false,
+            prefix: true,
+            names: Names::default(),
+        }
+    }
+
+    fn client(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn checked(target: &str) -> Result<String, Cause> {
+        check(target, client("192.0.2.7"), NOW, &options(), &[key()])
+    }
+
+    /// Made by OpenSSL: `printf '%s\n%s\n%s' TIME WHAT CLIENT | openssl dgst -sha256 -hmac SECRET`.
+    #[test]
+    fn signatures_are_those_of_other_programs() {
+        for (what, client_text, expected) in VECTORS {
+            let client = (!client_text.is_empty()).then(|| client(client_text));
+            let mac = key().over("1767225600", what, client);
+            let bytes = mac.finalize().into_bytes();
+            let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(&hex, expected, "{what:?}");
+        }
+    }
+
+    const VECTORS: &[(What<'_>, &str, &str)] = &[
+        (
+            What::Target("/videos/1/film.mp4?lang=de"),
+            "",
+            "142eecfbea6dbfaecf05c22e6ef42450bed4ea1c5727c2b66f815dda23154733",
+        ),
+        (
+            What::Target("/videos/1/film.mp4"),
+            "192.0.2.7",
+            "ee8497c5ab020610171829c8af28cd0b144aeb954f7d55bbf3a466a9c13b5970",
+        ),
+        (
+            What::Prefix("/videos/1/"),
+            "",
+            "e770de75bf651d43c4b01e1091aa7b3563b62743ca7e9e13ea65671530386abb",
+        ),
+    ];
+
+    #[test]
+    fn what_was_signed_is_let_through_without_its_signature() {
+        for target in ["/a", "/a?", "/a?x=1&y", "/a?&&", "/%C3%A9?prefix"] {
+            let url = signed(&key(), &Names::default(), target, None, NOW, None);
+            let expected = match target {
+                // What is called like ours is taken for ours.
+                "/%C3%A9?prefix" => Err(Cause::SignatureWrong),
+                target => Ok(target.to_owned()),
+            };
+            assert_eq!(checked(&url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_signature_may_stand_anywhere_in_the_query_and_be_hexadecimal() {
+        let signature = key().sign("1767225600", &What::Target("/a?x=1&y=2"), None);
+        let bytes = decoded(&signature).expect("32 bytes");
+        let hex: String = bytes.iter().map(|b| format!("{b:02X}")).collect();
+        for written in [
+            signature.clone(),
+            format!("{signature}="),
+            format!("{signature}%3D"),
+            hex,
+        ] {
+            let url = format!("/a?signature={written}&x=1&expires=1767225600&y=2");
+            assert_eq!(checked(&url).as_deref(), Ok("/a?x=1&y=2"), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_signed_is_wrong() {
+        let names = Names::default();
+        let url = signed(&key(), &names, "/a/b?x=1", None, NOW, None);
+        assert!(checked(&url).is_ok());
+        for (from, to) in [
+            ("/a/b", "/a/c"),
+            ("x=1", "x=2"),
+            ("x=1", "x=1&y"),
+            ("1767225600", "1767225601"),
+            ("1767225600", "01767225600"),
+            ("1767225600", "+1767225600"),
+            ("1767225600", ""),
+            ("1767225600", "9999999999999"),
+            ("expires=", "expires=1767225600&expires="),
+            ("signature=", "signature=&signature="),
+            ("signature=", "signature=A"),
+            ("signature=", "prefix=/a/&signature="),
+            ("signature=", "prefix=&signature="),
+        ] {
+            let other = url.replacen(from, to, 1);
+            assert_eq!(checked(&other), Err(Cause::SignatureWrong), "{other}");
+        }
+        for (from, to) in [
+            ("&signature", "&Signature"),
+            ("expires", "%65xpires"),
+            ("?", "#"),
+        ] {
+            let other = url.replacen(from, to, 1);
+            assert_eq!(checked(&other), Err(Cause::SignatureMissing), "{other}");
+        }
+        let other_key = Key::new(&Secret(b"another secret of bytes".as_slice().into()));
+        let other_key = other_key.expect("a key");
+        let by_other = signed(&other_key, &names, "/a/b?x=1", None, NOW, None);
+        assert_eq!(checked(&by_other), Err(Cause::SignatureWrong));
+        let both = [key(), other_key];
+        let checked = check(&by_other, client("::1"), NOW, &options(), &both);
+        assert_eq!(checked.as_deref(), Ok("/a/b?x=1"));
+    }
+
+    #[test]
+    fn it_holds_to_the_second_it_expires_in() {
+        let url = signed(&key(), &Names::default(), "/a", None, NOW, None);
+        let at = |now| check(&url, client("::1"), now, &options(), &[key()]);
+        assert_eq!(at(NOW).as_deref(), Ok("/a"));
+        assert_eq!(at(NOW + 1), Err(Cause::SignatureExpired));
+    }
+
+    #[test]
+    fn a_prefix_is_for_all_below_it_and_no_more() {
+        let names = Names::default();
+        let url = signed(&key(), &names, "/v/1/a.ts", Some("/v/1/"), NOW, None);
+        let elsewhere = |path: &str| checked(&url.replacen("/v/1/a.ts", path, 1));
+        assert_eq!(elsewhere("/v/1/a.ts").as_deref(), Ok("/v/1/a.ts"));
+        assert_eq!(elsewhere("/v/1/x/b.ts").as_deref(), Ok("/v/1/x/b.ts"));
+        assert_eq!(elsewhere("/v/12/a.ts"), Err(Cause::SignatureWrong));
+        assert_eq!(elsewhere("/v/1"), Err(Cause::SignatureWrong));
+        // A signature for a folder's own path is none for what is in it.
+        let folder = signed(&key(), &names, "/v/1/", None, NOW, None);
+        let wider = folder.replacen("/v/1/", "/v/1/a.ts", 1) + "&prefix=/v/1/";
+        assert_eq!(checked(&wider), Err(Cause::SignatureWrong));
+        // Nor where prefixes are not taken.
+        let strict = Options {
+            prefix: false,
+            ..options()
+        };
+        let refused = check(&url, client("::1"), NOW, &strict, &[key()]);
+        assert_eq!(refused, Err(Cause::SignatureWrong));
+    }
+
+    #[test]
+    fn a_prefix_may_be_escaped() {
+        let escaped = "/caf%C3%A9+&/";
+        let target = format!("{escaped}a");
+        let url = signed(&key(), &Names::default(), &target, Some(escaped), NOW, None);
+        assert_eq!(checked(&url).as_deref(), Ok(&*target));
+        let slashes = signed(&key(), &Names::default(), "/v/a", Some("/v/"), NOW, None);
+        let slashes = slashes.replace("prefix=/v/", "prefix=%2Fv%2f");
+        assert_eq!(checked(&slashes).as_deref(), Ok("/v/a"));
+        for bad in ["%", "%2", "%zz", "%00", "%0a", "%20", "v/", "/v", "", "%ff"] {
+            let other = slashes.replace("prefix=%2Fv%2f", &format!("prefix={bad}"));
+            assert_eq!(checked(&other), Err(Cause::SignatureWrong), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_signature_for_one_client_is_for_no_other() {
+        let own = Options {
+            client: true,
+            ..options()
+        };
+        let at = |url: &str, address: &str| check(url, client(address), NOW, &own, &[key()]);
+        let names = Names::default();
+        let url = signed(&key(), &names, "/a", None, NOW, Some(client("192.0.2.7")));
+        assert_eq!(at(&url, "192.0.2.7").as_deref(), Ok("/a"));
+        assert_eq!(at(&url, "::ffff:192.0.2.7").as_deref(), Ok("/a"));
+        assert_eq!(at(&url, "192.0.2.8"), Err(Cause::SignatureWrong));
+        assert_eq!(checked(&url), Err(Cause::SignatureWrong));
+        let anyone = signed(&key(), &names, "/a", None, NOW, None);
+        assert_eq!(at(&anyone, "192.0.2.7"), Err(Cause::SignatureWrong));
+    }
+
+    #[test]
+    fn secrets_are_not_shown_and_files_may_end_in_a_newline() {
+        let secret = Secret::from_file(b"0123456789abcdef\n").expect("long enough");
+        assert_eq!(&*secret.0, b"0123456789abcdef");
+        assert_eq!(format!("{secret:?}"), "Secret");
+        assert!(Secret::from_file(b"0123456789abcde \n").is_err());
+        assert!(Secret::from_file(&[b'a'; KEY_BYTES_MAX + 1]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_target_keeps_the_promises(target in "/[a-c%/]{0,4}([?&](expires|signature|prefix|x)=?[0-9A-Za-z%/_=-]{0,64}){0,6}") {
+            exercise(&target);
+        }
+
+        #[test]
+        fn one_changed_byte_is_noticed(at in 0..200_usize, byte in b'!'..=b'~') {
+            let url = signed(&key(), &Names::default(), "/a/b?x=1", None, NOW, None);
+            let mut other = url.clone().into_bytes();
+            let at = at % other.len();
+            other[at] = byte;
+            let other = String::from_utf8(other).expect("ASCII");
+            if other != url {
+                prop_assert!(checked(&other).is_err(), "{}", other);
+            }
+        }
+    }
+}

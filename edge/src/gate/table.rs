@@ -1,0 +1,216 @@
+//! What is known of clients: a table of fixed size with the buckets of each, shared by all workers.
+//!
+//! It is cut into sets of sixteen places, each behind a lock of its own that is held for some tens of
+//! nanoseconds. A client's set is chosen by a hash that nobody outside knows. A client whose buckets are full
+//! is as good as not there; when a newcomer's set has no such place, it takes that of the client whose
+//! buckets are full soonest. So a flooder is the last to be forgotten, by whoever comes.
+
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+
+/// Places in a set.
+const WAYS: usize = 16;
+
+/// Which of a client's buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Of requests.
+    Requests,
+    /// Of bytes.
+    Bytes,
+}
+
+/// A client, as limits tell them apart: an IPv4 address, or the first 64 bits of an IPv6 address, since a
+/// single customer has all addresses that begin so (RFC 6177 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// Of an address. An IPv4 address mapped into IPv6 counts as IPv4.
+    #[inline]
+    pub fn of(address: IpAddr) -> ClientId {
+        match address.to_canonical() {
+            // No IPv6 address that is in use begins with sixteen zero bits and sixteen ones: 0000::/8
+            // is reserved (RFC 4291 2.4).
+            IpAddr::V4(address) => ClientId(0xffff << 32 | u64::from(u32::from(address))),
+            IpAddr::V6(address) => ClientId((u128::from(address) >> 64) as u64),
+        }
+    }
+}
+
+/// When buckets are full, in nanoseconds; zeros are clients that nobody knows.
+struct Set {
+    clients: [u64; WAYS],
+    requests: [u64; WAYS],
+    bytes: [u64; WAYS],
+}
+
+/// What came of looking at a client's bucket.
+pub struct Looked<T> {
+    /// What was made of it.
+    pub result: T,
+    /// Whether another client was forgotten for it whose buckets were not full.
+    pub forgot: bool,
+}
+
+/// The table.
+pub struct Table {
+    sets: Box<[Mutex<Set>]>,
+    hasher: RandomState,
+}
+
+impl Table {
+    /// For so many clients, rounded up to whole sets.
+    pub fn new(clients: usize) -> Table {
+        let set = || {
+            Mutex::new(Set {
+                clients: [0; WAYS],
+                requests: [0; WAYS],
+                bytes: [0; WAYS],
+            })
+        };
+        let sets = clients.div_ceil(WAYS).max(1);
+        Table {
+            sets: std::iter::repeat_with(set).take(sets).collect(),
+            hasher: RandomState::default(),
+        }
+    }
+
+    /// Bytes that a table for so many clients takes.
+    pub fn memory(clients: usize) -> usize {
+        clients.div_ceil(WAYS).max(1) * size_of::<Mutex<Set>>()
+    }
+
+    /// Gives `change` a client's bucket: the time when it is full.
+    #[inline]
+    pub fn with<T>(
+        &self,
+        ClientId(client): ClientId,
+        which: Which,
+        now: u64,
+        change: impl FnOnce(&mut u64) -> T,
+    ) -> Looked<T> {
+        let hash = self.hasher.hash_one(client);
+        // The upper half of the product is evenly spread over the sets.
+        let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        let mut set = self.sets[index as usize].lock();
+        let (place, forgot) = set.place(client, now);
+        let full_at = match which {
+            Which::Requests => &mut set.requests[place],
+            Which::Bytes => &mut set.bytes[place],
+        };
+        Looked {
+            result: change(full_at),
+            forgot,
+        }
+    }
+}
+
+impl Set {
+    /// The client's place, and whether it was that of another whose buckets are not full.
+    #[inline]
+    fn place(&mut self, client: u64, now: u64) -> (usize, bool) {
+        if let Some(place) = self.clients.iter().position(|known| *known == client) {
+            return (place, false);
+        }
+        let (mut place, mut soonest) = (0, u64::MAX);
+        for other in 0..WAYS {
+            let full_at = self.requests[other].max(self.bytes[other]);
+            if full_at < soonest {
+                (place, soonest) = (other, full_at);
+            }
+        }
+        self.clients[place] = client;
+        (self.requests[place], self.bytes[place]) = (0, 0);
+        (place, soonest > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::gate::bucket::{Filling, SECOND};
+
+    const SLOW: Filling = Filling {
+        tokens: 1,
+        per_ns: SECOND,
+        size: 5,
+    };
+
+    fn take(table: &Table, client: u64, now: u64) -> Looked<bool> {
+        table.with(ClientId(client), Which::Requests, now, |full_at| {
+            SLOW.take(full_at, now, 1).is_ok()
+        })
+    }
+
+    #[test]
+    fn a_flooder_is_the_last_to_be_forgotten() {
+        let table = Table::new(1);
+        assert_eq!(table.sets.len(), 1);
+        let now = 1_000 * SECOND;
+        while take(&table, 1, now).result {}
+        // Others come and go in numbers, and fill every other place.
+        for other in 2..1_000 {
+            assert!(take(&table, other, now).result);
+        }
+        assert!(!take(&table, 1, now).result, "its bucket is still empty");
+    }
+
+    #[test]
+    fn only_clients_with_full_buckets_are_forgotten_in_silence() {
+        let table = Table::new(WAYS);
+        let now = 1_000 * SECOND;
+        for client in 0..WAYS as u64 {
+            assert!(!take(&table, client, now).forgot);
+        }
+        assert!(take(&table, 100, now).forgot, "all places were in use");
+        assert!(!take(&table, 200, now + SECOND).forgot);
+    }
+
+    #[test]
+    fn both_buckets_of_a_client_stand_by_themselves() {
+        let table = Table::new(64);
+        let now = 1_000 * SECOND;
+        while take(&table, 1, now).result {}
+        let bytes = table.with(ClientId(1), Which::Bytes, now, |full_at| *full_at);
+        assert_eq!(bytes.result, 0);
+    }
+
+    #[test]
+    fn clients_are_told_apart_by_address_and_by_network() {
+        let id = |text: &str| ClientId::of(text.parse().expect("an address"));
+        assert_ne!(id("10.0.0.1"), id("10.0.0.2"));
+        assert_eq!(id("10.0.0.1"), id("::ffff:10.0.0.1"));
+        assert_eq!(id("2001:db8::1"), id("2001:db8::ffff:0:0:1"));
+        assert_ne!(id("2001:db8::1"), id("2001:db8:0:1::1"));
+        assert_ne!(id("0.0.0.0"), id("::"));
+    }
+
+    #[test]
+    fn its_memory_is_known_beforehand() {
+        assert!(Table::memory(65_536) < 2 << 20, "{}", Table::memory(65_536));
+    }
+
+    proptest! {
+        #[test]
+        fn the_right_ones_are_let_through_while_there_is_room(
+            asks in prop::collection::vec((0..8_u64, 0..SECOND), 1..100),
+        ) {
+            // Eight clients always fit into one set.
+            let table = Table::new(1);
+            let mut alone = [0_u64; 8];
+            let mut now = SECOND;
+            for (client, pause) in asks {
+                now += pause;
+                let expected = SLOW.take(&mut alone[client as usize], now, 1).is_ok();
+                let looked = take(&table, client, now);
+                prop_assert_eq!((looked.result, looked.forgot), (expected, false));
+            }
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Heads as they are edited: fields, freshness, security, error pages, fixed responses, redirects.
+
+use std::fs;
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+
+use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, fresh, origin, serving};
+
+/// An origin whose responses hold, as a line each, the fields of the request that it got.
+fn telling() -> Origin {
+    let origin = origin();
+    let told = |seen: &Seen| {
+        let names = [
+            "x-set",
+            "x_set",
+            "x-client",
+            "x-add",
+            "cookie",
+            "host",
+            "x-gone",
+            "x-forwarded-for",
+        ];
+        let lines = names.iter().flat_map(|name| {
+            let values = seen.header_all(name).into_iter();
+            values.map(move |value| format!("{name}: {value}\n"))
+        });
+        Resource::bytes(lines.collect::<String>()).cache_control("max-age=3600")
+    };
+    origin.serve_rest(Resource::dynamic(told));
+    origin
+}
+
+/// A site of these lines and no more than a listener and an admin address beside it.
+fn site(lines: &str) -> Setup {
+    Setup::of_text(format!(
+        "[server]\nworkers = 1\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
+         [admin]\naddress = \"127.0.0.1:0\"\n[[site]]\n{lines}"
+    ))
+}
+
+const REQUEST: &str = "[site.route.request_fields]\n\
+    set = { X-Set = \"ours\", X-Client = \"{client} {method} {header:X-Who}\" }\n\
+    add = { X-Add = \"more\" }\nremove = [\"Cookie\", \"X-Gone\"]\n";
+
+// What an origin sees of the fields that are edited is what was configured, however a client spells
+// them, and whatever its Connection names.
+#[test]
+fn the_origin_sees_edited_requests() {
+    let origin = telling();
+    let edge = Setup::uncached(&origin).tables(REQUEST).start();
+    let headers = [
+        ("Host", "a.example"),
+        ("X_Set", "theirs"),
+        ("X-SET", "theirs"),
+        ("X-Who", "me"),
+        ("X-Add", "one"),
+        ("Cookie", "a=b"),
+        ("X-Gone", "1"),
+        ("X-Gone", "2"),
+        ("Connection", "X-Set, x-client"),
+    ];
+    let reply = edge.get("/x", &headers);
+    let expected = "x-set: ours\nx-client: 127.0.0.1 GET me\nx-add: one\nx-add: more\nhost: a.example\n\
+                    x-forwarded-for: 127.0.0.1\n";
+    assert_eq!(reply.text(), expected);
+}
+
+// A cache within sees edited requests: a cookie that is removed keeps nobody from sharing, and a field
+// that is the same for all goes along with the fetch that all share.
+#[test]
+fn the_cache_sees_edited_requests() {
+    let origin = telling();
+    let edge = Setup::cached(&origin)
+        .cache("bypass = { cookies = [\"*\"] }")
+        .tables(REQUEST)
+        .start();
+    let first = edge.get(
+        "/x",
+        &[("Cookie", "a=b"), ("X-Who", "me"), ("X-Set", "theirs")],
+    );
+    assert_says(&first, "fwd=uri-miss");
+    let lines = first.text();
+    assert!(lines.starts_with("x-set: ours\n"), "{lines}");
+    // What differs from client to client stays behind.
+    assert!(
+        !lines.contains("x-client") && !lines.contains("x-add"),
+        "{lines}"
+    );
+    assert_hit(&edge.get("/x", &[("Cookie", "c=d")]));
+    assert_eq!(origin.requests().len(), 1);
+}
+
+const RESPONSE: &str = "response_fields = { set = { Server = \"edge\", X-Asked = \"{host}{path}{query} {status}\" }, \
+    add = { Vary = \"X-Two\" }, remove = [\"X-Powered-By\", \"ETag\"] }\n";
+
+fn edited() -> Resource {
+    fresh(100)
+        .header("Server", "origin")
+        .header("X-Powered-By", "pride")
+        .vary("X-One")
+}
+
+/// Of an edited response to a request for `/x?y` of `a.example`.
+fn check_edited(reply: &Reply, status: u16) {
+    assert_eq!(reply.status, status);
+    assert_eq!(reply.header_all("server"), ["edge"]);
+    assert_eq!(reply.header("x-powered-by"), None);
+    assert_eq!(reply.header("etag"), None);
+    assert_eq!(
+        reply.header_all("x-asked"),
+        [format!("a.example/x?y {status}")]
+    );
+}
+
+// Responses are edited wherever they come from: by way of the cache, out of it, in part, as a 304, and
+// as an error of ours. What is stored is what the origin said.
+#[test]
+fn responses_of_every_kind_are_edited() {
+    let origin = serving("/x", edited());
+    let edge = Setup::cached(&origin).tables(RESPONSE).start();
+    let host = ("Host", "a.example");
+    let miss = edge.get("/x?y", &[host]);
+    check_edited(&miss, 200);
+    assert_eq!(miss.header_all("vary"), ["X-One", "X-Two"]);
+    miss.verify_whole(100).expect("the origin's content");
+    let hit = edge.get("/x?y", &[host]);
+    assert_hit(&hit);
+    check_edited(&hit, 200);
+    let part = edge.get("/x?y", &[host, ("Range", "bytes=5-9")]);
+    check_edited(&part, 206);
+    part.verify_range(5, 9, 100).expect("the origin's content");
+    let stored = edge.get("/x?y", &[host, ("If-None-Match", "*")]);
+    check_edited(&stored, 304);
+    let head = edge.ask("HEAD", "/x?y", &[host], b"");
+    check_edited(&head, 200);
+    assert_eq!(head.header("content-length"), Some("100"));
+    let absent = edge.get("/nothing", &[host]);
+    assert_eq!(
+        (absent.status, absent.header("server")),
+        (404, Some("edge"))
+    );
+    assert_eq!(origin.requests().len(), 2);
+}
+
+// A fault that gets fields says the same as one that does not: status, text, Cache-Status, the log.
+#[test]
+fn faults_get_fields_and_keep_their_words() {
+    let origin = origin();
+    origin.refuse().expect("it can be refused");
+    let told = |tables: &str| {
+        let edge = Setup::uncached(&origin)
+            .tables(tables)
+            .logged("json")
+            .start();
+        let reply = edge.get("/x", &[]);
+        let log = edge.json_log(1);
+        assert_eq!(reply.header("cache-control"), Some("no-store"));
+        assert_says(&reply, "detail=connect-failed");
+        assert_eq!(log[0]["reason"], "connect-failed");
+        (
+            reply.status,
+            reply.text(),
+            reply.header("x-a").map(str::to_owned),
+        )
+    };
+    let plain = told("");
+    assert_eq!(plain, (502, "502 connect-failed\n".to_owned(), None));
+    let edited = told("response_fields = { set = { X-A = \"b\" } }\n");
+    assert_eq!(edited, (plain.0, plain.1, Some("b".to_owned())));
+}
+
+// Interim responses and switched protocols go through as they are.
+#[test]
+fn interim_responses_are_left_alone() {
+    let gate = Gate::closed();
+    let early = edited()
+        .interim(103, &[("Link", "</a.css>"), ("Server", "origin")])
+        .gate_head(&gate);
+    let origin = serving("/x", early);
+    origin.serve("/up", Resource::upgrade("echo"));
+    let edge = Setup::uncached(&origin).tables(RESPONSE).start();
+    let mut client = edge.client();
+    client
+        .send("GET", "/x?y", &[("Host", "a.example")], b"")
+        .expect("sent");
+    let interim = client.read_head().expect("an interim head");
+    assert_eq!(
+        (interim.status, interim.header("server")),
+        (103, Some("origin"))
+    );
+    gate.release();
+    check_edited(&client.read_response().expect("a reply"), 200);
+    let mut client = edge.client();
+    let headers = [
+        ("Host", "a"),
+        ("Connection", "upgrade"),
+        ("Upgrade", "echo"),
+    ];
+    client.send("GET", "/up", &headers, b"").expect("sent");
+    let head = client.read_head().expect("a head");
+    assert_eq!(
+        (
+            head.status,
+            head.header("server").is_some_and(|s| s == "edge")
+        ),
+        (101, false)
+    );
+}
+
+// `expires` tells by type until when a response may be used, counted from now on, whatever its age.
+#[test]
+fn lifetimes_go_by_type_and_count_from_now() {
+    let origin = origin();
+    let typed = |kind: &str| {
+        Resource::bytes("x")
+            .header("Content-Type", kind)
+            .cache_control("max-age=3600")
+    };
+    origin.serve("/a.png", typed("image/png").header("Age", "100"));
+    origin.serve("/a.html", typed("text/html; charset=utf-8"));
+    origin.serve("/a.txt", typed("text/plain"));
+    origin.serve("/gone", Resource::status(404).cache_control("max-age=60"));
+    let edge = Setup::cached(&origin)
+        .tables("expires = { default = \"off\", types = { \"text/html\" = \"epoch\", \"image/*\" = \"1h\" } }\n")
+        .start();
+    let control = |target: &str| {
+        let reply = edge.get(target, &[]);
+        let age: u64 = reply
+            .header("age")
+            .map_or(0, |age| age.parse().expect("a number"));
+        (reply.header_all("cache-control").join("|"), age)
+    };
+    for _ in 0..2 {
+        let (image, age) = control("/a.png");
+        assert!(age >= 100);
+        assert_eq!(image, format!("max-age={}", 3600 + age));
+        assert_eq!(control("/a.html").0, "no-cache");
+        assert_eq!(control("/a.txt").0, "max-age=3600");
+        assert_eq!(control("/gone").0, "max-age=60");
+    }
+    let html = edge.get("/a.html", &[]);
+    assert_eq!(
+        html.header("expires"),
+        Some("Thu, 01 Jan 1970 00:00:01 GMT")
+    );
+    // A 304 does not tell its type: what the client was told before goes on to hold.
+    let unchanged = edge.get("/a.html", &[("If-None-Match", "*")]);
+    assert_eq!(
+        (unchanged.status, unchanged.header("cache-control")),
+        (304, None)
+    );
+}
+
+// `cache_control` is for what may be kept, not for errors.
+#[test]
+fn a_cache_control_of_ones_own_is_for_files_and_not_for_errors() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("a.css"), "p {}").expect("written");
+    let edge = site(&format!(
+        "[[site.route]]\nfiles = {:?}\ncache_control = \"public, max-age=31536000, immutable\"\nsecurity = true\n\
+         response_fields = {{ remove = [\"X-Frame-Options\"], set = {{ Referrer-Policy = \"no-referrer\" }} }}\n",
+        folder.path().display().to_string()
+    ))
+    .start();
+    let file = edge.get("/a.css", &[]);
+    assert_eq!(
+        file.header_all("cache-control"),
+        ["public, max-age=31536000, immutable"]
+    );
+    assert_eq!(file.header("expires"), None);
+    let absent = edge.get("/b.css", &[]);
+    assert_eq!(
+        (absent.status, absent.header("cache-control")),
+        (404, Some("no-store"))
+    );
+    // Errors are as much a hole as files are; what the route says itself wins.
+    for reply in [&file, &absent] {
+        assert_eq!(reply.header_all("x-content-type-options"), ["nosniff"]);
+        assert_eq!(reply.header("x-frame-options"), None);
+        assert_eq!(reply.header_all("referrer-policy"), ["no-referrer"]);
+        assert_eq!(reply.header("strict-transport-security"), None);
+    }
+    // A file's head on a connection that is kept, and an edited 304.
+    let etag = file.header("etag").expect("a tag").to_owned();
+    let unchanged = edge.get("/a.css", &[("If-None-Match", &etag)]);
+    assert_eq!(
+        (
+            unchanged.status,
+            unchanged.header_all("cache-control").len()
+        ),
+        (304, 1)
+    );
+}
+
+// Security fields that a response has itself are the ones it keeps.
+#[test]
+fn security_fields_of_the_origin_stay() {
+    let origin = serving("/x", fresh(10).header("X-Frame-Options", "DENY"));
+    let edge = Setup::cached(&origin).tables("security = true\n").start();
+    for _ in 0..2 {
+        let reply = edge.get("/x", &[]);
+        assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
+        assert_eq!(reply.header_all("x-content-type-options"), ["nosniff"]);
+    }
+}
+
+/// Pages for 404, as a file, and for 5xx.
+fn pages(folder: &tempfile::TempDir, more: &str) -> String {
+    let page = folder.path().join("404.html");
+    fs::write(&page, "<p>first").expect("written");
+    format!("errors = {{ 404 = {page:?}, 5xx = {{ text = \"busy\" }} }}\n{more}")
+}
+
+// A fault gets its page, with its status, and its word stays in Cache-Status and in the log.
+#[test]
+fn faults_get_pages() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let origin = serving("/x", Resource::status(500).header("Retry-After", "7"));
+    let edge = Setup::uncached(&origin)
+        .tables(&pages(&folder, ""))
+        .workers(1)
+        .logged("json")
+        .start();
+    assert_eq!(edge.get("/missing", &[]).text(), "status 404\n");
+    assert_eq!(edge.get("/x", &[]).text(), "status 500\n");
+    origin.refuse().expect("it can be refused");
+    origin.drop_connections();
+    let reply = edge.get("/x", &[]);
+    assert_eq!((reply.status, &*reply.text()), (502, "busy"));
+    assert_eq!(
+        reply.header("content-type"),
+        Some("text/plain; charset=utf-8")
+    );
+    assert_eq!(reply.header("cache-control"), Some("no-store"));
+    assert_says(&reply, "detail=connect-failed");
+    let head = edge.ask("HEAD", "/x", &[], b"");
+    assert_eq!(
+        (head.status, head.header("content-length"), head.body.len()),
+        (502, Some("4"), 0)
+    );
+    let log = edge.json_log(4);
+    assert_eq!(
+        (&log[2]["reason"], &log[2]["status"]),
+        (&"connect-failed".into(), &502.into())
+    );
+}
+
+// With `intercept` what origins answer gets the same pages, out of the cache too, and keeps what does
+// not describe its content.
+#[test]
+fn origins_errors_get_pages_where_that_is_said() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let missing = Resource::status(404)
+        .header("X-Trace", "7")
+        .cache_control("max-age=60");
+    let origin = serving("/x", missing);
+    origin.serve("/y", fresh(10));
+    let edge = Setup::cached(&origin)
+        .tables(&pages(&folder, "intercept = true\n"))
+        .start();
+    for hit in [false, true] {
+        let reply = edge.get("/x", &[]);
+        assert_eq!((reply.status, &*reply.text()), (404, "<p>first"), "{hit}");
+        assert_eq!(
+            reply.header_all("content-type"),
+            ["text/html; charset=utf-8"]
+        );
+        assert_eq!(reply.header("x-trace"), Some("7"));
+        assert_eq!(reply.header("cache-control"), Some("max-age=60"));
+        if hit {
+            assert_hit(&reply);
+        }
+    }
+    edge.get("/y", &[])
+        .verify_whole(10)
+        .expect("no error, no page");
+}
+
+// A page's file is read again with the configuration, and one that is gone changes nothing.
+#[test]
+fn a_reload_reads_pages_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let www = folder.path().join("www");
+    fs::create_dir(&www).expect("made");
+    let lines = format!("[[site.route]]\nfiles = {www:?}\n{}", pages(&folder, ""));
+    let edge = site(&lines).start();
+    let shown = |edge: &Edge| edge.get("/nothing", &[]).text();
+    assert_eq!(shown(&edge), "<p>first");
+    let page = folder.path().join("404.html");
+    fs::write(&page, "<p>second").expect("written");
+    assert_eq!(shown(&edge), "<p>first");
+    assert!(edge.command(&["reload"]).status.success());
+    eventually("the new page", || shown(&edge) == "<p>second");
+    fs::remove_file(&page).expect("removed");
+    let refused = edge.command(&["reload"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("can't read an error page"),
+        "{said}"
+    );
+    assert_eq!(shown(&edge), "<p>second");
+}
+
+// A program whose page is not there does not start, and says which line to mend.
+#[test]
+fn a_page_that_is_not_there_keeps_the_program_from_starting() {
+    let said = site("errors = { 404 = \"/nowhere/404.html\" }\n[[site.route]]\nrespond = \"x\"\n")
+        .refused();
+    assert!(
+        said.contains("can't read an error page: No such file"),
+        "{said}"
+    );
+    assert!(said.contains("sluice.toml:8"), "{said}");
+}
+
+// A fixed response has a tag, and is a representation like any other.
+#[test]
+fn a_fixed_response_knows_conditions_and_ranges() {
+    let edge = site(&format!(
+        "[[site.route]]\npath = \"/robots.txt\"\nrespond = \"User-agent: *\\n\"\n\
+         [[site.route]]\npath = \"/long\"\nrespond = \"{:1000}\"\n\
+         [[site.route]]\npath = \"/gone\"\nrespond = {{ status = 410, body = \"<p>gone\", type = \"text/html\" }}\n\
+         errors = {{ 4xx = {{ text = \"page\" }} }}\n\
+         [[site.route]]\nrespond = {{ status = 403 }}\nerrors = {{ 403 = {{ text = \"page\" }} }}\n",
+        "long"
+    ))
+    .start();
+    let whole = edge.get("/robots.txt", &[]);
+    assert_eq!((whole.status, &*whole.text()), (200, "User-agent: *\n"));
+    let etag = whole.header("etag").expect("a tag").to_owned();
+    assert_eq!(
+        edge.get("/robots.txt", &[("If-None-Match", &etag)]).status,
+        304
+    );
+    assert_eq!(
+        edge.get("/robots.txt", &[("If-Match", "\"x\"")]).status,
+        412
+    );
+    let part = edge.get(
+        "/robots.txt",
+        &[("Range", "bytes=0-3"), ("If-Range", &etag)],
+    );
+    assert_eq!((part.status, &*part.text()), (206, "User"));
+    let parts = edge.get("/long", &[("Range", "bytes=0-0,900-900")]);
+    assert_eq!(parts.parts().expect("two parts").len(), 2);
+    let head = edge.ask("HEAD", "/robots.txt", &[], b"");
+    assert_eq!(
+        (head.header("content-length"), head.body.len()),
+        (Some("14"), 0)
+    );
+    assert_eq!(
+        edge.ask("POST", "/robots.txt", &[], b"abc").text(),
+        "User-agent: *\n"
+    );
+    let gone = edge.get("/gone", &[("If-None-Match", "*"), ("Range", "bytes=0-0")]);
+    assert_eq!((gone.status, &*gone.text()), (410, "<p>gone"));
+    let bare = edge.get("/other", &[]);
+    assert_eq!((bare.status, &*bare.text()), (403, "page"));
+}
+
+// A redirect leads where its template says and nowhere else, whatever is asked for.
+#[test]
+fn redirects_lead_where_they_say() {
+    let edge = site(
+        "[[site.route]]\npath = \"/old/*\"\nredirect = { to = \"/new{path}{query}\", status = 308 }\n\
+         [[site.route]]\nmatch = '^//'\nredirect = \"{path}\"\n\
+         [[site.route]]\nredirect = \"https://{hostname}{path}{query}\"\n",
+    )
+    .start();
+    let leads = |target: &str| {
+        let reply = edge.get(target, &[("Host", "A.example:8080")]);
+        let location = reply.header("location").unwrap_or("none").to_owned();
+        assert_eq!(reply.header("content-length"), Some("0"));
+        (reply.status, location)
+    };
+    assert_eq!(leads("/a?b=c"), (301, "https://a.example/a?b=c".to_owned()));
+    assert_eq!(leads("/old/x?y"), (308, "/new/old/x?y".to_owned()));
+    assert_eq!(
+        leads("//evil.example/%0d%0aSet-Cookie:x"),
+        (301, "/evil.example/%0D%0ASet-Cookie:x".to_owned())
+    );
+    assert_eq!(leads("/a|b"), (301, "https://a.example/a%7Cb".to_owned()));
+    // A host is checked before it gets here, and without one it is our own.
+    let odd = edge.ask_raw(b"GET / HTTP/1.1\r\nHost: a@b\r\nConnection: close\r\n\r\n");
+    assert!(odd.starts_with("HTTP/1.1 400"), "{odd}");
+    let old = edge.ask_raw(b"GET /a HTTP/1.0\r\n\r\n");
+    assert!(
+        old.contains("\r\nlocation: https://127.0.0.1/a\r\n"),
+        "{old}"
+    );
+}
+
+// What a client sends in a field gets into a value as it is, and never becomes a line of its own.
+#[test]
+fn a_clients_field_stays_within_its_line() {
+    let edge = site(
+        "response_fields = { set = { X-Echo = \"<{header:X-Say}>\", X-None = \"{header:X-None}\" } }\n\
+         [[site.route]]\nrespond = \"x\"\n",
+    )
+    .start();
+    let text = edge.ask_raw(
+        b"GET / HTTP/1.1\r\nHost: a\r\nX-Say: a\tb\xff; c: d\r\nConnection: close\r\n\r\n",
+    );
+    assert!(text.contains("x-echo: <a\tb\u{fffd}; c: d>\r\n"), "{text}");
+    assert!(!text.contains("x-none"), "{text}");
+}

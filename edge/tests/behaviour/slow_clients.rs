@@ -1,0 +1,292 @@
+//! Clients that are slow on purpose, and those that take without giving: cut within their limits,
+//! and each of bounded cost.
+
+use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Origin, Resource};
+
+use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin};
+
+/// Between two bytes of a slow client.
+const BEAT: Duration = Duration::from_millis(20);
+
+const LIMITS: &str = "header_timeout = \"500ms\"\nbody_timeout = \"500ms\"\nsend_timeout = \"500ms\"\n\
+                      keepalive_timeout = \"500ms\"\nmin_rate = \"1KiB\"\nmin_rate_grace = \"1s\"";
+
+/// Files under `/files/`, an origin's under `/`.
+struct Both {
+    _folder: tempfile::TempDir,
+    _origin: Origin,
+    edge: Edge,
+}
+
+fn both(limits: &str) -> Both {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("small"), "hello").expect("written");
+    let large = std::fs::File::create(folder.path().join("large")).expect("made");
+    large.set_len(200 << 20).expect("a sparse file");
+    let origin = origin();
+    origin.serve("/small", fresh(5));
+    origin.serve("/large", Resource::offset(200 << 20));
+    origin.serve("/put", Resource::status(200));
+    let text = format!(
+        "[server]\nworkers = 1\n[limits]\n{limits}\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
+         [admin]\naddress = \"127.0.0.1:0\"\n[upstream.o]\nservers = [{:?}]\n[cache.main]\n\
+         [[site]]\n[[site.route]]\npath = \"/files/*\"\n\
+         [site.route.files]\nroot = {:?}\nstrip = \"/files\"\n\
+         [[site.route]]\npath = \"/cached/*\"\nproxy = \"o\"\ncache = \"main\"\n\
+         [[site.route]]\nproxy = \"o\"\n",
+        origin.url(""),
+        folder.path().display().to_string()
+    );
+    Both {
+        edge: Setup::of_text(text).start(),
+        _folder: folder,
+        _origin: origin,
+    }
+}
+
+/// Sends `begin`, then `rest` byte by byte over and over, reading what comes without haste; until the
+/// other end has closed. What came.
+fn dribble(mut client: Client, begin: &str, rest: &[u8]) -> String {
+    client.send_raw(begin.as_bytes()).expect("sent");
+    let end = Instant::now() + SOON;
+    let (mut stream, mut got, mut few) = (client.stream(), Vec::new(), [0; 1024]);
+    stream.set_read_timeout(Some(BEAT)).expect("an option");
+    for byte in rest.iter().cycle() {
+        assert!(Instant::now() < end, "not cut: {begin:?}");
+        match stream.read(&mut few) {
+            Ok(0) => break,
+            Ok(n) => got.extend_from_slice(&few[..n]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+        if stream.write_all(&[*byte]).is_err() {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&got).into_owned()
+}
+
+// "Slow clients (headers, bodies, reads, a byte a second) are cut by the timeouts … and by a minimum rate",
+// wherever the route leads.
+#[test]
+fn whoever_sends_slowly_is_cut() {
+    let both = both(LIMITS);
+    let edge = &both.edge;
+    let length = "Host: a\r\nContent-Length: 100000\r\n\r\n";
+    let chunked = "Host: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let kinds: &[(&str, String, &[u8], &str)] = &[
+        (
+            "slowloris",
+            "GET /small HTTP/1.1\r\n".into(),
+            b"a: b\r\n",
+            "408",
+        ),
+        (
+            "slowloris, files",
+            "GET /files/small HTTP/1.1\r\n".into(),
+            b"a: b\r\n",
+            "408",
+        ),
+        (
+            "body",
+            format!("POST /put HTTP/1.1\r\n{length}"),
+            b"x",
+            "408",
+        ),
+        (
+            "chunks",
+            format!("POST /put HTTP/1.1\r\n{chunked}"),
+            b"1\r\nx\r\n",
+            "408",
+        ),
+        (
+            "chunk extension",
+            format!("POST /put HTTP/1.1\r\n{chunked}1"),
+            b";a=b",
+            "4",
+        ),
+        (
+            "body to a file",
+            format!("GET /files/small HTTP/1.1\r\n{length}"),
+            b"x",
+            "200",
+        ),
+        (
+            "chunks to a file",
+            format!("GET /files/small HTTP/1.1\r\n{chunked}"),
+            b"1\r\nx\r\n",
+            "200",
+        ),
+        (
+            "refused body",
+            format!("POST /files/small HTTP/1.1\r\n{length}"),
+            b"x",
+            "405",
+        ),
+        (
+            "body to a cache",
+            format!("POST /cached/../put HTTP/1.1\r\n{length}"),
+            b"x",
+            "408",
+        ),
+    ];
+    thread::scope(|scope| {
+        for (kind, begin, rest, status) in kinds {
+            scope.spawn(move || {
+                let answer = dribble(edge.client(), begin, rest);
+                let expected = format!("HTTP/1.1 {status}");
+                assert!(answer.starts_with(&expected), "{kind}: {answer}");
+            });
+        }
+    });
+    eventually("all are gone", || edge.counter("connections_now") == 0);
+}
+
+// Half a request line, and then silence; and silence in the middle of a body that nobody wants.
+#[test]
+fn whoever_falls_silent_is_cut() {
+    let both = both(LIMITS);
+    let edge = &both.edge;
+    for begin in [
+        "GET /sma",
+        "GET /small HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx",
+        "GET /files/small HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx",
+        "GET /files/small HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx",
+        "POST /put HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx",
+    ] {
+        let mut client = edge.client();
+        client.send_raw(begin.as_bytes()).expect("sent");
+        client.read_to_end().expect("an end");
+    }
+    eventually("all are gone", || edge.counter("connections_now") == 0);
+}
+
+// "slow read at 64 B/s, stalled read": of what comes by sendfile, from the cache and from an origin.
+#[test]
+fn whoever_reads_slowly_is_cut() {
+    let both = both(LIMITS);
+    let edge = &both.edge;
+    thread::scope(|scope| {
+        for target in ["/files/large", "/large", "/cached/../large"] {
+            for per_second in [0, 64] {
+                scope.spawn(move || {
+                    let mut client = edge.reluctant_client();
+                    client.send("GET", target, &[], b"").expect("sent");
+                    // One byte each so often, until what the kernel had for us is read or reset.
+                    let began = Instant::now();
+                    let mut read = 0;
+                    while per_second > 0 && edge.counter("connections_now") > 0 {
+                        assert!(began.elapsed() < SOON, "not cut: {target}");
+                        thread::sleep(Duration::from_millis(200));
+                        read += client
+                            .read_some(per_second / 5)
+                            .map_or(0, |bytes| bytes.len());
+                    }
+                    assert!(read < 1 << 20, "{read}");
+                });
+            }
+        }
+    });
+    eventually("all are gone", || edge.counter("connections_now") == 0);
+    assert_eq!(edge.counter("client_timeouts"), 6);
+    assert_eq!(edge.counter("responses_cut"), 6);
+}
+
+/// Bytes that the edge's memory grows by while this many clients do something, and stay.
+fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
+    // What is needed once is not counted.
+    for target in ["/small", "/files/small", "/cached/../small"] {
+        edge.get(target, &[]);
+    }
+    let before = edge.peak_memory();
+    let mut held: Vec<Client> = Vec::new();
+    for _ in 0..clients {
+        let mut client = edge.reluctant_client();
+        act(&mut client);
+        held.push(client);
+    }
+    edge.get("/small", &[]);
+    let after = edge.peak_memory();
+    drop(held);
+    after - before
+}
+
+/// Writes as much as is taken within a moment.
+fn push(client: &mut Client, bytes: &[u8]) -> usize {
+    let mut stream = client.stream();
+    let moment = Some(Duration::from_millis(100));
+    stream.set_write_timeout(moment).expect("an option");
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match stream.write(&bytes[sent..]) {
+            Ok(n @ 1..) => sent += n,
+            _ => break,
+        }
+    }
+    sent
+}
+
+/// Far longer than any test.
+const PATIENT: &str =
+    "header_timeout = \"1h\"\nbody_timeout = \"1h\"\nsend_timeout = \"1h\"\nmin_rate = 0";
+
+// "a pipeliner … costs bounded memory": its answers not being read, no more of its requests is.
+#[test]
+fn pipeliners_cost_little() {
+    let both = both(PATIENT);
+    for target in ["/files/large", "/files/small", "/cached/../large"] {
+        let ask = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let asks = ask.repeat((4 << 20) / ask.len());
+        let cost = cost(&both.edge, 20, |client| {
+            push(client, asks.as_bytes());
+        });
+        assert!(cost < 16 << 20, "{target}: {cost} bytes");
+    }
+}
+
+// "a header flooder"
+#[test]
+fn header_flooders_cost_little() {
+    let both = both(PATIENT);
+    let line = format!("x-flood: {}\r\n", "x".repeat(4000));
+    let flood = format!("GET /small HTTP/1.1\r\nHost: a\r\n{}", line.repeat(1000));
+    let cost_ = cost(&both.edge, 20, |client| {
+        push(client, flood.as_bytes());
+    });
+    assert!(cost_ < 4 << 20, "{cost_} bytes");
+    // Those who stay below the limit, and never come to an end.
+    let begun = format!("GET /small HTTP/1.1\r\nHost: a\r\n{}", line.repeat(7));
+    let cost_ = cost(&both.edge, 100, |client| {
+        client.send_raw(begun.as_bytes()).expect("sent");
+    });
+    assert!(cost_ < 8 << 20, "{cost_} bytes");
+}
+
+// A slowloris needs a few bytes of ours, not a buffer.
+#[test]
+fn heads_that_have_begun_cost_little() {
+    let both = both(PATIENT);
+    let cost = cost(&both.edge, 1000, |client| {
+        client
+            .send_raw(b"GET /small HTTP/1.1\r\nHost: a\r\n")
+            .expect("sent");
+    });
+    assert!(cost < 6 << 20, "{cost} bytes");
+}
+
+// "a client that never reads"
+#[test]
+fn clients_that_never_read_cost_little() {
+    let both = both(PATIENT);
+    for target in ["/files/large", "/large"] {
+        let cost = cost(&both.edge, 50, |client| {
+            client.send("GET", target, &[], b"").expect("sent");
+        });
+        assert!(cost < 64 << 20, "{target}: {cost} bytes");
+    }
+}
