@@ -74,7 +74,7 @@ fn rules(allowed: &[Allowed], ports: &[u16]) -> Result<RulesetCreated, RulesetEr
         .create()?;
     for Allowed { path, reach } in allowed {
         if let Ok(at) = PathFd::new(path) {
-            rules = rules.add_rule(PathBeneath::new(at, rights(*reach)))?;
+            rules = rules.add_rule(PathBeneath::new(at, rights(*reach, path.is_dir())))?;
         }
     }
     for port in ports {
@@ -83,9 +83,11 @@ fn rules(allowed: &[Allowed], ports: &[u16]) -> Result<RulesetCreated, RulesetEr
     Ok(rules)
 }
 
-fn rights(reach: Reach) -> BitFlags<AccessFs> {
+/// What is only for folders is no right that a file can have.
+fn rights(reach: Reach, is_folder: bool) -> BitFlags<AccessFs> {
     match reach {
-        Reach::Read => AccessFs::ReadFile | AccessFs::ReadDir,
+        Reach::Read if is_folder => AccessFs::ReadFile | AccessFs::ReadDir,
+        Reach::Read => AccessFs::ReadFile.into(),
         Reach::ReadWrite => {
             AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev
         }

@@ -21,8 +21,10 @@ use limit::Limit;
 
 /// Messages that may wait for the thread.
 const QUEUE: usize = 1024;
-/// How often the thread looks whether there is something left to say of repeated messages.
+/// How often the thread looks whether there is something left to say of repeated messages …
 const LOOK: Duration = Duration::from_millis(500);
+/// … and how long it sleeps while nothing repeats itself.
+const SLEEP: Duration = Duration::from_secs(3600);
 
 impl std::fmt::Display for MessageTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -146,6 +148,10 @@ impl Messages {
     /// Opens the file by its name again, after it was moved away.
     pub fn reopen(&self) {
         self.0.reopen.store(true, Ordering::Release);
+        // Nothing in it: it only wakes the thread. Where the queue is full, that is awake.
+        if let Way::Queue(queue, _) = &*self.0.way.lock() {
+            let _ = queue.try_send(String::new());
+        }
     }
 
     /// Waits until what was told is written, so long at most. What is told later is not.
@@ -176,7 +182,9 @@ impl Messages {
     /// The thread: writes lines until there are none to come.
     fn write(&self, mut to: Box<dyn Write + Send>, lines: &Receiver<String>) {
         loop {
-            let received = lines.recv_timeout(LOOK);
+            // Not locked while it waits.
+            let watches = self.0.limit.lock().is_watching();
+            let received = lines.recv_timeout(if watches { LOOK } else { SLEEP });
             if self.0.reopen.swap(false, Ordering::Acquire) {
                 match open(&self.0.target) {
                     Ok(opened) => to = opened,

@@ -71,10 +71,10 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
 /// Shuts the process in; what it may reach then. `None`: the kernel can't, and need not.
 fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Vec<Allowed>>> {
     let allowed = allowed(plan, config);
-    for one in allowed.iter().filter(|one| one.reach == Reach::ReadWrite) {
+    for volume in plan.volumes.values().filter(|volume| volume.size > 0) {
         // There has to be a file that may be written. An empty one is as good as none to a volume.
-        disk::make_if_missing(&one.path)
-            .with_context(|| format!("can't make {}", one.path.display()))?;
+        disk::make_if_missing(&volume.path)
+            .with_context(|| format!("can't make {}", volume.path.display()))?;
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = confine::confine(&allowed, &ports);

@@ -71,15 +71,18 @@ impl Limit {
         false
     }
 
+    /// Whether a place may hold something back before its next message is told.
+    pub(super) fn is_watching(&self) -> bool {
+        self.0.values().any(|window| window.told >= TOLD_MAX)
+    }
+
     /// What was held back in windows that have ended by now. `u64::MAX`: in all.
     pub(super) fn ended(&mut self, now_us: u64) -> Vec<Held> {
         let mut ended = Vec::new();
         for window in self.0.values_mut() {
-            if now_us.saturating_sub(window.began_us) >= WINDOW_US
-                && let Some(held) = window.held.take()
-            {
+            if now_us.saturating_sub(window.began_us) >= WINDOW_US {
                 (window.began_us, window.told) = (now_us, 0);
-                ended.push(held);
+                ended.extend(window.held.take());
             }
         }
         ended
