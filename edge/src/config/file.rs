@@ -9,10 +9,11 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::compress::{CompressFile, ListOrTable};
 use super::gate::OrOff;
 use super::value::{
-    Ahead, Cookies, Ignorable, ListOrTable, OrTable, Parallel, ServerFile, Size, Statuses, Table,
-    Time, Usable, Word, word,
+    Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
+    Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
 use crate::telemetry::AccessFormat;
@@ -381,31 +382,6 @@ pub enum LinksWord {
     #[default]
     Within,
     Any,
-}
-
-/// `compress`
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
-pub struct CompressFile {
-    pub codings: Key<Names>,
-    pub types: Key<Names>,
-    pub min: Key<Size>,
-    pub max: Key<Size>,
-    pub gzip_level: Key<u64>,
-    pub br_level: Key<u64>,
-    pub zstd_level: Key<u64>,
-    pub memory: Key<Size>,
-    pub ask_plain: Option<bool>,
-}
-
-impl From<Names> for CompressFile {
-    fn from(codings: Names) -> CompressFile {
-        CompressFile {
-            codings: Some(Spanned::new(0..0, codings)),
-            ..CompressFile::default()
-        }
-    }
 }
 
 /// `limit`
