@@ -1,14 +1,78 @@
 //! `compress` of a route: from what was typed to how its content is compressed.
 
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{CompressFile, Key, Names, RouteFile};
+use super::file::{Key, Names, RouteFile};
 use super::report::Problem;
-use super::value::{ListOrTable, show_size};
+use super::value::{LIST_OR_TABLE, Size, show_size};
 use crate::compress::{Levels, Options, Types};
 use crate::http::coding::Coding;
+
+/// `compress`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct CompressFile {
+    pub codings: Key<Names>,
+    pub types: Key<Names>,
+    pub min: Key<Size>,
+    pub max: Key<Size>,
+    pub gzip_level: Key<u64>,
+    pub br_level: Key<u64>,
+    pub zstd_level: Key<u64>,
+    pub memory: Key<Size>,
+    pub ask_plain: Option<bool>,
+}
+
+impl From<Names> for CompressFile {
+    fn from(codings: Names) -> CompressFile {
+        CompressFile {
+            codings: Some(Spanned::new(0..0, codings)),
+            ..CompressFile::default()
+        }
+    }
+}
+
+/// A list of names, or a table in which that is one of several keys.
+#[derive(Clone, Debug)]
+pub struct ListOrTable<T>(pub T);
+
+impl<'de, T> Deserialize<'de> for ListOrTable<T>
+where
+    T: Deserialize<'de> + From<Vec<Spanned<String>>>,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ListOrTable<T>, D::Error> {
+        struct EitherVisitor<T>(PhantomData<T>);
+        impl<'de, T> Visitor<'de> for EitherVisitor<T>
+        where
+            T: Deserialize<'de> + From<Vec<Spanned<String>>>,
+        {
+            type Value = ListOrTable<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(LIST_OR_TABLE)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<ListOrTable<T>, A::Error> {
+                let list = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+                Ok(ListOrTable(T::from(list)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListOrTable<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(ListOrTable)
+            }
+        }
+        deserializer.deserialize_any(EitherVisitor(PhantomData))
+    }
+}
 
 /// The key as it was typed.
 pub type Typed = Key<ListOrTable<CompressFile>>;

@@ -11,11 +11,12 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::compress::{CompressFile, ListOrTable};
 use super::gate::OrOff;
 use super::privileges::Confine;
 use super::value::{
-    Ahead, Cookies, Ignorable, ListOrTable, OrTable, Parallel, ServerFile, Size, Statuses, Table,
-    Time, Usable, Word, word,
+    Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
+    Word, word,
 };
 use crate::store::kept::{Admit, PlacementKind};
 use crate::{balance, evict, fill};

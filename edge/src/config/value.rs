@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::Deserialize;
-use serde::de::value::{self, MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
-use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::value::{self, MapAccessDeserializer, StrDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use toml::Spanned;
 
 /// Bytes: `"64KiB"`, `"1GB"`, or a plain number.
@@ -93,7 +93,7 @@ const STATUSES: &str = "times by status";
 const TABLE: &str = "a table of lists";
 const EDITS: &str = "a table of edits";
 const OR_TABLE: &str = "text in quotes or a table";
-const LIST_OR_TABLE: &str = "a list or a table";
+pub(super) const LIST_OR_TABLE: &str = "a list or a table";
 /// Before the words that may be chosen from.
 const WORD: &str = "a word in quotes: ";
 
@@ -434,39 +434,6 @@ where
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrTable<T>, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(OrTable)
-            }
-        }
-        deserializer.deserialize_any(EitherVisitor(PhantomData))
-    }
-}
-
-/// A list of names, or a table in which that is one of several keys.
-#[derive(Clone, Debug)]
-pub struct ListOrTable<T>(pub T);
-
-impl<'de, T> Deserialize<'de> for ListOrTable<T>
-where
-    T: Deserialize<'de> + From<Vec<Spanned<String>>>,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ListOrTable<T>, D::Error> {
-        struct EitherVisitor<T>(PhantomData<T>);
-        impl<'de, T> Visitor<'de> for EitherVisitor<T>
-        where
-            T: Deserialize<'de> + From<Vec<Spanned<String>>>,
-        {
-            type Value = ListOrTable<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(LIST_OR_TABLE)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<ListOrTable<T>, A::Error> {
-                let list = Vec::deserialize(SeqAccessDeserializer::new(list))?;
-                Ok(ListOrTable(T::from(list)))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListOrTable<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(ListOrTable)
             }
         }
         deserializer.deserialize_any(EitherVisitor(PhantomData))

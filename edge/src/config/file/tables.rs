@@ -135,31 +135,6 @@ pub enum LinksWord {
     Any,
 }
 
-/// `compress`
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
-pub struct CompressFile {
-    pub codings: Key<Names>,
-    pub types: Key<Names>,
-    pub min: Key<Size>,
-    pub max: Key<Size>,
-    pub gzip_level: Key<u64>,
-    pub br_level: Key<u64>,
-    pub zstd_level: Key<u64>,
-    pub memory: Key<Size>,
-    pub ask_plain: Option<bool>,
-}
-
-impl From<Names> for CompressFile {
-    fn from(codings: Names) -> CompressFile {
-        CompressFile {
-            codings: Some(Spanned::new(0..0, codings)),
-            ..CompressFile::default()
-        }
-    }
-}
-
 /// `limit`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
