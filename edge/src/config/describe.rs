@@ -45,27 +45,7 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("site {}", hosts(site)));
         for typed in &site.routes {
             line(format!("  {}", route(typed)));
-            let compress = typed.compress.iter().map(super::compress::describe);
-            compress.for_each(|text| line(format!("    {text}")));
-            let gate = typed
-                .gate
-                .as_deref()
-                .map_or(Vec::new(), super::gate::describe);
-            gate.into_iter()
-                .for_each(|gate| line(format!("    {gate}")));
-            if let Some(rule) = &typed.log {
-                line(format!("    {}", logs::describe_rule(rule)));
-            }
-            let rules = typed
-                .proxied()
-                .map_or(Vec::new(), |proxied| words::rules(&proxied.rules));
-            let rules = rules.into_iter();
-            rules.for_each(|rule| line(format!("    {rule}")));
-            let edits = typed
-                .edit
-                .iter()
-                .flat_map(|edit| super::edit::describe(edit));
-            edits.for_each(|edit| line(format!("    {edit}")));
+            details(typed).for_each(|text| line(format!("    {text}")));
         }
     }
     for (name, options) in &plan.volumes {
@@ -81,6 +61,21 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("upstream {name}: {}", upstream(options)));
     }
     out
+}
+
+/// What goes with a route, in the order in which a request meets it.
+fn details(route: &RoutePlan) -> impl Iterator<Item = String> {
+    let log = route.log.iter().map(logs::describe_rule);
+    let edit = route.edit.iter();
+    let edit = edit.flat_map(|edit| super::edit::describe(edit));
+    let gate = route.gate.iter();
+    let gate = gate.flat_map(|gate| super::gate::describe(gate));
+    let rules = route.proxied().map(|proxied| words::rules(&proxied.rules));
+    let compress = route.compress.iter().map(super::compress::describe);
+    log.chain(edit)
+        .chain(gate)
+        .chain(rules.into_iter().flatten())
+        .chain(compress)
 }
 
 fn hosts(site: &SitePlan) -> String {
