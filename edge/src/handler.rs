@@ -306,6 +306,12 @@ pub trait BodyStream {
     /// was looked at when a part was given may no longer be true when it goes.
     fn prefer_short(&mut self, _bytes: u64) {}
 
+    /// Takes back the last bytes of the frame that was given last, a part of a file, since the client
+    /// does not take them now: they come again when it does, looked at anew. Says whether it did.
+    fn take_back(&mut self, _bytes: u64) -> bool {
+        false
+    }
+
     /// The exact length of all frames still to come, when known.
     fn length(&self) -> Option<u64>;
 }

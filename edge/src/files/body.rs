@@ -97,25 +97,25 @@ impl FileBody {
         Stamp::now(&opened.file).is_ok_and(|now| opened.stamp.has_same_content(&now))
     }
 
-    /// What can be sent next without waiting for the disk: up to the end of a part, so that all who
-    /// send the file look at the same parts; or less, where pages of it are missing.
+    /// What can be sent next without waiting for the disk; less, where pages are missing.
     fn at_hand(&self) -> Option<Range<u64>> {
         let Range { start, end } = self.range;
-        let number = start / PART;
-        let part = start..((number + 1) * PART).min(end);
-        let is_whole = part == (number * PART..((number + 1) * PART).min(self.size()));
-        let is_there = match is_whole {
-            true => {
-                let now_us = self.clock.monotonic_us();
-                self.file.at_hand.is(number, now_us, || self.look(&part))
-            }
-            false => self.look(&part),
-        };
-        let piece = self.piece();
-        match is_there {
-            true => Some(part),
-            false => self.look(&piece).then_some(piece),
+        let next = start..(start + self.longest).min(end);
+        if self.are_at_hand(&next) {
+            return Some(next);
         }
+        let piece = self.piece();
+        self.look(&piece).then_some(piece)
+    }
+
+    /// Whether all parts that a range touches are at hand: all who send the file look at the same ones.
+    fn are_at_hand(&self, range: &Range<u64>) -> bool {
+        let now_us = self.clock.monotonic_us();
+        (range.start / PART..range.end.div_ceil(PART)).all(|number| {
+            let part = number * PART..((number + 1) * PART).min(self.size());
+            let at_hand = &self.file.at_hand;
+            at_hand.is(number, now_us, || self.look(&part))
+        })
     }
 
     /// What is read at once.
@@ -185,7 +185,9 @@ impl BodyStream for FileBody {
             return self.poll_read(cx).map(Some);
         }
         if self.range.is_empty() {
-            return Poll::Ready(None);
+            // What was sent last is on its way, and can be stopped still.
+            let is_whole = self.is_unchanged();
+            return Poll::Ready((!is_whole).then(|| Err(Cause::FileChanged.into())));
         }
         let Some(range) = self.at_hand() else {
             self.read();
@@ -199,6 +201,11 @@ impl BodyStream for FileBody {
 
     fn prefer_short(&mut self, bytes: u64) {
         self.longest = bytes.clamp(1, PART);
+    }
+
+    fn take_back(&mut self, bytes: u64) -> bool {
+        self.range.start -= bytes;
+        true
     }
 
     fn length(&self) -> Option<u64> {

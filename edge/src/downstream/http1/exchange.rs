@@ -365,7 +365,7 @@ impl Exchange {
             reply::Step::Gone => self.gone(),
             reply::Step::Cut(fault) => {
                 self.account.reason = Some(fault.cause.word());
-                if reply.ends_by_close() {
+                if reply.looks_whole() {
                     wire.socket.reset_on_drop();
                 }
                 Progress::Then(Next::Close)

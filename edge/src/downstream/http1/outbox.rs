@@ -96,6 +96,22 @@ impl Outbox {
         self.bytes >= BYTES_MAX || self.pieces.len() - self.first >= PIECES_MAX
     }
 
+    /// Bytes of a part of a file that is the last piece and not, or not wholly, written; 0 if that is
+    /// another one.
+    pub fn file_left(&self) -> usize {
+        match &self.pieces[self.first..] {
+            [piece @ Piece::File(_)] => piece.length() - self.offset,
+            _ => 0,
+        }
+    }
+
+    /// Forgets those bytes.
+    pub fn drop_file(&mut self) {
+        if self.file_left() == self.bytes {
+            self.clear();
+        }
+    }
+
     /// Bytes still to be written.
     #[inline]
     pub fn len(&self) -> usize {

@@ -58,9 +58,9 @@ impl Reply {
         self.content
     }
 
-    /// Whether only the closing of the connection tells the client that this is all.
-    pub fn ends_by_close(&self) -> bool {
-        self.delivery == Delivery::UntilClose
+    /// Whether the client would take what it gets for all of it, unless the connection breaks.
+    pub fn looks_whole(&self) -> bool {
+        matches!(self.delivery, Delivery::UntilClose | Delivery::Length(0))
     }
 
     /// Goes on until something has to be waited for.
@@ -86,7 +86,10 @@ impl Reply {
             match wire.poll_flush(cx, out, budget) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Step::Gone,
-                Poll::Pending => return Step::Blocked,
+                Poll::Pending => {
+                    self.take_back(out);
+                    return Step::Blocked;
+                }
             }
             if budget.is_spent() && !(out.is_empty() && self.ended) {
                 return Step::Yield;
@@ -113,6 +116,8 @@ impl Reply {
                 Poll::Ready(Some(Ok(Frame::File(part)))) => {
                     let length = part.range.end.saturating_sub(part.range.start);
                     self.take(length, out, |out| out.file(part));
+                    // It is written before the body is asked for more: it may take this back.
+                    return;
                 }
                 Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.trailers = Some(fields),
                 Poll::Ready(Some(Err(fault))) => self.cut(fault),
@@ -140,6 +145,23 @@ impl Reply {
         put(out);
         if let Delivery::Chunked { .. } = self.delivery {
             out.text(|text| text.extend_from_slice(b"\r\n"));
+        }
+    }
+
+    /// What of a file waits for the client goes back: when the client takes it, its pages may be gone from
+    /// memory, or the file may have changed.
+    fn take_back(&mut self, out: &mut Outbox) {
+        let left = out.file_left() as u64;
+        if left == 0 {
+            return;
+        }
+        if let (Body::Stream(body), Delivery::Length(missing)) =
+            (&mut self.body, &mut self.delivery)
+            && body.take_back(left)
+        {
+            out.drop_file();
+            *missing += left;
+            self.content -= left;
         }
     }
 
