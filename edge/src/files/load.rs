@@ -28,6 +28,16 @@ pub(super) struct Wish<'a> {
     located: Located<'a>,
 }
 
+/// What a request's path comes to.
+pub(super) enum Asked<'a> {
+    /// Something to look for.
+    For(Wish<'a>),
+    /// Something that is spelled like this.
+    Misspelled(String),
+    /// Nothing can be there.
+    Nothing,
+}
+
 /// What a wish came to.
 pub(super) enum Resolved {
     /// A file: that entry's.
@@ -37,15 +47,18 @@ pub(super) enum Resolved {
 }
 
 impl<'a> Wish<'a> {
-    /// Of a request for this path; `None`: nothing can be there.
-    pub fn of(path: &'a str, options: &Options) -> Option<Wish<'a>> {
-        let path = match options.strip.as_str() {
-            "" => path,
-            strip => path.strip_prefix(strip)?,
+    /// Of a request for this path.
+    pub fn of(path: &'a str, options: &Options) -> Asked<'a> {
+        let strip = options.strip.as_str();
+        let Some(rest) = path.strip_prefix(strip) else {
+            return Asked::Nothing;
         };
-        let path = if path.is_empty() { "/" } else { path };
-        let located = path::locate(path, options.hidden)?;
-        Some(Wish { located })
+        let rest = if rest.is_empty() { "/" } else { rest };
+        match path::locate(rest, options.hidden) {
+            Some(located) if located.is_spelled(rest) => Asked::For(Wish { located }),
+            Some(located) => Asked::Misspelled(format!("{strip}{}", located.spelling())),
+            None => Asked::Nothing,
+        }
     }
 
     /// The same, on its own.
