@@ -3,6 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use sluice_lab::client::Reply;
 use sluice_lab::disk::{Condition, Pace, SlowDisk};
 
@@ -417,6 +418,40 @@ fn a_disk_that_hangs_keeps_nobody_else_waiting() {
 fn forget_pages(path: &std::path::Path) {
     let file = std::fs::File::open(path).expect("it is there");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("taken");
+}
+
+// What is held in memory is given while nothing can be opened, also when it is time to look again.
+#[test]
+fn what_is_held_is_given_when_descriptors_have_run_out() {
+    let shelf = Shelf::new(&[("small", b"small")], "valid = \"1ms\"");
+    let mut client = shelf.edge.client();
+    let mut get = |target: &str| {
+        client
+            .send("GET", target, &[("Host", "a")], b"")
+            .expect("sent");
+        client.read_response().expect("an answer")
+    };
+    assert_eq!(get("/small").body, b"small");
+    let pid = Pid::from_raw(shelf.edge.process.pid().try_into().expect("a pid"));
+    let limit = |most| {
+        let old = prlimit(
+            pid,
+            Resource::Nofile,
+            Rlimit {
+                current: Some(most),
+                maximum: getrlimit(Resource::Nofile).maximum,
+            },
+        );
+        old.expect("it is ours").current.unwrap_or(1024)
+    };
+    let before = limit(3);
+    assert_eq!(get("/other").status, 503, "nothing can be opened");
+    for _ in 0..5 {
+        assert_eq!(get("/small").body, b"small");
+    }
+    limit(before);
+    replace(&shelf.path("small"), b"other");
+    eventually("it is looked again", || get("/small").body == b"other");
 }
 
 #[test]
