@@ -97,7 +97,7 @@ impl Gate {
         };
         let now = self.clock.monotonic_us().saturating_mul(1000);
         let looked = table.with(ClientId::of(client), Which::Requests, now, |full_at| {
-            filling.take(full_at, now, 1)
+            filling.take(full_at, now, 1, 0)
         });
         self.counters.limits_forgotten.add(looked.forgot.into());
         looked.result.map_err(|wait| {
