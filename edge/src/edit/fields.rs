@@ -111,6 +111,11 @@ impl FieldEdits {
         }
     }
 
+    /// Whether lines of this name come.
+    pub(super) fn puts(&self, name: &str) -> bool {
+        self.put.iter().any(|(field, _)| **field == *name)
+    }
+
     /// Whether a response's field of this name goes.
     pub(super) fn removes(&self, name: &[u8]) -> bool {
         let mut removed = self.remove.iter();
