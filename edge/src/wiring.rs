@@ -250,7 +250,7 @@ impl Edge {
         )?;
         let plan = (source.read)()?;
         let before = self.snapshots.borrow().clone();
-        let changes = config::changes(&before.plan, &plan);
+        let mut changes = config::changes(&before.plan, &plan);
         if !changes.needs_restart.is_empty() {
             return Err(format!(
                 "only a new start can change this: {}\n",
@@ -263,6 +263,9 @@ impl Edge {
         let workers = before.workers;
         let next = Snapshot::build(plan, workers, Some(&before), &self.clock)
             .map_err(|e| format!("{:#}\n", self.given_up.explain(e)))?;
+        if next.has_other_keys(&before) {
+            changes.applied.push("keys in files changed".to_owned());
+        }
         let taken_up = next.taken_up.clone();
         let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
         next.take_effect(&before);

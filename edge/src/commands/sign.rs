@@ -68,13 +68,18 @@ fn names(typed: Option<&[String]>) -> Names {
 
 /// What stands before the path, and path and query as a server sees them.
 fn split(url: &str) -> anyhow::Result<(&str, String)> {
-    let path = match url.find("://") {
-        Some(scheme) => url[scheme + 3..].find('/').map(|at| scheme + 3 + at),
-        None => Some(0),
+    // What begins with a slash is a path, also if another URL stands in its query.
+    let scheme = url.find("://").filter(|_| !url.starts_with('/'));
+    let Some(scheme) = scheme else {
+        return Ok(("", canonical(url)?));
     };
-    let (before, path) = url.split_at(path.unwrap_or(url.len()));
-    let path = if path.is_empty() { "/" } else { path };
-    Ok((before, canonical(path)?))
+    let host = &url[scheme + 3..];
+    let end = host.find(['/', '?', '#']).unwrap_or(host.len());
+    let (before, path) = url.split_at(scheme + 3 + end);
+    match path.starts_with('/') {
+        true => Ok((before, canonical(path)?)),
+        false => Ok((before, canonical(&format!("/{path}"))?)),
+    }
 }
 
 fn canonical(path: &str) -> anyhow::Result<String> {

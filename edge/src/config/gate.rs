@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -13,6 +14,7 @@ use super::file::{Key, LimitFile, Names, RouteFile, SignedFile, SiteFile};
 use super::report::Problem;
 use super::value::show_size;
 use super::{names, words};
+use crate::edit;
 use crate::gate::signed::{self, KEY_BYTES_MAX, KEY_BYTES_MIN, Secret};
 use crate::gate::{Filling, Limit, Options, SECOND, memory};
 use crate::http::Network;
@@ -111,6 +113,28 @@ impl Said {
             signed: route.signed.or(site.signed).flatten(),
         };
         (!options.is_open()).then(|| Box::new(options))
+    }
+}
+
+/// Says so where a request is edited with what is a signature still: edits stand around the gate.
+pub fn seen_signatures(
+    gate: Option<&Options>,
+    edit: Option<&edit::Options>,
+    at: &Range<usize>,
+    checks: &mut Checks,
+) {
+    let is_signed = gate.is_some_and(|gate| gate.signed.is_some());
+    let is_query = |variable: &edit::Variable| *variable == edit::Variable::Query;
+    if is_signed && edit.is_some_and(|edit| edit.request.variables().any(is_query)) {
+        checks.push(
+            Problem::warning("the origin is told signatures")
+                .at(at.clone())
+                .label("URLs are signed here, and `request_fields` has `{query}`")
+                .help(
+                    "`{query}` is the query as the client sent it: leave it out where the origin may not have \
+                     the client's signature",
+                ),
+        );
     }
 }
 

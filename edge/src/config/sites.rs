@@ -302,10 +302,17 @@ fn route(
     let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
     let purge = purge.map_or(&[][..], |_| &known.plain.purge);
     let name = format!("{}: {matcher}", above.name);
+    let gate = above.gate.plan(typed, &name, purge, checks);
+    super::gate::seen_signatures(
+        gate.as_deref(),
+        edit.as_deref(),
+        &route_place(route),
+        checks,
+    );
     RoutePlan {
         compress: super::compress::plan(typed, &above.compress, checks),
         edit,
-        gate: above.gate.plan(typed, &name, purge, checks),
+        gate,
         log: logs::of_route(above.typed, typed, checks),
         matcher,
         leads_to,

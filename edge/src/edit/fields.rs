@@ -25,12 +25,20 @@ impl FieldEdits {
         self.put.iter().flat_map(|(_, value)| value.variables())
     }
 
-    /// Names of fields that are the same in every request after this: set, and to a text without
-    /// variables.
+    /// Names of fields that are the same in every request after this: set, and each of their lines to a text
+    /// without variables. One with variables would carry what one client sent to others.
     pub fn constant(&self) -> impl Iterator<Item = &str> {
-        self.put.iter().filter_map(|(name, value)| {
+        let varies = |name: &str| {
+            let mut lines = self.put.iter();
+            // An origin may take `_` for `-`, and so one of these names for the other.
+            lines.any(|(other, value)| {
+                hop::reads_as(other.as_bytes(), &name.replace('_', "-").into_bytes())
+                    && value.plain().is_none()
+            })
+        };
+        self.put.iter().filter_map(move |(name, _)| {
             let set = self.remove.contains(name);
-            (set && value.plain().is_some()).then_some(&**name)
+            (set && !varies(name)).then_some(&**name)
         })
     }
 
@@ -101,6 +109,11 @@ impl FieldEdits {
                 fields.append(name, &scratch);
             }
         }
+    }
+
+    /// Whether lines of this name come.
+    pub(super) fn puts(&self, name: &str) -> bool {
+        self.put.iter().any(|(field, _)| **field == *name)
     }
 
     /// Whether a response's field of this name goes.
@@ -185,9 +198,18 @@ mod tests {
     #[test]
     fn constant_are_fields_that_are_set_to_a_text() {
         let edits = edits(
-            &["a", "b", "d"],
-            &[("a", "1"), ("b", "{client}"), ("c", "1")],
+            &["a", "b", "d", "e", "f"],
+            &[
+                ("a", "1"),
+                ("b", "{client}"),
+                ("c", "1"),
+                ("e", "1"),
+                ("f", "1"),
+                ("f", "2"),
+                ("e", "{header:X-Who}"),
+            ],
         );
-        assert_eq!(edits.constant().collect::<Vec<_>>(), ["a"]);
+        let constant: std::collections::BTreeSet<_> = edits.constant().collect();
+        assert_eq!(constant, ["a", "f"].into());
     }
 }

@@ -183,7 +183,11 @@ impl After {
             let value = told.cache_control.iter();
             value.for_each(|value| put("cache-control", value.as_bytes()));
         }
-        security::each(missing, |name, value| put(name, value.as_bytes()));
+        security::each(missing, |name, value| {
+            if !options.response.puts(name) {
+                put(name, value.as_bytes());
+            }
+        });
         let asked = self.kept.as_ref().map(Kept::asked);
         let put = &options.response;
         put.put_into(&mut response.fields, asked.as_ref(), status);

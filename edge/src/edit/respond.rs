@@ -73,7 +73,10 @@ impl Respond {
         let is_read = matches!(head.method, Method::Get | Method::Head);
         if self.status != 200 || !is_read || !wanted::asks_for_less(&head.fields) {
             let mut response = representation.begin(self.status);
-            response.body = Body::Bytes(self.content.clone());
+            match head.method {
+                Method::Head => response.length = representation.length,
+                _ => response.body = Body::Bytes(self.content.clone()),
+            }
             return response;
         }
         let validators = || Validators {

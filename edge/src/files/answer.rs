@@ -178,14 +178,19 @@ fn whole(entry: &Entry) -> Option<Bytes> {
         .then(|| Bytes::from(bytes))
 }
 
-/// The folder's own address (RFC 9110 15.4.2): relative links in its index lead into it. With one slash
-/// at its beginning: two would name another host.
+/// The folder's own address: relative links in its index lead into it.
 fn with_a_slash(request: &Head) -> Response {
-    let mut response = Response::text(301, "301 this is a folder\n");
+    let path = [request.path(), "/"].concat();
+    moved(request, &path, "this is a folder")
+}
+
+/// Another address (RFC 9110 15.4.2) on this host: with one slash at its beginning, as two would name
+/// another one.
+pub(super) fn moved(request: &Head, path: &str, why: &str) -> Response {
+    let mut response = Response::text(301, format!("301 {why}\n"));
     let mut location = String::with_capacity(request.target.len() + 2);
     location.push('/');
-    location.push_str(request.path().trim_start_matches('/'));
-    location.push('/');
+    location.push_str(path.trim_start_matches('/'));
     if let Some(query) = request.query() {
         location.push('?');
         location.push_str(query);

@@ -18,8 +18,9 @@ use crate::sys::root::{self, How, Opened, Stamp};
 
 /// Sent at once.
 const PART: u64 = 2 << 20;
-/// Read at once by another thread, which then has the kernel read on.
-const READ: u64 = 256 << 10;
+/// Read at once by another thread, which then has the kernel read on. Of no more it can be told whether it
+/// is at hand where the kernel does not count pages.
+const READ: u64 = root::LOOKED_AT;
 /// So far.
 const AHEAD: u64 = 1 << 20;
 

@@ -28,6 +28,16 @@ pub(super) struct Wish<'a> {
     located: Located<'a>,
 }
 
+/// What a request's path comes to.
+pub(super) enum Asked<'a> {
+    /// Something to look for.
+    For(Wish<'a>),
+    /// Something that is spelled like this.
+    Misspelled(String),
+    /// Nothing can be there.
+    Nothing,
+}
+
 /// What a wish came to.
 pub(super) enum Resolved {
     /// A file: that entry's.
@@ -37,15 +47,18 @@ pub(super) enum Resolved {
 }
 
 impl<'a> Wish<'a> {
-    /// Of a request for this path; `None`: nothing can be there.
-    pub fn of(path: &'a str, options: &Options) -> Option<Wish<'a>> {
-        let path = match options.strip.as_str() {
-            "" => path,
-            strip => path.strip_prefix(strip)?,
+    /// Of a request for this path.
+    pub fn of(path: &'a str, options: &Options) -> Asked<'a> {
+        let strip = options.strip.as_str();
+        let Some(rest) = path.strip_prefix(strip) else {
+            return Asked::Nothing;
         };
-        let path = if path.is_empty() { "/" } else { path };
-        let located = path::locate(path, options.hidden)?;
-        Some(Wish { located })
+        let rest = if rest.is_empty() { "/" } else { rest };
+        match path::locate(rest, options.hidden) {
+            Some(located) if located.is_spelled(rest) => Asked::For(Wish { located }),
+            Some(located) => Asked::Misspelled(format!("{strip}{}", located.spelling())),
+            None => Asked::Nothing,
+        }
     }
 
     /// The same, on its own.
@@ -111,17 +124,7 @@ impl Shared {
         let valid_us = self.options.valid.as_micros() as u64;
         let entry = match self.table.find(path) {
             Some(entry) if !entry.claim_check(now_us, valid_us) => entry,
-            Some(entry) => match self.is_still(path, &entry, how) {
-                Ok(true) => {
-                    entry.is_true(now_us);
-                    entry
-                }
-                Ok(false) => self.load_and_put(path, how, now_us)?,
-                Err(trouble) => {
-                    entry.give_up_check();
-                    return Err(trouble);
-                }
-            },
+            Some(entry) => self.look_again(path, entry, how, now_us)?,
             None => self.load_and_put(path, how, now_us)?,
         };
         match &entry.known {
@@ -130,6 +133,32 @@ impl Shared {
             Known::Absent => Err(Trouble::Absent),
             Known::Denied => Err(Trouble::Denied),
         }
+    }
+
+    /// What a path leads to of which this was known. It stays known until something else is: where
+    /// the disk has to be asked, others are answered with it meanwhile, and where nothing can be found
+    /// out, as without descriptors, it counts for as long again.
+    fn look_again(
+        &self,
+        path: &[u8],
+        entry: Arc<Entry>,
+        how: How,
+        now_us: u64,
+    ) -> Result<Arc<Entry>, Trouble> {
+        let looked = match self.is_still(path, &entry, how) {
+            Ok(true) => Ok(None),
+            Ok(false) => self.load_and_put(path, how, now_us).map(Some),
+            Err(trouble) => Err(trouble),
+        };
+        match looked {
+            Ok(Some(new)) => return Ok(new),
+            Err(Trouble::NotAtHand) => {
+                entry.give_up_check();
+                return Err(Trouble::NotAtHand);
+            }
+            Ok(None) | Err(_) => entry.is_true(now_us),
+        }
+        Ok(entry)
     }
 
     /// Whether what is known of a path still holds. What can't be told about the past, as of what was
@@ -163,14 +192,7 @@ impl Shared {
     }
 
     fn load_and_put(&self, path: &[u8], how: How, now_us: u64) -> Result<Arc<Entry>, Trouble> {
-        let known = match self.load(path, how) {
-            Ok(known) => known,
-            Err(trouble) => {
-                // What was known may not be true.
-                self.table.forget(path);
-                return Err(trouble);
-            }
-        };
+        let known = self.load(path, how)?;
         let entry = Arc::new(Entry::new(known, now_us));
         self.table.put(path, entry.clone());
         Ok(entry)

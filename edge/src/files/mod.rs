@@ -20,7 +20,7 @@ use crate::sys::root::{How, Links, Root, Trouble};
 use crate::sys::{Clock, Random};
 
 use answer::Answering;
-use load::{Resolved, Wish};
+use load::{Asked, Resolved, Wish};
 pub use path::{Located, locate};
 pub use table::Held;
 use table::Table;
@@ -147,8 +147,13 @@ impl Handler for Files {
             return Answer::Ready(Ok(not_allowed()));
         }
         let shared = &self.0.shared;
-        let Some(wish) = Wish::of(request.head.path(), &shared.options) else {
-            return Answer::Ready(Err(Cause::NotFound.into()));
+        let wish = match Wish::of(request.head.path(), &shared.options) {
+            Asked::For(wish) => wish,
+            Asked::Misspelled(spelling) => {
+                let response = answer::moved(&request.head, &spelling, "it is spelled otherwise");
+                return Answer::Ready(Ok(response));
+            }
+            Asked::Nothing => return Answer::Ready(Err(Cause::NotFound.into())),
         };
         match shared.resolve(&wish, How::AtHand) {
             Err(Trouble::NotAtHand) => {}

@@ -11,6 +11,44 @@ pub struct Located<'a> {
     pub is_folder: bool,
 }
 
+impl Located<'_> {
+    /// The one spelling of this path: no empty names, and escaped is what has to be (RFC 3986 3.3).
+    /// Routes match on paths as they were spelled: under a second spelling a file would be given
+    /// past the rules of the route that it belongs to.
+    pub fn spelling(&self) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        let mut path = String::with_capacity(self.names.len() + 2);
+        path.push('/');
+        for byte in &*self.names {
+            if *byte == b'/' || is_plain(*byte) {
+                path.push(char::from(*byte));
+            } else {
+                path.push('%');
+                path.push(char::from(DIGITS[usize::from(byte >> 4)]));
+                path.push(char::from(DIGITS[usize::from(byte & 0xf)]));
+            }
+        }
+        if self.is_folder && !self.names.is_empty() {
+            path.push('/');
+        }
+        path
+    }
+
+    /// Whether that is how it was asked for.
+    pub fn is_spelled(&self, path: &str) -> bool {
+        match &self.names {
+            // These are the bytes of the path.
+            Cow::Borrowed(names) => names.iter().all(|b| *b == b'/' || is_plain(*b)),
+            Cow::Owned(_) => self.spelling() == path,
+        }
+    }
+}
+
+/// Whether a byte stands in a path without being escaped: pchar of RFC 3986 3.3.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
+}
+
 /// Longest path that is looked for: the kernel takes none that is longer (PATH_MAX).
 const LENGTH_MAX: usize = 4095;
 
@@ -136,7 +174,44 @@ mod tests {
         assert_eq!(locate("/a/..", true), None);
     }
 
+    #[test]
+    fn a_path_has_one_spelling() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("/a", "/a"),
+            ("/a/", "/a/"),
+            ("//a//b", "/a/b"),
+            ("/a//", "/a/"),
+            ("/%40admin/x", "/@admin/x"),
+            ("/@admin/x", "/@admin/x"),
+            ("/a%20b/%C3%A4", "/a%20b/%C3%A4"),
+            ("/a{b", "/a%7Bb"),
+            ("/a%7Bb", "/a%7Bb"),
+            ("/a%25b", "/a%25b"),
+            ("/a%3Fb", "/a%3Fb"),
+            ("//.well-known/x", "/.well-known/x"),
+        ] {
+            let located = locate(path, false).expect("a path");
+            assert_eq!(located.spelling(), expected, "{path}");
+            assert_eq!(located.is_spelled(path), path == expected, "{path}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_spelling_is_the_only_one(path in "(/|%[2347][0-9A-F]|[.a%{@0-9])*") {
+            let path = format!("/{path}");
+            if let Some(located) = locate(&path, true) {
+                let spelling = located.spelling();
+                prop_assert_eq!(located.is_spelled(&path), spelling == path);
+                prop_assert!(!spelling.starts_with("//"));
+                let again = locate(&spelling, true);
+                prop_assert!(again.as_ref().is_some_and(|again| again.is_spelled(&spelling)));
+                prop_assert_eq!(again, Some(located));
+            }
+        }
+
         #[test]
         fn whatever_is_asked_for_stays_below(path in "(/|%2[eEfF]|%5c|[.a%0-9])*") {
             for hidden in [false, true] {

@@ -235,12 +235,6 @@ impl Table {
         held
     }
 
-    /// Forgets a path.
-    pub fn forget(&self, path: &[u8]) {
-        let gone = self.shard(path).lock().take(path);
-        drop(gone);
-    }
-
     fn shard(&self, path: &[u8]) -> &Mutex<Shard> {
         // The map inside a shard uses the low bits.
         let at = (self.hasher.hash_one(path) >> 57) as usize % SHARDS;

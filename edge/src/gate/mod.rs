@@ -97,7 +97,7 @@ impl Gate {
         };
         let now = self.clock.monotonic_us().saturating_mul(1000);
         let looked = table.with(ClientId::of(client), Which::Requests, now, |full_at| {
-            filling.take(full_at, now, 1)
+            filling.take(full_at, now, 1, 0)
         });
         self.counters.limits_forgotten.add(looked.forgot.into());
         looked.result.map_err(|wait| {
@@ -117,7 +117,12 @@ impl Gate {
         };
         let (head, client) = (&mut request.head, request.peer.client);
         let now_s = self.clock.unix_ms() / 1000;
-        match signed::check(&head.target, client, now_s, options, keys) {
+        // A signature says nothing of the method: it is a right to read.
+        let checked = match head.method {
+            Method::Get | Method::Head => signed::check(&head.target, client, now_s, options, keys),
+            _ => Err(Cause::SignatureWrong),
+        };
+        match checked {
             Ok(target) => {
                 head.target = target;
                 Ok(())
@@ -126,6 +131,18 @@ impl Gate {
                 self.counters.requests_unsigned.add(1);
                 Err(cause.into())
             }
+        }
+    }
+
+    /// What is stored is stored without a signature, so it is purged without it too, whether or not the URL comes
+    /// as readers have it.
+    fn without_signature(&self, request: &mut Request) {
+        let Some((options, _)) = self.shared.signed() else {
+            return;
+        };
+        let target = &mut request.head.target;
+        if let Ok(claim) = signed::take_apart(target, &options.names, options.prefix) {
+            *target = claim.target;
         }
     }
 
@@ -155,6 +172,7 @@ impl Handler for Gate {
     fn handle(&self, mut request: Request) -> Answer {
         let client = request.peer.client;
         if self.shared.purges(client) && is_purge(&request.head.method) {
+            self.without_signature(&mut request);
             return self.inner.handle(request);
         }
         match self.admit(&mut request) {

@@ -2,7 +2,8 @@
 //! and holds each back until its bytes have come into the client's bucket.
 //!
 //! Bytes are reserved piece by piece, so that connections of a client have their turns in the order in which they
-//! asked; those that are too many for that ask again. So whoever goes away leaves no long queue behind. While a piece waits nothing waits for the client: no time of its counts (`send_timeout`, `min_rate`).
+//! asked; the more of them wait, the smaller the pieces. So each gets as much as any other, and whoever goes away leaves
+//! no long queue behind. While a piece waits nothing waits for the client: no time of its counts (`send_timeout`, `min_rate`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::bucket::Filling;
+use super::bucket::{Filling, Reserved};
 use super::table::{ClientId, Table, Which};
 use crate::handler::{Body, BodyStream, Fault, Frame, Response};
 use crate::sys::Clock;
@@ -49,14 +50,14 @@ impl Pacer {
 
     /// All of a small content at once, if that much is there.
     fn take(&self, bytes: u64) -> bool {
-        self.with(|filling, full_at, now| filling.take(full_at, now, bytes).is_ok())
+        self.with(|filling, full_at, now| filling.take(full_at, now, bytes, AHEAD_MAX).is_ok())
     }
 
-    /// How long to wait before so many bytes may go; the error is how long before asking again.
-    fn reserve(&self, bytes: u64) -> Result<Duration, Duration> {
-        let wait =
+    /// Up to so many bytes, and when they may go; the error is how long to wait before asking again.
+    fn reserve(&self, bytes: u64) -> Result<Reserved, Duration> {
+        let reserved =
             self.with(|filling, full_at, now| filling.reserve(full_at, now, bytes, AHEAD_MAX));
-        wait.map(Duration::from_nanos).map_err(Duration::from_nanos)
+        reserved.map_err(Duration::from_nanos)
     }
 
     fn with<T>(&self, change: impl FnOnce(&Filling, &mut u64, u64) -> T) -> T {
@@ -86,23 +87,22 @@ struct Paced {
     held: Option<Frame>,
     /// Bytes that are reserved, and may go once the timer has run out.
     reserved: u64,
+    /// Whether this piece has had its turn: it is as long as what was reserved.
+    had_turn: bool,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
     waited: bool,
 }
 
 impl Paced {
-    fn new(pacer: Pacer, mut body: Body) -> Paced {
-        let piece = pacer.piece();
-        if let Body::Stream(stream) = &mut body {
-            stream.prefer_short(piece);
-        }
+    fn new(pacer: Pacer, body: Body) -> Paced {
         Paced {
-            piece,
+            piece: pacer.piece(),
             pacer,
             body,
             held: None,
             reserved: 0,
+            had_turn: false,
             timer: None,
             waiting: false,
             waited: false,
@@ -119,7 +119,7 @@ impl Paced {
         known.unwrap_or(0).min(self.piece)
     }
 
-    /// Waits until so many bytes are reserved, and may go.
+    /// Waits until as many bytes as can be had, up to so many, are reserved and may go.
     fn poll_turn(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<()> {
         loop {
             if let (true, Some(timer)) = (self.waiting, &mut self.timer) {
@@ -127,13 +127,14 @@ impl Paced {
                 self.waiting = false;
             }
             let missing = wanted.saturating_sub(self.reserved);
-            if missing == 0 {
+            if missing == 0 || self.had_turn {
                 return Poll::Ready(());
             }
             match self.pacer.reserve(missing) {
-                Ok(wait) => {
-                    self.reserved += missing;
-                    self.wait(wait);
+                Ok(reserved) => {
+                    self.reserved += reserved.tokens;
+                    self.had_turn = true;
+                    self.wait(Duration::from_nanos(reserved.wait_ns));
                 }
                 Err(wait) => self.wait(wait),
             }
@@ -159,6 +160,7 @@ impl Paced {
     fn give(&mut self) -> Option<Frame> {
         let bytes = self.wanted().min(self.reserved);
         self.reserved -= bytes;
+        self.had_turn = false;
         match self.held.as_mut()? {
             Frame::Data(data) if (data.len() as u64) > bytes => {
                 Some(Frame::Data(data.split_to(bytes as usize)))
@@ -178,11 +180,20 @@ impl BodyStream for Paced {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         ready!(self.poll_turn(cx, self.wanted()));
         if self.held.is_none() {
+            if let Body::Stream(stream) = &mut self.body {
+                // No longer than what may go now, so that nothing of it has to wait. Where it is not known how
+                // much comes, nothing is reserved yet.
+                stream.prefer_short(match self.reserved {
+                    0 => self.piece,
+                    reserved => reserved,
+                });
+            }
             match ready!(self.body.poll_frame(cx)) {
                 Some(Ok(frame)) if frame.length() > 0 => self.held = Some(frame),
                 other => return Poll::Ready(other),
             }
             if self.reserved == 0 {
+                self.had_turn = false;
                 ready!(self.poll_turn(cx, self.wanted()));
             }
         }

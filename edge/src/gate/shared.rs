@@ -18,6 +18,7 @@ pub struct Shared {
     deny: Networks,
     purge: Networks,
     keys: Vec<Key>,
+    secrets: Vec<Secret>,
     table: Option<Arc<Table>>,
 }
 
@@ -38,12 +39,14 @@ impl Shared {
             let known = others.find(same).and_then(|other| other.table.clone());
             known.unwrap_or_else(|| Arc::new(Table::new(limit.clients)))
         });
-        let keys = options.signed.as_ref().map(keys).transpose()?;
+        let secrets = options.signed.as_ref().map(secrets).transpose()?;
+        let secrets = secrets.unwrap_or_default();
         Ok(Shared {
             allow: Networks::new(&options.allow),
             deny: Networks::new(&options.deny),
             purge: Networks::new(&options.purge),
-            keys: keys.unwrap_or_default(),
+            keys: secrets.iter().filter_map(Key::new).collect(),
+            secrets,
             table,
             options,
         })
@@ -52,6 +55,11 @@ impl Shared {
     /// What it was opened with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Whether the keys are the same, those in files included.
+    pub fn has_keys_of(&self, other: &Shared) -> bool {
+        self.secrets == other.secrets
     }
 
     /// Whether an address may ask.
@@ -89,7 +97,11 @@ impl Shared {
 /// # Errors
 /// A file can't be read, or has no key.
 pub fn keys(options: &signed::Options) -> io::Result<Vec<Key>> {
-    let mut keys: Vec<Key> = options.keys.iter().filter_map(Key::new).collect();
+    Ok(secrets(options)?.iter().filter_map(Key::new).collect())
+}
+
+fn secrets(options: &signed::Options) -> io::Result<Vec<Secret>> {
+    let mut secrets = options.keys.clone();
     for path in &options.key_files {
         let secret = disk::read_text(path, KEY_BYTES_MAX as u64 + 2)
             .and_then(|text| Secret::from_file(text.as_bytes()).map_err(io::Error::other))
@@ -97,7 +109,7 @@ pub fn keys(options: &signed::Options) -> io::Result<Vec<Key>> {
                 let what = format!("can't read a key from {}: {error}", path.display());
                 io::Error::new(error.kind(), what)
             })?;
-        keys.extend(Key::new(&secret));
+        secrets.push(secret);
     }
-    Ok(keys)
+    Ok(secrets)
 }

@@ -144,7 +144,7 @@ mod tests {
 
     fn take(table: &Table, client: u64, now: u64) -> Looked<bool> {
         table.with(ClientId(client), Which::Requests, now, |full_at| {
-            SLOW.take(full_at, now, 1).is_ok()
+            SLOW.take(full_at, now, 1, 0).is_ok()
         })
     }
 
@@ -207,7 +207,7 @@ mod tests {
             let mut now = SECOND;
             for (client, pause) in asks {
                 now += pause;
-                let expected = SLOW.take(&mut alone[client as usize], now, 1).is_ok();
+                let expected = SLOW.take(&mut alone[client as usize], now, 1, 0).is_ok();
                 let looked = take(&table, client, now);
                 prop_assert_eq!((looked.result, looked.forgot), (expected, false));
             }

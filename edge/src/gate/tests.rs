@@ -223,6 +223,43 @@ fn the_handler_never_sees_a_signature() {
 }
 
 #[test]
+fn a_signature_is_for_reading() {
+    let options = Options {
+        signed: signing(),
+        ..Options::default()
+    };
+    let scene = scene(options, Inner::default());
+    let ask = |method| scene.answer(request(method, "::1", &sign("/a", NOW_S)));
+    assert!(ask(Method::Head).is_ok());
+    for method in [
+        Method::Post,
+        Method::Options,
+        Method::Other("DELETE".into()),
+        Method::Other("PURGE".into()),
+    ] {
+        let cause = ask(method).err().map(|fault| fault.cause);
+        assert_eq!(cause, Some(Cause::SignatureWrong));
+    }
+    assert_eq!(scene.counters.requests_unsigned.get(), 4);
+}
+
+#[test]
+fn what_is_purged_has_no_signature() {
+    let options = Options {
+        signed: signing(),
+        purge: vec![network("127.0.0.1", 32)],
+        ..Options::default()
+    };
+    let scene = scene(options, Inner::default());
+    for target in [&*sign("/a?x=1", 5), "/a?x=1", "/a?x=1&signature=2"] {
+        let purge = Method::Other("PURGE".into());
+        assert!(scene.answer(request(purge, "127.0.0.1", target)).is_ok());
+    }
+    let expected = ["/a?x=1", "/a?x=1", "/a?x=1&signature=2"];
+    assert_eq!(*scene.inner.targets.borrow(), expected);
+}
+
+#[test]
 fn guesses_are_limited_and_those_denied_cost_nothing() {
     let options = Options {
         deny: vec![network("192.0.2.9", 32)],

@@ -41,7 +41,7 @@ pub enum TargetError {
     Nul,
     /// Dot segments lead above the root.
     AboveRoot,
-    /// A dot segment for whoever takes `%2F` or `%5C` for a slash.
+    /// A dot segment for whoever takes `%2F` or `%5C` for a slash, or what stands behind `;` for parameters.
     HiddenDots,
 }
 
@@ -228,7 +228,7 @@ fn append_normal(path: &[u8], out: &mut String) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Appends a segment in its normal form; says whether escaped slashes bound dots in it.
+/// Appends a segment in its normal form; says whether it has dots that escaped slashes or a semicolon bound.
 fn append_segment(segment: &[u8], out: &mut String) -> Result<bool, TargetError> {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let (mut part, mut slashes, mut hidden) = (out.len(), false, false);
@@ -250,11 +250,19 @@ fn append_segment(segment: &[u8], out: &mut String) -> Result<bool, TargetError>
         out.push(char::from(DIGITS[usize::from(decoded >> 4)]));
         out.push(char::from(DIGITS[usize::from(decoded & 0xf)]));
         if is_slash(decoded) {
-            hidden |= dots(&out[part..end]).is_some();
+            hidden |= dots(&out[part..end]).is_some() || dots_before_semicolon(&out[part..end]);
             (part, slashes) = (out.len(), true);
         }
     }
-    Ok(hidden || (slashes && dots(&out[part..]).is_some()))
+    let last = &out[part..];
+    Ok(hidden || dots_before_semicolon(last) || (slashes && dots(last).is_some()))
+}
+
+/// Whether it is a dot segment for servers that take away what stands behind `;` in a segment, as those for
+/// servlets do, and then remove dot segments.
+fn dots_before_semicolon(part: &str) -> bool {
+    let rest = part.strip_prefix("..").or_else(|| part.strip_prefix('.'));
+    rest.is_some_and(|rest| rest.starts_with(';') || rest.starts_with("%3B"))
 }
 
 /// One or two for a segment that is `.` or `..`.
@@ -430,6 +438,7 @@ mod tests {
             ("/%41%2fb%5c", "/A%2Fb%5C"),
             ("/%c3%a9", "/%C3%A9"),
             ("/%2541", "/%2541"),
+            ("/a;x/.a;/...;/..a;/;..", "/a;x/.a;/...;/..a;/;.."),
             ("/%25%34%31", "/%2541"),
             ("/a?%41", "/a?%41"),
         ] {
@@ -469,6 +478,12 @@ mod tests {
             ("/a/x%2f..", TargetError::HiddenDots),
             ("/a/x%5C..%5cy", TargetError::HiddenDots),
             ("/a%5c.%2Fb", TargetError::HiddenDots),
+            ("/v/1/..;/..;/x", TargetError::HiddenDots),
+            ("/v/1/..;a=b", TargetError::HiddenDots),
+            ("/v/1/%2e.%3b/x", TargetError::HiddenDots),
+            ("/v/1/.;/x?y", TargetError::HiddenDots),
+            ("/v/1/x%2f..;%2Fx", TargetError::HiddenDots),
+            ("/v/1/x%5c..%3Ba", TargetError::HiddenDots),
         ] {
             assert_eq!(get(target), Err(error), "{target:?}");
         }

@@ -187,7 +187,9 @@ fn wrong_target(error: TargetError) -> String {
         TargetError::Percent => "behind a % stand two hexadecimal digits; the % itself is %25",
         TargetError::Nul => "a path has no %00",
         TargetError::AboveRoot => "its .. lead above the root",
-        TargetError::HiddenDots => "it has a dot segment behind an escaped slash or backslash",
+        TargetError::HiddenDots => {
+            "it has a dot segment beside an escaped slash or backslash, or before a semicolon"
+        }
         TargetError::NoTarget
         | TargetError::Scheme
         | TargetError::NoHost

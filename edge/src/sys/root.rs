@@ -144,6 +144,10 @@ impl Root {
     }
 
     fn walk(&self, path: &[u8], flags: OFlags, how: How) -> Result<OwnedFd, Errno> {
+        // The kernel would take it from its own root where links may lead anywhere.
+        if path.starts_with(b"/") {
+            return Err(Errno::NOENT);
+        }
         let mut resolve = ResolveFlags::NO_MAGICLINKS;
         resolve |= match self.links {
             Links::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
@@ -275,13 +279,25 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Whether all bytes of a range are in the page cache. Where the kernel can't say that (before 6.5):
-/// whether the first and the last one are.
+/// Where pages can only be looked at one by one, no more bytes than these are.
+pub const LOOKED_AT: u64 = 256 << 10;
+
+/// Smallest page: where pages are larger, one is looked at more than once.
+const PAGE: u64 = 4096;
+
+/// Whether all bytes of a range are in the page cache. The kernel says so of a whole range (since
+/// 6.5), but not of a file that this process neither owns nor may write to, as it would tell what
+/// others read. Then each page is asked for, and a range longer than `LOOKED_AT` counts as not at hand.
 pub fn is_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
-    const PAGE: u64 = 4096;
     if length == 0 {
         return true;
     }
+    count_pages(file, offset, length)
+        .unwrap_or_else(|| length <= LOOKED_AT && is_each_page_at_hand(file, offset, length))
+}
+
+/// The same, of at least one byte, by cachestat(2); `None`: it can't be said.
+fn count_pages(file: &OwnedFd, offset: u64, length: u64) -> Option<bool> {
     let span = Span { offset, length };
     let mut pages = Pages::default();
     // SAFETY: both structures are the kernel's own (linux/mman.h) and live through the call, which
@@ -295,15 +311,23 @@ pub fn is_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
             0,
         )
     };
-    if result == 0 {
-        let touched = (offset + length - 1) / PAGE - offset / PAGE + 1;
-        return pages.cached >= touched;
-    }
+    let touched = (offset + length - 1) / PAGE - offset / PAGE + 1;
+    (result == 0).then_some(pages.cached >= touched)
+}
+
+/// The same, by reading one byte of each page. That also has the kernel fetch the first one that is missing.
+fn is_each_page_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
     let mut byte = Vec::with_capacity(1);
-    [offset, offset + length - 1].iter().all(|at| {
+    one_of_each_page(offset, length).all(|at| {
         byte.clear();
-        matches!(read(file, *at, 1, How::AtHand, &mut byte), Ok(Some(1)))
+        matches!(read(file, at, 1, How::AtHand, &mut byte), Ok(Some(1)))
     })
+}
+
+/// A byte of each page that a range touches, which is in the range; the range is not empty.
+fn one_of_each_page(offset: u64, length: u64) -> impl Iterator<Item = u64> {
+    let pages = offset / PAGE..=(offset + length - 1) / PAGE;
+    pages.map(move |page| offset.max(page * PAGE))
 }
 
 /// Asks the kernel to read ahead.
@@ -370,6 +394,10 @@ mod tests {
                 assert_eq!(content(root, absent), None, "{absent}");
             }
         }
+        let host = folder.path().join("secret").display().to_string();
+        for absolute in ["/etc/passwd", "/", &host] {
+            assert_eq!(content(&any, absolute), None, "{absolute}");
+        }
         for outside in ["../secret", "/etc/passwd", "sub/../../secret"] {
             assert_eq!(content(&none, outside), None, "{outside}");
             assert_eq!(content(&within, outside), None, "{outside}");
@@ -422,5 +450,30 @@ mod tests {
         let n = read(&opened.file, (1 << 20) - 2, 10, How::Wait, &mut bytes).expect("read");
         assert_eq!((n, &bytes[..]), (Some(2), &b"axx"[..]));
         assert!(Root::open(&folder.path().join("large"), Links::None).is_err());
+    }
+
+    #[test]
+    fn every_page_is_looked_at_where_pages_are_not_counted() {
+        for (offset, length, expected) in [
+            (0, 1, &[0][..]),
+            (0, PAGE, &[0]),
+            (0, PAGE + 1, &[0, PAGE]),
+            (PAGE - 1, 2, &[PAGE - 1, PAGE]),
+            (5, 2 * PAGE, &[5, PAGE, 2 * PAGE]),
+            (PAGE, PAGE, &[PAGE]),
+        ] {
+            let bytes: Vec<u64> = one_of_each_page(offset, length).collect();
+            assert_eq!(bytes, expected, "{length} from {offset}");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![b'x'; 100_000]).expect("written");
+        let file = OwnedFd::from(std::fs::File::open(&path).expect("opened"));
+        assert!(is_each_page_at_hand(&file, 7, 99_993));
+        assert!(!is_each_page_at_hand(&file, 7, 110_000), "beyond its end");
+        // A descriptor that only names a file is refused: nothing is known, and much is not looked at.
+        let named = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).expect("opened");
+        assert_eq!(count_pages(&named, 0, 1), None);
+        assert!(!is_at_hand(&named, 0, LOOKED_AT + 1));
     }
 }

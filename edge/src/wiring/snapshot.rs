@@ -56,6 +56,15 @@ pub(super) struct Stored {
 }
 
 impl Snapshot {
+    /// Whether a gate of the same options has other keys, as their files say something else now.
+    pub(super) fn has_other_keys(&self, before: &Snapshot) -> bool {
+        self.gates.iter().any(|gate| {
+            let mut old = before.gates.iter();
+            let same = old.find(|old| old.options() == gate.options());
+            same.is_some_and(|old| !gate.has_keys_of(old))
+        })
+    }
+
     /// From a plan, and from what is in force before it.
     pub(super) fn build(
         plan: Plan,

@@ -91,6 +91,20 @@ fn the_cache_sees_edited_requests() {
     assert_eq!(origin.requests().len(), 1);
 }
 
+// A field with a line of one client's in it stays out of a fetch that all share, also where another line of
+// it is the same for all.
+#[test]
+fn what_one_client_sends_is_not_shared() {
+    let origin = telling();
+    let edge = Setup::cached(&origin)
+        .tables(
+            "request_fields = { set = { X-Set = \"1\" }, add = { X-Set = \"{header:X-Who}\" } }\n",
+        )
+        .start();
+    let first = edge.get("/x", &[("X-Who", "mallory")]);
+    assert!(!first.text().contains("mallory"), "{}", first.text());
+}
+
 const RESPONSE: &str = "response_fields = { set = { Server = \"edge\", X-Asked = \"{host}{path}{query} {status}\" }, \
     add = { Vary = \"X-Two\" }, remove = [\"X-Powered-By\", \"ETag\"] }\n";
 
@@ -304,6 +318,13 @@ fn security_fields_of_the_origin_stay() {
         assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
         assert_eq!(reply.header_all("x-content-type-options"), ["nosniff"]);
     }
+    // And so is one that is added by hand.
+    origin.serve("/y", fresh(10));
+    let edge = Setup::cached(&origin)
+        .tables("security = true\nresponse_fields = { add = { X-Frame-Options = \"DENY\" } }\n")
+        .start();
+    let reply = edge.get("/y", &[]);
+    assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
 }
 
 /// Pages for 404, as a file, and for 5xx.
@@ -449,6 +470,11 @@ fn a_fixed_response_knows_conditions_and_ranges() {
     assert_eq!(
         (head.header("content-length"), head.body.len()),
         (Some("14"), 0)
+    );
+    let head = edge.ask("HEAD", "/gone", &[], b"");
+    assert_eq!(
+        (head.status, head.header("content-length")),
+        (410, Some("7"))
     );
     assert_eq!(
         edge.ask("POST", "/robots.txt", &[], b"abc").text(),

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use sluice_lab::client::Reply;
 use sluice_lab::disk::{Condition, Pace, SlowDisk};
 
@@ -181,16 +182,15 @@ fn nothing_outside_and_nothing_but_files_is_served() {
             "{target}: {}",
             reply.status
         );
-        assert!(!reply.text().contains("secret\n"), "{target}");
+        assert!(!reply.text().contains("secret"), "{target}");
     }
     let raw = shelf
         .edge
         .ask_raw(b"GET /../secret HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(raw.starts_with("HTTP/1.1 400"), "{raw}");
     assert_eq!(shelf.get("/near").body, b"a");
-    assert_eq!(shelf.get("//sub//b.txt").body, b"b");
     // The folder's own address, on this host.
-    let reply = shelf.get("//sub?x=1");
+    let reply = shelf.get("/sub?x=1");
     assert_eq!(
         (reply.status, reply.header("location")),
         (301, Some("/sub/?x=1"))
@@ -201,6 +201,40 @@ fn nothing_outside_and_nothing_but_files_is_served() {
         (reply.status, reply.header("allow")),
         (405, Some("GET, HEAD"))
     );
+}
+
+// Routes match on paths as they are spelled: no second spelling leads past one to its file.
+#[test]
+fn a_file_has_one_address() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["private/x", "@admin/x", "open/x"] {
+        write(&folder.path().join(name), b"content");
+    }
+    let root = folder.path().display().to_string();
+    let text = format!(
+        "[server]\nworkers = 1\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
+         [admin]\naddress = \"127.0.0.1:0\"\n[[site]]\n\
+         [[site.route]]\npath = \"/private/*\"\nfiles = {root:?}\ndeny = [\"0.0.0.0/0\"]\n\
+         [[site.route]]\npath = \"/@admin/*\"\nfiles = {root:?}\ndeny = [\"0.0.0.0/0\"]\n\
+         [[site.route]]\nfiles = {root:?}\n"
+    );
+    let edge = Setup::of_text(text).start();
+    assert_eq!(edge.get("/open/x", &[]).body, b"content");
+    for (target, location) in [
+        ("//private/x", "/private/x"),
+        ("//private//x?y=//z", "/private/x?y=//z"),
+        ("/%40admin/x", "/@admin/x"),
+        ("/%40admin//x", "/@admin/x"),
+        ("//open/x", "/open/x"),
+    ] {
+        for method in ["GET", "HEAD"] {
+            let reply = edge.ask(method, target, &[], b"");
+            let told = (reply.status, reply.header("location"));
+            assert_eq!(told, (301, Some(location)), "{target}");
+        }
+        let status = if location == "/open/x" { 200 } else { 403 };
+        assert_eq!(edge.get(location, &[]).status, status, "{location}");
+    }
 }
 
 #[test]
@@ -362,8 +396,10 @@ fn a_disk_that_hangs_keeps_nobody_else_waiting() {
         ("cold", b"cold"),
         ("film", &content),
     ];
-    let shelf = Shelf::within(folder, &files, "");
+    // Long enough that nobody looks again while the disk hangs.
+    let shelf = Shelf::within(folder, &files, "valid = \"1h\"");
     assert_eq!(shelf.get("/small").body, b"small");
+    assert_eq!(shelf.status("/none"), 404);
     for name in ["cold", "film"] {
         forget_pages(&shelf.path(name));
     }
@@ -380,7 +416,7 @@ fn a_disk_that_hangs_keeps_nobody_else_waiting() {
     }
     for _ in 0..3 {
         assert_eq!(shelf.get("/small").body, b"small", "held in memory");
-        assert_eq!(shelf.status("/.none"), 404);
+        assert_eq!(shelf.status("/none"), 404, "known to be absent");
     }
     disk.set_condition(Condition::Fine);
     for (mut client, expected) in waiting.into_iter().zip([&b"cold"[..], &content]) {
@@ -394,6 +430,40 @@ fn a_disk_that_hangs_keeps_nobody_else_waiting() {
 fn forget_pages(path: &std::path::Path) {
     let file = std::fs::File::open(path).expect("it is there");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("taken");
+}
+
+// What is held in memory is given while nothing can be opened, also when it is time to look again.
+#[test]
+fn what_is_held_is_given_when_descriptors_have_run_out() {
+    let shelf = Shelf::new(&[("small", b"small")], "valid = \"1ms\"");
+    let mut client = shelf.edge.client();
+    let mut get = |target: &str| {
+        client
+            .send("GET", target, &[("Host", "a")], b"")
+            .expect("sent");
+        client.read_response().expect("an answer")
+    };
+    assert_eq!(get("/small").body, b"small");
+    let pid = Pid::from_raw(shelf.edge.process.pid().try_into().expect("a pid"));
+    let limit = |most| {
+        let old = prlimit(
+            pid,
+            Resource::Nofile,
+            Rlimit {
+                current: Some(most),
+                maximum: getrlimit(Resource::Nofile).maximum,
+            },
+        );
+        old.expect("it is ours").current.unwrap_or(1024)
+    };
+    let before = limit(3);
+    assert_eq!(get("/other").status, 503, "nothing can be opened");
+    for _ in 0..5 {
+        assert_eq!(get("/small").body, b"small");
+    }
+    limit(before);
+    replace(&shelf.path("small"), b"other");
+    eventually("it is looked again", || get("/small").body == b"other");
 }
 
 #[test]

@@ -113,6 +113,9 @@ fn who_asks_too_often_is_told_when_to_come_back() {
         (edge.get("/x", &[]).status, edge.get("/x", &[]).status),
         (200, 429)
     );
+    // Under a looser limit nobody waits as long as the old one would have had it.
+    reload(&edge, &limit(3).text().replace("1/h", "100/s"));
+    eventually("the client is let in", || edge.get("/x", &[]).status == 200);
 }
 
 // "all workers share": connections that land on different ones have one bucket.
@@ -232,6 +235,7 @@ fn sign_says_what_is_wrong() {
         (KEY, &["http://a/../x"][..], "target-above-root"),
         (KEY, &["/a b"], "target-byte"),
         (KEY, &["x"], "target"),
+        (KEY, &["http://a#/b"], "target-byte"),
         (KEY, &["/v/1/a", "--prefix", "/v/1"], "ends in a slash"),
         (KEY, &["/v/1/a", "--prefix", "/v/2/"], "does not begin with"),
         (KEY, &["/a", "--expires", "soon"], "--expires"),
@@ -257,6 +261,18 @@ fn sign_says_what_is_wrong() {
         root.starts_with("http://a.example/?expires=5&signature="),
         "{root}"
     );
+    let query = sign("http://a.example?x=/b", &["--until", "5"]);
+    let begin = "http://a.example/?x=/b&expires=5&signature=";
+    assert!(query.starts_with(begin), "{query}");
+}
+
+// A URL in a query is a part of the target: what is signed is the path that the server sees.
+#[test]
+fn a_target_may_have_a_url_in_its_query() {
+    let origin = serving("/go?to=http://a/b", fresh(10));
+    let edge = signing(Setup::cached(&origin), "").start();
+    let signed = sign("/go?to=http://a/b", &[]);
+    assert_eq!(edge.get(&signed, &[]).status, 200, "{signed}");
 }
 
 // "Keys in files are read again by a reload"
@@ -272,7 +288,11 @@ fn keys_change_with_a_reload() {
     let signed = sign("/x", &[]);
     assert_eq!(edge.get(&signed, &[]).status, 403);
     std::fs::write(&file, KEY).expect("written");
-    reload(&edge, &setup.text());
+    for says in ["keys in files changed\n", "nothing changed\n"] {
+        let output = edge.command(&["reload"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains(says), "{output:?}");
+    }
     assert_eq!(edge.get(&signed, &[]).status, 200);
     std::fs::write(&file, "short").expect("written");
     let output = edge.command(&["reload"]);

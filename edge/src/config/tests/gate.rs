@@ -164,3 +164,16 @@ fn every_example_of_access_is_good() {
         assert!(describe(&loaded.plan).contains("for "), "{example}");
     }
 }
+
+#[test]
+fn templates_that_would_tell_signatures_are_warned_of() {
+    let fields = "request_fields = { set = { X-Asked = \"{path}{query}\" } }\n";
+    let signed = format!("signed = {{ {KEY} }}\n");
+    let warned = |route: &str| {
+        let said = said(&text("", route));
+        said.contains("the origin is told signatures")
+    };
+    assert!(warned(&(signed.clone() + fields)));
+    assert!(!warned(&signed));
+    assert!(!warned(fields));
+}
