@@ -18,6 +18,8 @@ use crate::sys::root::{self, How, Opened, Stamp};
 
 /// Sent at once.
 const PART: u64 = 2 << 20;
+/// Parts end at a multiple of this: what the kernel takes from a file at a time.
+const ALIGNED: u64 = 64 << 10;
 /// Read at once by another thread, which then has the kernel read on. Of no more it can be told whether it
 /// is at hand where the kernel does not count pages.
 const READ: u64 = root::LOOKED_AT;
@@ -101,7 +103,11 @@ impl FileBody {
     /// What can be sent next without waiting for the disk; less, where pages are missing.
     fn at_hand(&self) -> Option<Range<u64>> {
         let Range { start, end } = self.range;
-        let next = start..(start + self.longest).min(end);
+        // What does not begin at a page's beginning costs more to send: only the first part does not.
+        let next = match (start + self.longest) / ALIGNED * ALIGNED {
+            most if most > start => start..most.min(end),
+            _ => start..(start + self.longest).min(end),
+        };
         if self.are_at_hand(&next) {
             return Some(next);
         }
