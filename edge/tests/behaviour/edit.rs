@@ -382,6 +382,15 @@ fn origins_errors_get_pages_where_that_is_said() {
         .tables(&pages(&folder, "intercept = true\n"))
         .start();
     for hit in [false, true] {
+        if hit {
+            // The page does not wait for the origin's content, which is stored all the same.
+            eventually("it is stored", || {
+                let reply = edge.get("/x", &[]);
+                reply
+                    .header("cache-status")
+                    .is_some_and(|s| s.contains("; hit"))
+            });
+        }
         let reply = edge.get("/x", &[]);
         assert_eq!((reply.status, &*reply.text()), (404, "<p>first"), "{hit}");
         assert_eq!(
