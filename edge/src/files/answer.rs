@@ -101,7 +101,8 @@ impl Answering<'_> {
         let validators = || Validators {
             etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),
-            date_s: Some(self.shared.clock.unix_ms() / 1000),
+            // There is a strong tag for If-Range: a date in it never holds (RFC 9110 8.8.2.2).
+            date_s: None,
         };
         let Head { method, fields, .. } = self.request;
         let (status, length) = (representation.status, representation.length);

@@ -220,6 +220,15 @@ impl BodyStream for FileBody {
     }
 }
 
+impl Drop for FileBody {
+    fn drop(&mut self) {
+        // Reading that has not begun never does.
+        if let Some(reading) = &self.reading {
+            reading.abort();
+        }
+    }
+}
+
 impl Ranged for FileBody {
     fn limit(&mut self, range: Range<u64>) {
         let end = self.size();

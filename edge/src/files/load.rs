@@ -109,7 +109,7 @@ impl Shared {
             if !path.is_empty() {
                 path.push(b'/');
             }
-            path.extend_from_slice(index.as_bytes());
+            path.extend_from_slice(index.trim_start_matches('/').as_bytes());
             match self.look(&path, how) {
                 Ok(Resolved::Folder) | Err(Trouble::Absent) => {}
                 other => return other,
@@ -242,10 +242,11 @@ impl Shared {
             };
             let media_type = types::of(name, &self.options);
             let stamp = opened.stamp;
-            let etag = etag(&stamp, coding);
             if let Some(content) = self.content(opened, how)? {
+                let etag = etag(&stamp, &content, coding);
+                let now_s = self.clock.unix_ms() / 1000;
                 return Ok(Some(File {
-                    head: head(&stamp, &etag, &media_type, coding, &self.options),
+                    head: head(&stamp, &etag, &media_type, coding, &self.options, now_s),
                     etag: etag.into_bytes().into(),
                     coded: Coded::new(),
                     content,
@@ -288,21 +289,31 @@ fn is_current(beside: &Stamp, original: &Stamp) -> bool {
 
 /// What is looked for in place of these names.
 fn instead(fallback: &str, names: &[u8]) -> Vec<u8> {
-    let fallback = fallback.strip_prefix('/').unwrap_or(fallback);
-    match fallback.split_once("{path}") {
+    let fallback = fallback.trim_start_matches('/');
+    let path = match fallback.split_once("{path}") {
         Some((before, after)) => [before.as_bytes(), names, after.as_bytes()].concat(),
         None => fallback.as_bytes().to_vec(),
-    }
+    };
+    // Of the root itself, `{path}/x` is `/x`.
+    let slashes = path.iter().take_while(|b| **b == b'/').count();
+    path[slashes..].to_vec()
 }
 
-/// A strong entity tag (RFC 9110 8.8.3): when the file was written to, and its length. The same on all
-/// machines that keep files' times. Those of the codings are marked: tools that make them keep the time of
-/// the original (RFC 9110 8.8.3.3).
-fn etag(stamp: &Stamp, coding: Option<Coding>) -> String {
-    let (modified, size) = (stamp.modified_ns, stamp.size);
+/// A strong entity tag (RFC 9110 8.8.1). Of what is in memory it names the bytes, the same on all
+/// machines. Large files are not read for it: it names when they were written to and changed, as all may
+/// be said to be written at one time (`SOURCE_DATE_EPOCH`, `cp -p`), but the kernel lets nobody choose
+/// when one was changed. Those of codings are marked (8.8.3.3).
+fn etag(stamp: &Stamp, content: &Content, coding: Option<Coding>) -> String {
+    let name = match content {
+        Content::Memory(bytes) => blake3::hash(bytes).to_hex()[..32].to_owned(),
+        Content::Open(_) => format!(
+            "{:x}-{:x}-{:x}",
+            stamp.modified_ns, stamp.size, stamp.changed_ns
+        ),
+    };
     match coding {
-        None => format!("\"{modified:x}-{size:x}\""),
-        Some(coding) => format!("\"{modified:x}-{size:x}-{}\"", coding.name()),
+        None => format!("\"{name}\""),
+        Some(coding) => format!("\"{name}-{}\"", coding.name()),
     }
 }
 
@@ -312,13 +323,17 @@ fn head(
     media_type: &str,
     coding: Option<Coding>,
     options: &Options,
+    now_s: u64,
 ) -> Bytes {
     let mut fields = Fields::new();
     fields.append("content-type", media_type);
     if let Some(coding) = coding {
         fields.append("content-encoding", coding.name());
     }
-    fields.append("last-modified", date::format(stamp.modified_s()));
+    // Not one that is still to come (RFC 9110 8.8.2.1).
+    if stamp.modified_s() <= now_s {
+        fields.append("last-modified", date::format(stamp.modified_s()));
+    }
     fields.append("etag", etag);
     fields.append("accept-ranges", "bytes");
     if options.precompressed {

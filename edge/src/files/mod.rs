@@ -12,6 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::handler::{Answer, Cause, Encodings, Fault, Handler, Request, Response};
@@ -77,8 +78,12 @@ impl Default for Options {
     }
 }
 
+/// Requests of a folder that other threads look something up for at one time; more are answered by 503.
+const LOOKS: usize = 256;
+
 /// A folder and what is known of it: shared by all workers.
 pub struct Shared {
+    looks: AtomicUsize,
     options: Options,
     root: Root,
     table: Table,
@@ -94,6 +99,7 @@ impl Shared {
         Ok(Arc::new(Shared {
             root: Root::open(&options.root, options.links)?,
             table: Table::new(options.memory, options.open),
+            looks: AtomicUsize::new(0),
             options,
             clock,
         }))
@@ -107,6 +113,23 @@ impl Shared {
     /// What it was opened with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+}
+
+/// One of the looks that there is room for.
+struct Turn(Arc<Shared>);
+
+impl Turn {
+    fn take(shared: &Arc<Shared>) -> Option<Turn> {
+        // Dropping it gives back what was taken, also where that was too much.
+        let turn = Turn(shared.clone());
+        (shared.looks.fetch_add(1, Ordering::Relaxed) < LOOKS).then_some(turn)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.looks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -160,10 +183,18 @@ impl Handler for Files {
             Err(trouble) => return Answer::Ready(Err(fault_of(&trouble))),
             Ok(resolved) => return Answer::Ready(self.answer(&request, resolved)),
         }
-        let (shared, wish) = (shared.clone(), wish.into_owned());
-        let files = self.clone();
+        let Some(turn) = Turn::take(shared) else {
+            return Answer::Ready(Err(Cause::NoRoom.into()));
+        };
+        let (files, wish) = (self.clone(), wish.into_owned());
         Answer::later(async move {
-            let look = tokio::task::spawn_blocking(move || shared.resolve(&wish, How::Wait));
+            // Whoever gives up drops it: a look that has not begun then is not made.
+            let wanted = Arc::new(());
+            let is_wanted = Arc::downgrade(&wanted);
+            let look = tokio::task::spawn_blocking(move || match is_wanted.strong_count() {
+                0 => Err(Trouble::NotAtHand),
+                _ => turn.0.resolve(&wish, How::Wait),
+            });
             match look.await {
                 Ok(Ok(resolved)) => files.answer(&request, resolved),
                 Ok(Err(trouble)) => Err(fault_of(&trouble)),

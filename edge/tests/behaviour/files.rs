@@ -263,6 +263,53 @@ fn what_is_not_there_is_stood_in_for() {
 }
 
 #[test]
+fn names_with_a_slash_are_below_the_folder_too() {
+    let keys = "symlinks = \"any\"\nindex = [\"//etc/passwd\", \"/home.html\"]\n\
+                fallback = [\"//etc/passwd\", \"{path}/etc/passwd\", \"//app.html\"]";
+    let shelf = Shelf::new(&[("home.html", b"home"), ("app.html", b"app")], keys);
+    assert_eq!(shelf.get("/").body, b"home");
+    assert_eq!(shelf.get("/none").body, b"app");
+    assert_eq!(shelf.get("/none/").body, b"app");
+}
+
+// Two contents of one length that claim to have been written at one time are told apart.
+#[test]
+fn validators_are_strong() {
+    let contents = [
+        large(1000, 1),
+        large(1000, 2),
+        large(200_000, 1),
+        large(200_000, 2),
+    ];
+    let names = ["a", "b", "c", "d"];
+    let files: Vec<_> = names
+        .iter()
+        .zip(&contents)
+        .map(|(n, c)| (*n, &**c))
+        .collect();
+    let shelf = Shelf::new(&files, "");
+    let year = std::time::Duration::from_secs(365 * 24 * 3600);
+    let times = [
+        std::time::SystemTime::UNIX_EPOCH + year,
+        std::time::SystemTime::now() + year,
+    ];
+    for (name, time) in names.iter().zip([times[0], times[0], times[0], times[1]]) {
+        let file = std::fs::File::options().write(true).open(shelf.path(name));
+        file.expect("opened").set_modified(time).expect("set");
+    }
+    let replies = names.map(|name| shelf.get(&format!("/{name}")));
+    assert_ne!(replies[0].header("etag"), replies[1].header("etag"));
+    assert_ne!(replies[2].header("etag"), replies[3].header("etag"));
+    let modified = replies[0].header("last-modified").expect("it is said");
+    assert_eq!(replies[3].header("last-modified"), None, "still to come");
+    let etag = replies[0].header("etag").expect("it is said");
+    for (validator, status) in [(modified, 200), (etag, 206)] {
+        let headers = [("Range", "bytes=0-9"), ("If-Range", validator)];
+        assert_eq!(shelf.edge.get("/a", &headers).status, status, "{validator}");
+    }
+}
+
+#[test]
 fn a_prefix_is_taken_away() {
     let shelf = Shelf::new(&[("a.txt", b"a")], "strip = \"/static\"");
     assert_eq!(shelf.get("/static/a.txt").body, b"a");
