@@ -9,6 +9,7 @@ mod inspect;
 mod logged;
 mod privileges;
 mod purge;
+mod signals;
 mod snapshot;
 mod volumes;
 mod worker;
@@ -23,7 +24,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::admin::Admin;
@@ -33,6 +33,7 @@ use crate::sys::net::Listener;
 use crate::sys::{Clock, Random, limits};
 use crate::telemetry::{Telemetry, messages};
 use privileges::GivenUp;
+pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
@@ -77,7 +78,7 @@ struct Edge {
     reloading: Mutex<()>,
     volumes: Arc<Held>,
     loggers: purge::Loggers,
-    /// Every access log there was: at the end each has lines to write.
+    /// Every access log that may still be written to: at the end each has lines to write.
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
@@ -267,6 +268,10 @@ impl Edge {
             changes.applied.push("keys in files changed".to_owned());
         }
         let taken_up = next.taken_up.clone();
+        // It may have hung, in a disk or a pipe, until then.
+        if *self.stopping.borrow() {
+            return Err("it is stopping\n".to_owned());
+        }
         let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
         next.take_effect(&before);
         let next = Arc::new(next);
@@ -278,7 +283,9 @@ impl Edge {
         self.keep_log();
         drop(before);
         self.volumes.take_up(&volumes, patience);
-        match taken_up.wait(workers, RELOAD_WAIT) {
+        let all_follow = taken_up.wait(workers, RELOAD_WAIT);
+        self.keep_log();
+        match all_follow {
             true => Ok(changes.to_string()),
             false => Ok(format!("{changes}\nsome workers are busy and will follow")),
         }
@@ -295,33 +302,6 @@ impl Edge {
 }
 
 impl Running {
-    /// Runs until SIGTERM, SIGQUIT or SIGINT, then lets requests finish. SIGHUP reloads, SIGUSR1
-    /// opens the log anew. A second signal to end cuts what is left.
-    ///
-    /// # Errors
-    /// When signals can't be waited for.
-    pub fn wait_for_signals(self) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let edge = self.edge.clone();
-        runtime.block_on(async {
-            // Listened for from here to the end, so that no second signal falls between two steps.
-            let mut end = EndSignals::new()?;
-            until_told_to_stop(&edge, &mut end).await?;
-            tracing::info!("stopping: requests in progress may finish");
-            let stopped = tokio::task::spawn_blocking(move || self.stop());
-            tokio::select! {
-                stopped = stopped => Ok(stopped?),
-                () = end.next() => {
-                    tracing::warn!("told to stop again: what is left is cut");
-                    finish_messages();
-                    std::process::exit(1);
-                }
-            }
-        })
-    }
-
     /// Stops accepting, lets requests finish for as long as `[limits] drain` allows, and ends.
     pub fn stop(mut self) {
         let edge = &self.edge;
@@ -361,13 +341,16 @@ fn finish_messages() {
 }
 
 impl Edge {
-    /// Remembers the log that is in force now.
+    /// Remembers the log that is in force now, and forgets those that nobody can write to any more: their
+    /// threads end, and their files are closed.
     fn keep_log(&self) {
-        let Some(log) = self.snapshots.borrow().log.clone() else {
-            return;
-        };
+        let log = self.snapshots.borrow().log.clone();
         let mut logs = self.logs.lock();
-        if !logs.iter().any(|kept| Arc::ptr_eq(kept, &log)) {
+        // Without a snapshot that has it no worker gets another end.
+        logs.retain(|kept| Arc::strong_count(kept) > 1 || kept.is_in_use());
+        if let Some(log) = log
+            && !logs.iter().any(|kept| Arc::ptr_eq(kept, &log))
+        {
             logs.push(log);
         }
     }
@@ -387,46 +370,6 @@ impl Edge {
             if !log.finish(LOG_WAIT) {
                 tracing::warn!("the last lines of an access log could not be written in time");
             }
-        }
-    }
-}
-
-struct EndSignals {
-    term: tokio::signal::unix::Signal,
-    quit: tokio::signal::unix::Signal,
-    int: tokio::signal::unix::Signal,
-}
-
-impl EndSignals {
-    fn new() -> std::io::Result<EndSignals> {
-        Ok(EndSignals {
-            term: signal(SignalKind::terminate())?,
-            quit: signal(SignalKind::quit())?,
-            int: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.quit.recv() => {}
-            _ = self.int.recv() => {}
-        }
-    }
-}
-
-async fn until_told_to_stop(edge: &Arc<Edge>, end: &mut EndSignals) -> anyhow::Result<()> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut reopen = signal(SignalKind::user_defined1())?;
-    loop {
-        tokio::select! {
-            () = end.next() => return Ok(()),
-            _ = hangup.recv() => {
-                let edge = edge.clone();
-                // Its outcome is logged.
-                let _ = tokio::task::spawn_blocking(move || edge.reload()).await;
-            }
-            _ = reopen.recv() => edge.reopen_logs(),
         }
     }
 }

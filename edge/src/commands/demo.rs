@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
         return tried;
     }
     say(&invitation(edge, running.admin, &origin, args.rate))?;
-    running.wait_for_signals()
+    running.wait_for_signals(wiring::Signals::take()?)
 }
 
 fn origin(rate: u64) -> anyhow::Result<Origin> {

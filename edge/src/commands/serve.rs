@@ -62,12 +62,13 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let signals = wiring::Signals::take()?;
     let (Loaded { plan, warnings }, source) = load(args)?;
     warn(&warnings);
     log_messages(&plan.log)?;
     let running = wiring::start(plan, source)?;
     announce(&running)?;
-    running.wait_for_signals()
+    running.wait_for_signals(signals)
 }
 
 fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<wiring::Source>)> {

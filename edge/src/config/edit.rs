@@ -378,6 +378,10 @@ fn one_page(
     };
     Some(ErrorPage {
         which,
+        file: page
+            .file
+            .as_ref()
+            .map(|file| Path::new(file.get_ref()).into()),
         content: content.into(),
         media_type: media_type(&page.r#type, guess, checks),
     })

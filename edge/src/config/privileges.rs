@@ -180,6 +180,17 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     for volume in plan.volumes.values() {
         add(&volume.path, Reach::ReadWrite);
     }
+    // Their folders, since a new file takes an old one's place.
+    for route in plan.sites.iter().flat_map(|site| &site.routes) {
+        let signed = route.gate.iter().filter_map(|gate| gate.signed.as_ref());
+        for file in signed.flat_map(|signed| &signed.key_files) {
+            add(&folder_of(file), Reach::Read);
+        }
+        let pages = route.edit.iter().flat_map(|edit| &edit.errors.pages);
+        for file in pages.filter_map(|page| page.file.as_deref()) {
+            add(&folder_of(file), Reach::Read);
+        }
+    }
     let access = plan.log.access.as_ref().map(|access| &access.target);
     if let Some(AccessTarget::File(path)) = access {
         add(&folder_of(path), Reach::Append);

@@ -1,7 +1,7 @@
 //! Timeouts of a worker's connections: one slot each, one sweep for all, no timer per connection.
 //!
-//! A deadline is a plain store. A sweep every tick wakes those whose deadline has passed, and the
-//! connection then finds out itself.
+//! A deadline is a plain store. A sweep every tick wakes those whose deadline has passed, some at a
+//! time, and the connection then finds out itself.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -18,10 +18,16 @@ pub type Tick = u32;
 /// No deadline.
 pub const NEVER: Tick = Tick::MAX;
 
+/// Connections that are woken at once because they are late. Thousands may be in the same tick, and
+/// whoever is not must not wait for all of them.
+const WOKEN_MAX: usize = 64;
+
 /// All slots of one worker.
 #[derive(Default)]
 pub struct Deadlines {
     now: Cell<Tick>,
+    /// Where the sweep goes on.
+    cursor: Cell<usize>,
     slots: RefCell<Slab<Slot>>,
 }
 
@@ -29,6 +35,8 @@ struct Slot {
     deadline: Tick,
     /// Whether the connection waits for nothing but its next request.
     idle: bool,
+    /// When it last was told what to wait for.
+    since: Tick,
     waker: Option<Waker>,
 }
 
@@ -50,6 +58,7 @@ impl Deadlines {
         self.slots.borrow_mut().insert(Slot {
             deadline: NEVER,
             idle: false,
+            since: self.now(),
             waker: None,
         })
     }
@@ -76,6 +85,7 @@ impl Deadlines {
         if let Some(slot) = self.slots.borrow_mut().get_mut(slot) {
             slot.deadline = deadline;
             slot.idle = idle;
+            slot.since = self.now();
         }
     }
 
@@ -94,15 +104,35 @@ impl Deadlines {
             .is_some_and(|slot| slot.deadline <= self.now())
     }
 
-    /// Moves the time on, and wakes whoever is late.
-    pub fn sweep(&self, now: Tick) {
+    /// Moves the time on.
+    pub fn pass(&self, now: Tick) {
         self.now.set(now);
-        self.wake_where(|slot| slot.deadline <= now);
+    }
+
+    /// Goes on with a sweep: wakes those that are late, a limited number of them. Says whether there
+    /// may be more; if not, the next call begins a new sweep.
+    pub fn sweep(&self) -> bool {
+        let slots = self.slots.borrow();
+        let mut woken = 0;
+        for key in self.cursor.get()..slots.capacity() {
+            if let Some(slot) = slots.get(key)
+                && slot.deadline <= self.now()
+            {
+                slot.wake();
+                woken += 1;
+                if woken == WOKEN_MAX {
+                    self.cursor.set(key + 1);
+                    return true;
+                }
+            }
+        }
+        self.cursor.set(0);
+        false
     }
 
     /// Wakes everyone, so that each sees what the worker has been told.
     pub fn wake_all(&self) {
-        self.wake_where(|_| true);
+        self.slots.borrow().iter().for_each(|(_, slot)| slot.wake());
     }
 
     /// Ends the time of the `n` idle connections that have waited longest; says how many there were.
@@ -111,7 +141,7 @@ impl Deadlines {
         let mut idle: Vec<(Tick, usize)> = slots
             .iter()
             .filter(|(_, slot)| slot.idle && slot.deadline > self.now())
-            .map(|(key, slot)| (slot.deadline, key))
+            .map(|(key, slot)| (slot.since, key))
             .collect();
         if idle.len() > n {
             // Those before the nth, in any order: sorting all of many would take milliseconds.
@@ -120,21 +150,17 @@ impl Deadlines {
         }
         for &(_, key) in &idle {
             slots[key].deadline = 0;
-            if let Some(waker) = &slots[key].waker {
-                waker.wake_by_ref();
-            }
+            slots[key].wake();
         }
         idle.len()
     }
+}
 
+impl Slot {
     /// Waking only schedules: no slot is touched by it.
-    fn wake_where(&self, late: impl Fn(&Slot) -> bool) {
-        for (_, slot) in self.slots.borrow().iter() {
-            if late(slot)
-                && let Some(waker) = &slot.waker
-            {
-                waker.wake_by_ref();
-            }
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
         }
     }
 }
@@ -196,6 +222,9 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     const RULE: Rule = Rule {
@@ -257,15 +286,44 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_wakes_the_late_and_room_is_made_by_the_longest_idle() {
+    fn room_is_made_by_those_that_are_idle_for_longest_whenever_their_time_ends() {
         let deadlines = Deadlines::default();
         let (a, b, c) = (deadlines.add(), deadlines.add(), deadlines.add());
-        deadlines.set(a, 5, true);
-        deadlines.set(b, 9, true);
+        deadlines.set(a, 90, true);
         deadlines.set(c, 2, false);
-        deadlines.sweep(4);
+        deadlines.pass(4);
+        deadlines.set(b, 9, true);
         assert!(deadlines.expired(c) && !deadlines.expired(a) && !deadlines.expired(b));
         assert_eq!(deadlines.expire_idle(1), 1);
         assert!(deadlines.expired(a) && !deadlines.expired(b));
+        assert_eq!(deadlines.expire_idle(2), 1);
+    }
+
+    struct Woken(AtomicUsize);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Woken>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_sweep_wakes_all_that_are_late_once_and_few_at_a_time() {
+        let deadlines = Deadlines::default();
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Waker::from(woken.clone());
+        let late = 10 * WOKEN_MAX + 1;
+        for i in 0..2 * late {
+            let slot = deadlines.add();
+            deadlines.watch(slot, &Context::from_waker(&waker));
+            deadlines.set(slot, if i % 2 == 0 { 3 } else { 4 }, true);
+        }
+        deadlines.pass(3);
+        for step in 1..=10 {
+            assert!(deadlines.sweep());
+            assert_eq!(woken.0.load(Ordering::Relaxed), step * WOKEN_MAX);
+        }
+        assert!(!deadlines.sweep());
+        assert_eq!(woken.0.load(Ordering::Relaxed), late);
     }
 }

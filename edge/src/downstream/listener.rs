@@ -102,7 +102,20 @@ impl Worker {
     fn make_room(&self) -> bool {
         let evicted = self.deadlines.expire_idle(EVICTED_MAX);
         self.counters.connections_refused.add(evicted as u64);
+        if evicted == 0 {
+            self.spread.want_room(EVICTED_MAX);
+        }
         evicted > 0
+    }
+
+    /// The limit is one for all workers: closes idle connections where another has none.
+    pub(super) fn make_room_for_others(&self) {
+        let wanted = self.spread.wanted_room();
+        if wanted > 0 {
+            let evicted = self.deadlines.expire_idle(wanted);
+            self.counters.connections_refused.add(evicted as u64);
+            self.spread.made_room(evicted);
+        }
     }
 
     /// Accepts and closes some of those that wait, with the descriptor that is kept for it: they
@@ -142,8 +155,14 @@ impl Worker {
     ) -> Batch {
         for _ in 0..BATCH_MAX {
             if self.spread.is_full(self.serving().options.connections) {
-                return Batch::NoRoom;
+                // Nobody is closed for nobody's sake.
+                return match poll_fn(|cx| Poll::Ready(listener.has_waiting(cx))).await {
+                    Ok(true) => Batch::NoRoom,
+                    Ok(false) => Batch::Drained,
+                    Err(_) => Batch::Failed,
+                };
             }
+            self.spread.has_room();
             match accept(listener).await {
                 Ok(Some(accepted)) => self.place(accepted, entrance),
                 Ok(None) => return Batch::Drained,

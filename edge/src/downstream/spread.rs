@@ -28,6 +28,8 @@ pub struct Spread {
     /// Whose connections they are.
     pub(super) addresses: Addresses,
     derived_limit: usize,
+    /// Idle connections that a worker with none wants the others to close.
+    wanted: AtomicUsize,
 }
 
 /// One worker's count is on cache lines of its own, for it changes with every connection.
@@ -56,6 +58,7 @@ impl Spread {
             workers: (0..workers.max(1)).map(place).collect(),
             addresses: Addresses::default(),
             derived_limit: derived_limit(),
+            wanted: AtomicUsize::new(0),
         })
     }
 
@@ -76,6 +79,35 @@ impl Spread {
             n => n,
         };
         self.open() >= limit
+    }
+
+    /// Connections wait, and the worker that would accept them has no idle one to close: others are to
+    /// close so many.
+    pub(super) fn want_room(&self, connections: usize) {
+        if self.workers.len() > 1 {
+            self.wanted.fetch_max(connections, Ordering::Relaxed);
+        }
+    }
+
+    /// How many idle connections are wanted to be closed.
+    pub(super) fn wanted_room(&self) -> usize {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// So many of them were closed.
+    pub(super) fn made_room(&self, connections: usize) {
+        let left = |wanted: usize| Some(wanted.saturating_sub(connections));
+        // Always given.
+        let _ = self
+            .wanted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// The limit is not reached any more.
+    pub(super) fn has_room(&self) {
+        if self.wanted_room() > 0 {
+            self.wanted.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn inbox(&self, worker: usize) -> Option<mpsc::Receiver<HandedOver>> {

@@ -121,16 +121,26 @@ fn elements(fields: &Fields) -> SmallVec<[&[u8]; 8]> {
     lines.flat_map(last_first).collect()
 }
 
-/// From the right: a quote that a client left open must not swallow what trusted hops said after it.
+/// From the right: a quote that a client left open must not swallow what trusted hops said after it. One
+/// behind a backslash is content (RFC 9110 5.6.4), unless the backslash is itself behind one.
 fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
+    // Each byte is looked at once, from the last to the first.
+    let mut at = text.len();
     let parts = text.rsplit(move |&b| {
-        quoted ^= b == b'"';
+        at = at.saturating_sub(1);
+        quoted ^= b == b'"' && !is_escaped(&text[..at]);
         b == separator && !quoted
     });
     parts
         .map(<[u8]>::trim_ascii)
         .filter(|part| !part.is_empty())
+}
+
+/// Whether what follows this is escaped: an odd number of backslashes ends it.
+fn is_escaped(before: &[u8]) -> bool {
+    let backslashes = before.iter().rev().take_while(|&&b| b == b'\\');
+    backslashes.count() % 2 == 1
 }
 
 /// `for=192.0.2.1;proto=https` (RFC 7239 4). `for=unknown` and names that stand for an address say
@@ -235,6 +245,14 @@ mod tests {
             (
                 "for=192.0.2.1;by=\"a,b;c\";proto=https, for=10.1.1.1",
                 "192.0.2.1 https",
+            ),
+            (
+                r#"for=203.0.113.9, for=192.0.2.1;by="a\",for=203.0.113.8;b";proto=https"#,
+                "192.0.2.1 https",
+            ),
+            (
+                r#"for=203.0.113.9;by="a\\", for=192.0.2.1"#,
+                "192.0.2.1 http",
             ),
             ("for=192.0.2.1, for=_hidden", "10.0.0.1 http"),
             ("for=192.0.2.1, for=unknown;proto=https", "10.0.0.1 http"),

@@ -43,6 +43,9 @@ pub struct Serving {
     pub trust: Trust,
 }
 
+/// Between two steps of a sweep.
+const STEP: Duration = Duration::from_millis(1);
+
 /// One worker, on a thread of its own.
 pub struct Worker {
     pub(super) clock: Clock,
@@ -195,7 +198,8 @@ impl Worker {
         write(&self.date.borrow().line);
     }
 
-    fn tick(&self) {
+    /// Moves the time on.
+    fn pass(&self) {
         let unix_s = self.clock.unix_ms() / 1000;
         let mut date = self.date.borrow_mut();
         if date.unix_s != unix_s {
@@ -207,7 +211,12 @@ impl Worker {
         let passed_us = self.clock.monotonic_us().saturating_sub(self.began_us);
         let tick = u128::from(passed_us) / TICK.as_micros();
         self.deadlines
-            .sweep(Tick::try_from(tick).unwrap_or(Tick::MAX - 1));
+            .pass(Tick::try_from(tick).unwrap_or(Tick::MAX - 1));
+    }
+
+    fn tick(&self) {
+        self.pass();
+        self.make_room_for_others();
         self.changed.notify_waiters();
     }
 }
@@ -219,6 +228,15 @@ async fn keep_time(worker: Weak<Worker>) {
         match worker.upgrade() {
             Some(worker) => worker.tick(),
             None => return,
+        }
+        // Others get their turn between two steps.
+        while let Some(worker) = worker.upgrade() {
+            worker.pass();
+            if !worker.deadlines.sweep() {
+                break;
+            }
+            drop(worker);
+            tokio::time::sleep(STEP).await;
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Error pages: content of our own in place of errors'.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use super::fields::take_out;
@@ -20,6 +22,8 @@ pub enum Which {
 pub struct ErrorPage {
     /// Of which errors.
     pub which: Which,
+    /// The file that it was read from, if it was.
+    pub file: Option<Box<Path>>,
     /// What it holds.
     pub content: Bytes,
     /// Its Content-Type: a field value.
@@ -134,6 +138,7 @@ mod tests {
     fn pages(intercept: bool) -> ErrorPages {
         let page = |which, text: &'static str| ErrorPage {
             which,
+            file: None,
             content: Bytes::from_static(text.as_bytes()),
             media_type: "text/html".into(),
         };

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io;
 
-use nix::unistd::{self, Gid, Group, Uid, User};
+use nix::unistd::{self, Gid, Group, ResGid, ResUid, Uid, User};
 
 /// A user of this system, and its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,30 +54,33 @@ impl Account {
     /// all of its groups. The C library does it for all threads, as POSIX demands.
     ///
     /// # Errors
-    /// When it is another user's process, and not root's; or when something of the old user is left.
+    /// When it is another user's process, or has groups that are not this user's, and is not root's; or when something of the old user is left.
     pub fn enter(&self) -> io::Result<()> {
         let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
-        let is_it = |uid: Uid, gid: Gid| uid == self.uid && gid == self.gid;
-        if is_it(uids.effective, gids.effective) && is_it(uids.real, gids.real) {
+        let is_it = |uids: ResUid, gids: ResGid| {
+            let (uids, gids) = (
+                [uids.real, uids.effective, uids.saved],
+                [gids.real, gids.effective, gids.saved],
+            );
+            uids.iter().all(|uid| *uid == self.uid) && gids.iter().all(|gid| *gid == self.gid)
+        };
+        let is_its = |group: &Gid| *group == self.gid || self.groups.contains(group);
+        let within_its_groups = unistd::getgroups()?.iter().all(is_its);
+        if is_it(uids, gids) && within_its_groups {
             return Ok(());
         }
         if !uids.effective.is_root() {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "only root can become another user",
-            ));
+            let said = match is_it(uids, gids) {
+                true => "it has groups that are not this user's, which only root can give up",
+                false => "only root can become another user",
+            };
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
         }
         // The user last: whoever is no longer root can change no groups.
         unistd::setgroups(&self.groups)?;
         unistd::setresgid(self.gid, self.gid, self.gid)?;
         unistd::setresuid(self.uid, self.uid, self.uid)?;
-        let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
-        let all = [
-            (uids.real, gids.real),
-            (uids.effective, gids.effective),
-            (uids.saved, gids.saved),
-        ];
-        match all.into_iter().all(|(uid, gid)| is_it(uid, gid)) {
+        match is_it(unistd::getresuid()?, unistd::getresgid()?) {
             true => Ok(()),
             false => Err(io::Error::other("the system kept an id of the old user")),
         }
@@ -141,7 +144,7 @@ mod tests {
         let now = Account {
             uid,
             gid: unistd::getgid(),
-            groups: Vec::new(),
+            groups: unistd::getgroups()?,
         };
         now.enter()?;
         assert_eq!(unistd::getuid(), uid);

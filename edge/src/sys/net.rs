@@ -123,6 +123,25 @@ impl Listener {
         Poll::Ready(Ok(()))
     }
 
+    /// Whether a connection waits to be accepted. If none does, `poll_readable` waits for one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_waiting(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        // Taken before the call: it clears only the readiness from before.
+        let watched = self.io.watched()?;
+        let guard = match watched.poll_read_ready(cx) {
+            Poll::Ready(guard) => Some(guard?),
+            Poll::Pending => None,
+        };
+        let mut looked = [PollFd::new(watched.get_ref(), PollFlags::IN)];
+        let waits = rustix::event::poll(&mut looked, Some(&Timespec::default()))? > 0;
+        if let Some(mut guard) = guard.filter(|_| !waits) {
+            guard.clear_ready();
+        }
+        Ok(waits)
+    }
+
     /// The next connection in the queue, if there is one.
     pub fn accept(&mut self, cx: &mut Context<'_>) -> io::Result<Option<Accepted>> {
         // Taken before the call: it clears only the readiness from before.

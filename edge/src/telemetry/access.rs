@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ struct Worker {
     buffer: usize,
     flush: Duration,
     writer: SyncSender<Chunk>,
+    /// Lines that the writer could not write, and that no worker has counted yet.
+    lost: Arc<AtomicU64>,
     counters: Arc<Counters>,
 }
 
@@ -107,6 +110,7 @@ impl AccessLog {
     pub(super) fn new(
         options: &AccessOptions,
         writer: SyncSender<Chunk>,
+        lost: Arc<AtomicU64>,
         counters: Arc<Counters>,
     ) -> AccessLog {
         let worker = Worker {
@@ -115,6 +119,7 @@ impl AccessLog {
             buffer: options.buffer,
             flush: options.flush,
             writer,
+            lost,
             counters,
         };
         AccessLog {
@@ -171,6 +176,7 @@ impl AccessLog {
     pub fn flush(&self) {
         if let Some(worker) = &self.worker {
             worker.hand_over(&mut worker.lines.borrow_mut().chunk);
+            worker.count_lost();
         }
     }
 
@@ -193,6 +199,13 @@ impl AccessLog {
 }
 
 impl Worker {
+    fn count_lost(&self) {
+        if self.lost.load(Ordering::Relaxed) > 0 {
+            let lost = self.lost.swap(0, Ordering::Relaxed);
+            self.counters.log_lines_dropped.add(lost);
+        }
+    }
+
     fn hand_over(&self, chunk: &mut Chunk) {
         if chunk.lines == 0 {
             return;

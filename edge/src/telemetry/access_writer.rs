@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub struct AccessWriter {
     options: AccessOptions,
     queue: SyncSender<Chunk>,
     reopen: Arc<AtomicBool>,
+    /// Lines that the thread could not write. Besides it, each worker's end has a share.
+    lost: Arc<AtomicU64>,
     done: Receiver<()>,
 }
 
@@ -50,11 +52,14 @@ impl AccessWriter {
             sync_channel((QUEUE_BYTES / options.buffer.max(1)).clamp(least, most));
         let (done_sender, done) = sync_channel(1);
         let reopen = Arc::new(AtomicBool::new(false));
+        let lost = Arc::new(AtomicU64::new(0));
         let mut file = AccessFile {
             to: open()?,
             open,
             reopen: reopen.clone(),
-            broken: false,
+            lost: lost.clone(),
+            failed: 0,
+            torn: false,
         };
         thread::Builder::new()
             .name("access-log".to_owned())
@@ -68,13 +73,25 @@ impl AccessWriter {
             options: options.clone(),
             queue,
             reopen,
+            lost,
             done,
         })
     }
 
     /// The end of one more worker, whose counters count what is dropped.
     pub fn worker(&self, counters: Arc<Counters>) -> AccessLog {
-        AccessLog::new(&self.options, self.queue.clone(), counters)
+        AccessLog::new(
+            &self.options,
+            self.queue.clone(),
+            self.lost.clone(),
+            counters,
+        )
+    }
+
+    /// Whether any worker still has an end of it. Without, all that there was is on its way to the file.
+    pub fn is_in_use(&self) -> bool {
+        // Ours, and that of the thread.
+        Arc::strong_count(&self.lost) > 2
     }
 
     /// Opens the file by its name again, after it was moved away: lines that wait go to the new one.
@@ -96,8 +113,12 @@ struct AccessFile {
     to: Box<dyn Write + Send>,
     open: Open,
     reopen: Arc<AtomicBool>,
-    /// Writing failed, and a line may be incomplete.
-    broken: bool,
+    /// Lines that could not be written; workers take them from here and count them.
+    lost: Arc<AtomicU64>,
+    /// Lines lost since writing began to fail; 0: it does not.
+    failed: u64,
+    /// The file's last line may be incomplete.
+    torn: bool,
 }
 
 impl AccessFile {
@@ -107,7 +128,7 @@ impl AccessFile {
                 Ok(to) => {
                     self.flush();
                     self.to = to;
-                    self.broken = false;
+                    self.torn = false;
                 }
                 Err(error) => tracing::error!(%error, "the access log can't be opened again"),
             }
@@ -115,31 +136,42 @@ impl AccessFile {
         if chunk.lines == 0 {
             return;
         }
-        let written = match self.broken {
+        let written = match self.torn {
             true => self
                 .to
                 .write_all(b"\n")
                 .and_then(|()| self.to.write_all(&chunk.text)),
             false => self.to.write_all(&chunk.text),
         };
-        self.note(written, chunk.lines);
+        self.torn = written.is_err();
+        match written {
+            Ok(()) => self.note_success(),
+            Err(error) => self.note_failure(&error, chunk.lines),
+        }
     }
 
     fn flush(&mut self) {
-        let flushed = self.to.flush();
-        self.note(flushed, 0);
+        if let Err(error) = self.to.flush() {
+            self.note_failure(&error, 0);
+        }
     }
 
-    /// Reports the first of several failures, and that it goes on.
-    fn note(&mut self, result: io::Result<()>, lines: u64) {
-        match &result {
-            Ok(()) if self.broken => tracing::info!("the access log is written again"),
-            Err(error) if !self.broken => {
-                tracing::error!(%error, lines, "the access log can't be written: lines are lost");
-            }
-            _ => {}
+    /// Reports the first of several failures, and counts what is lost by all.
+    fn note_failure(&mut self, error: &io::Error, lines: u64) {
+        if self.failed == 0 {
+            tracing::error!(%error, lines, "the access log can't be written: lines are lost");
         }
-        self.broken = result.is_err();
+        // A part of them may have been written.
+        self.failed = self.failed.saturating_add(lines);
+        self.lost.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// Reports that it goes on.
+    fn note_success(&mut self) {
+        let lost = std::mem::take(&mut self.failed);
+        if lost > 0 {
+            tracing::info!("the access log is written again: {lost} lines were lost");
+        }
     }
 }
 
@@ -291,14 +323,24 @@ mod tests {
             &AccessOptions::default(),
             Box::new(move || Ok(Box::new(gated.take().expect("opened once")))),
         )?;
-        let log = writer.worker(Arc::default());
+        let counters = Arc::new(Counters::default());
+        let log = writer.worker(counters.clone());
+        assert!(writer.is_in_use());
         record(&log, "/lost");
         log.flush();
         record(&log, "/kept");
         drop(log);
+        assert!(!writer.is_in_use());
+        let log = writer.worker(counters.clone());
         gate.send(Err(io::Error::other("disk full")))
             .expect("the writer runs");
         drop(gate);
+        while counters.log_lines_dropped.get() == 0 {
+            log.flush();
+            thread::yield_now();
+        }
+        assert_eq!(counters.log_lines_dropped.get(), 1);
+        drop(log);
         assert!(writer.finish(LONG));
         let text = String::from_utf8(text.lock().clone()).expect("lines are ASCII");
         assert!(

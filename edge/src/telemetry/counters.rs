@@ -139,7 +139,7 @@ counters! {
     upstream_busy_now,
     /// Body bytes received from origin servers.
     upstream_bytes_in,
-    /// Access log lines dropped because the writer fell behind.
+    /// Access log lines lost because the writer fell behind or could not write them.
     log_lines_dropped,
 }
 

@@ -4,7 +4,9 @@
 mod limit;
 mod line;
 
+use std::cell::Cell;
 use std::io::{self, Write};
+use std::panic;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -73,6 +75,11 @@ enum Way {
 /// Those that the whole program tells its messages to.
 static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
+thread_local! {
+    /// Whether this thread is telling something, and may hold a lock of ours.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The messages of the whole program, if `Messages::install` was called.
 pub fn installed() -> Option<&'static Messages> {
     MESSAGES.get()
@@ -101,9 +108,24 @@ impl Messages {
         }))
     }
 
-    /// Has these be the messages of the whole program. Later calls change nothing.
+    /// Has these be the messages of the whole program, panics among them. Later calls change nothing.
     pub fn install(&self) {
-        let _ = MESSAGES.set(self.clone());
+        if MESSAGES.set(self.clone()).is_err() {
+            return;
+        }
+        let messages = self.clone();
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            // Whoever panics while telling something would wait for itself.
+            match TELLING.get() || messages.has_ended() {
+                true => before(info),
+                false => tracing::error!("panic: {info}"),
+            }
+        }));
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(&*self.0.way.lock(), Way::Ended)
     }
 
     /// From now on a thread writes them, to the target. Until then they are written where they arise:
@@ -246,6 +268,7 @@ impl<S: Subscriber> Layer<S> for Messages {
         let meta = event.metadata();
         let now_us = self.0.clock.monotonic_us();
         let place = meta.callsite();
+        let _telling = Telling::begin();
         if self
             .0
             .limit
@@ -254,6 +277,22 @@ impl<S: Subscriber> Layer<S> for Messages {
         {
             self.tell(self.plain(*meta.level(), &text));
         }
+    }
+}
+
+/// For as long as this thread tells something.
+struct Telling;
+
+impl Telling {
+    fn begin() -> Telling {
+        TELLING.set(true);
+        Telling
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        TELLING.set(false);
     }
 }
 

@@ -239,8 +239,9 @@ impl Template {
         };
         if let Some(Piece::Field(field, end)) = self.pieces.last_mut() {
             *end = first;
-            // Escapes are made of these, and `-` stands for what is not there.
-            let is_written = first.is_ascii_alphanumeric() || matches!(first, b'\\' | b'-');
+            // Escapes are made of these, `-` stands for what is not there, and `...` for
+            // what was left out.
+            let is_written = first.is_ascii_alphanumeric() || matches!(first, b'\\' | b'-' | b'.');
             if field.is_foreign() && is_written {
                 return Err(TemplateError {
                     at: at..at + 1,

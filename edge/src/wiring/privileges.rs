@@ -18,7 +18,14 @@ pub(super) struct GivenUp {
     /// Who it became.
     user: Option<String>,
     /// What it may reach; `None`: whatever its user may.
-    allowed: Option<Vec<Allowed>>,
+    given: Option<Given>,
+}
+
+/// What a confined process may reach.
+struct Given {
+    allowed: Vec<Allowed>,
+    /// What of the system, by what it is for.
+    system: Vec<&'static str>,
 }
 
 /// Files that looking a name up may need, and folders of libraries that the C library loads for it.
@@ -38,7 +45,7 @@ const FOR_NAMES: [&str; 12] = [
 ];
 
 /// Where sizes of block devices can be read.
-const FOR_DEVICES: &str = "/sys/devices";
+const FOR_DEVICES: [&str; 1] = ["/sys/devices"];
 
 /// Becomes who the plan says, and shuts the process in. `config`: the file that a reload reads.
 ///
@@ -57,10 +64,10 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
         given.user = Some(user.to_string());
     }
     if wanted.confine != Confine::No {
-        given.allowed = confined(plan, config)?;
+        given.given = confined(plan, config)?;
     }
     if let Some(path) = config
-        && (given.user.is_some() || given.allowed.is_some())
+        && (given.user.is_some() || given.given.is_some())
         && let Err(error) = disk::look_at(path)
     {
         tracing::warn!(%error, "a reload will not be able to read {}", path.display());
@@ -69,7 +76,7 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
 }
 
 /// Shuts the process in; what it may reach then. `None`: the kernel can't, and need not.
-fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Vec<Allowed>>> {
+fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Given>> {
     let allowed = allowed(plan, config);
     for volume in plan.volumes.values().filter(|volume| volume.size > 0) {
         // There has to be a file that may be written. An empty one is as good as none to a volume.
@@ -77,7 +84,7 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Vec<All
             .with_context(|| format!("can't make {}", volume.path.display()))?;
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
-    let outcome = confine::confine(&allowed, &ports);
+    let outcome = confine::confine(&allowed.allowed, &ports);
     match (outcome, plan.privileges.confine) {
         (Ok(Confined::Fully), _) => tracing::info!("confined to the files that it needs"),
         (Ok(Confined::Partly), _) => {
@@ -95,35 +102,65 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Vec<All
     Ok(Some(allowed))
 }
 
-fn allowed(plan: &Plan, config: Option<&Path>) -> Vec<Allowed> {
-    let read = |path: PathBuf| Allowed {
-        path,
-        reach: Reach::Read,
-    };
-    let mut all = config::reach(plan);
-    // The folder, since editors put a new file in the old one's place.
-    all.extend(config.map(|file| read(config::folder_of(file))));
+/// What a plan needs to reach.
+struct Needs {
+    /// What its configuration names.
+    named: Vec<Allowed>,
+    /// What belongs to the system, and what for.
+    system: Vec<(&'static str, &'static [&'static str])>,
+}
+
+fn needs(plan: &Plan) -> Needs {
+    let mut system = Vec::new();
     if config::looks_up_names(plan) {
-        all.extend(FOR_NAMES.map(|path| read(path.into())));
+        system.push(("what names are looked up with", &FOR_NAMES[..]));
     }
     if plan.volumes.values().any(|volume| volume.size == 0) {
-        all.push(read(FOR_DEVICES.into()));
+        system.push(("sizes of devices", &FOR_DEVICES[..]));
     }
+    Needs {
+        named: config::reach(plan),
+        system,
+    }
+}
+
+fn read(path: PathBuf) -> Allowed {
+    Allowed {
+        path,
+        reach: Reach::Read,
+    }
+}
+
+fn allowed(plan: &Plan, config: Option<&Path>) -> Given {
+    let Needs { named, system } = needs(plan);
+    let mut all = named;
+    // The folder, since editors put a new file in the old one's place.
+    all.extend(config.map(|file| read(config::folder_of(file))));
+    let paths = system.iter().flat_map(|(_, paths)| *paths);
+    all.extend(paths.map(|path| read(path.into())));
     // The folder in which it was started may be another one's to move.
     for one in &mut all {
         one.path = confine::real(&one.path);
     }
-    all
+    Given {
+        allowed: all,
+        system: system.iter().map(|(what, _)| *what).collect(),
+    }
 }
 
 impl GivenUp {
     /// Why a reload can't bring this plan into force, if it can't.
     pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {
-        let wanted = config::reach(plan);
-        let beyond = confine::beyond(&wanted, self.allowed.as_deref()?);
+        let given = self.given.as_ref()?;
+        let Needs { named, system } = needs(plan);
+        let beyond = confine::beyond(&named, &given.allowed);
+        // By what they are for: where the system keeps them is its own matter, and may change.
+        let system = system.iter().map(|(what, _)| *what);
+        let system = system.filter(|what| !given.system.contains(what));
         let beyond: Vec<String> = beyond
             .iter()
             .map(|path| path.display().to_string())
+            .chain(system.map(str::to_owned))
             .collect();
         (!beyond.is_empty()).then(|| {
             format!(
@@ -136,11 +173,19 @@ impl GivenUp {
     /// An error, with a word about who met it where that may be why.
     pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = format!("{error:#}");
-        match &self.user {
-            Some(user) if text.contains("ermission denied") => {
+        if !text.contains("ermission denied") {
+            return error;
+        }
+        let confined = "it is confined (`confine` in [server]) to what its configuration names";
+        match (&self.user, self.given.is_some()) {
+            (Some(user), false) => {
                 anyhow::anyhow!("{text}\nit runs as {user}, which has to be let do this")
             }
-            _ => error,
+            (Some(user), true) => anyhow::anyhow!(
+                "{text}\nit runs as {user}, which has to be let do this, and {confined}"
+            ),
+            (None, true) => anyhow::anyhow!("{text}\n{confined}"),
+            (None, false) => error,
         }
     }
 }

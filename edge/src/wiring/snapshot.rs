@@ -337,6 +337,11 @@ impl Log {
         }
     }
 
+    /// Whether a worker still has an end.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.0.lock().as_ref().is_some_and(AccessWriter::is_in_use)
+    }
+
     /// Waits until all is written, once every worker's end is gone; says whether it was in time.
     pub(super) fn finish(&self, within: Duration) -> bool {
         let writer = self.0.lock().take();

@@ -83,6 +83,19 @@ fn one_address_has_so_many_connections_and_no_more() {
     eventually("nothing is left", || edge.counter("connections_now") == 0);
 }
 
+// Reaching the limit closes nobody: only who comes then takes another's place, from whichever worker has it.
+#[test]
+fn nobody_is_closed_before_somebody_waits_for_the_place() {
+    let (_folder, setup) = folder("workers = 2", "connections = 8", "");
+    let edge = setup.start();
+    let mut clients: Vec<Client> = (0..8).map(|_| edge.client()).collect();
+    assert!(clients.iter_mut().all(served));
+    assert!(clients.iter_mut().all(served), "all are still there");
+    assert_eq!(edge.counter("connections_refused"), 0);
+    assert!(served(&mut edge.client()));
+    assert!(edge.counter("connections_refused") > 0);
+}
+
 // "raised RLIMIT_NOFILE": from soft to hard.
 #[test]
 fn it_takes_as_many_descriptors_as_it_may() {
@@ -101,8 +114,18 @@ fn it_takes_as_many_descriptors_as_it_may() {
 // "a clear policy when descriptors run out (no busy loop, no lost listener)"
 #[test]
 fn without_descriptors_clients_are_turned_away_and_nothing_spins() {
+    without_descriptors("workers = 1");
+}
+
+// What is kept for it can be had again also where no other file may be opened.
+#[test]
+fn without_descriptors_a_confined_edge_turns_clients_away_all_the_same() {
+    without_descriptors("workers = 1\nconfine = true");
+}
+
+fn without_descriptors(server: &str) {
     let limits = "connections = 100000\nheader_timeout = \"1h\"";
-    let (_folder, setup) = folder("workers = 1", limits, "");
+    let (_folder, setup) = folder(server, limits, "");
     let edge = setup.descriptors(128).start();
     let begun = |edge: &Edge| {
         let mut client = edge.client();

@@ -207,3 +207,53 @@ fn confined_a_reload_says_what_needs_a_new_start() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("user and confinement"), "{said}");
 }
+
+// Keys of signed URLs and pages of errors are read again at a reload: they can be.
+#[test]
+fn confined_keys_and_pages_are_read_wherever_they_are() {
+    let (folder, origin) = (folders(), serving("/x", fresh(10)));
+    let at = folder.path();
+    fs::create_dir(at.join("pages")).expect("made");
+    let (key, page) = (at.join("other/url.key"), at.join("pages/404.html"));
+    fs::write(&key, "a-secret-of-enough-bytes\n").expect("written");
+    fs::write(&page, "none").expect("written");
+    let text = configuration(at, "confine = true", &origin);
+    let signed = format!(
+        "[[site.route]]\npath = \"/signed/*\"\nfiles = {:?}\nsigned = {{ key_files = [{key:?}] }}\n",
+        at.join("www")
+    );
+    let pages = format!("[[site]]\nerrors = {{ 404 = {page:?} }}\n{signed}");
+    let text = text.replacen("[[site]]\n", &pages, 1);
+    let edge = Setup::of_text(text.clone()).start();
+    assert_eq!(edge.get("/files/none", &[]).text(), "none");
+    fs::write(&page, "nothing").expect("written");
+    let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/second.log");
+    assert!(reloaded, "{said}");
+    assert_eq!(edge.get("/files/none", &[]).text(), "nothing");
+}
+
+// What looking names up takes is not there where no name was needed at the start.
+#[test]
+fn confined_the_first_server_with_a_name_needs_a_new_start() {
+    let (folder, origin) = (folders(), serving("/x", fresh(10)));
+    let at = folder.path();
+    let with_name = configuration(at, "confine = true", &origin);
+    let edge = Setup::of_text(with_name.replace("localhost", "127.0.0.1")).start();
+    let (reloaded, said) = reload_with_log(&edge, &with_name, at, "logs/access.log");
+    assert!(!reloaded, "{said}");
+    assert!(said.contains("what names are looked up with"), "{said}");
+}
+
+// A pipe without a reader is refused, and nobody waits for one.
+#[test]
+fn a_log_that_is_a_pipe_needs_a_reader() {
+    let (folder, origin) = (folders(), serving("/x", fresh(10)));
+    let at = folder.path();
+    let pipe = at.join("logs/pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("coreutils").success());
+    let text = configuration(at, "", &origin);
+    let edge = Setup::of_text(text.clone()).start();
+    let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/pipe");
+    assert!(!reloaded && said.contains("nobody reads"), "{said}");
+}

@@ -8,7 +8,11 @@ pub mod simulated;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// The text of a file of at most `bytes_max` bytes.
 ///
@@ -26,12 +30,25 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// A file to which each write appends, made if it is not there.
+/// A file to which each write appends, made if it is not there. A named pipe has to have a reader: nobody
+/// waits for one.
 ///
 /// # Errors
 /// What the system says.
 pub fn open_append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path).map_err(|error| match error {
+        error if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
+            io::Error::other("it is a pipe that nobody reads, or no file")
+        }
+        error => error,
+    })?;
+    // Only opening was not to wait.
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// Whether a file can be opened for reading.

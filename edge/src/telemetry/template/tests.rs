@@ -122,6 +122,8 @@ fn what_is_wrong_is_found_at_its_place() {
         ("{target}ms {status}", 8..9, Ending),
         ("{{ {target}\\", 11..12, Ending),
         ("{target}-{{{status}", 8..9, Ending),
+        // A value that was too long ends in three dots.
+        ("{target}. {status}", 8..9, Ending),
         ("nothing", 0..7, NoField),
         ("", 0..0, NoField),
         (&many, 576..584, TooMuch),
