@@ -21,6 +21,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options {
     let typed = &files.get_ref().0;
     let d = Options::default();
+    let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
+    // Memory is kept in parts: what does not fit into one well would be read for each request.
+    let small_max = (memory / 64).min(16 << 20);
     let links = typed.symlinks.as_ref().map(|word| word.get_ref().0);
     Options {
         root: root(files, checks),
@@ -36,8 +39,8 @@ pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options
         types: types(typed, checks),
         charset: charset(&typed.charset, d.charset, checks),
         valid: checks.within("valid", &typed.valid, d.valid, MS..=DAY),
-        memory: checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50),
-        small: checks.within("small", &typed.small, d.small, 0..=16 << 20),
+        memory,
+        small: checks.within("small", &typed.small, d.small.min(small_max), 0..=small_max),
         open: checks.within("open", &typed.open, d.open, 1..=1_000_000),
         precompressed: typed.precompressed.unwrap_or(d.precompressed),
     }

@@ -170,11 +170,13 @@ impl Table {
                 loaded: 0,
             })
         };
+        let limit = memory / SHARDS as u64;
         Table {
             shards: (0..SHARDS).map(shard).collect(),
             hasher: foldhash::fast::RandomState::default(),
-            limit: memory / SHARDS as u64,
-            of_open: memory / open.max(1),
+            limit,
+            // One fits into a shard at any rate: else it would be opened for each request.
+            of_open: (memory / open.max(1)).min(limit / 2),
         }
     }
 
@@ -192,7 +194,8 @@ impl Table {
 
     /// Notes what is known of a path, in place of what was; what no longer fits is forgotten.
     pub fn put(&self, path: &[u8], entry: Arc<Entry>) {
-        let weight = path.len() as u64
+        // The map and the slab each have the path.
+        let weight = 2 * path.len() as u64
             + match &entry.known {
                 Known::File(file) => file.weight(self.of_open),
                 _ => BOOKKEEPING,
