@@ -1,5 +1,6 @@
 //! What a listening socket is set to; its connections inherit it.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -86,6 +87,13 @@ fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether there is none of these events now.
+pub(super) fn is_without(fd: &OwnedFd, events: PollFlags) -> bool {
+    let mut polled = [PollFd::new(fd, events)];
+    let found = rustix::event::poll(&mut polled, Some(&Timespec::default()));
+    matches!(found, Ok(0))
 }
 
 #[cfg(test)]

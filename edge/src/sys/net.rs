@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, sockopt};
 use tokio::io::unix::AsyncFd;
 
-use super::listening::Listening;
+use super::listening::{Listening, is_without};
 use super::memory_pipe;
 
 /// A connection fresh from the kernel; may move to another worker before it becomes a `Socket`.
@@ -134,8 +134,7 @@ impl Listener {
             Poll::Ready(guard) => Some(guard?),
             Poll::Pending => None,
         };
-        let mut looked = [PollFd::new(watched.get_ref(), PollFlags::IN)];
-        let waits = rustix::event::poll(&mut looked, Some(&Timespec::default()))? > 0;
+        let waits = !is_without(watched.get_ref(), PollFlags::IN);
         if let Some(mut guard) = guard.filter(|_| !waits) {
             guard.clear_ready();
         }
@@ -468,11 +467,7 @@ fn poll_send(
 
 /// Whether the socket takes nothing more now. If so, the kernel says when it does again.
 fn is_full(fd: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(fd, PollFlags::OUT)];
-    matches!(
-        rustix::event::poll(&mut polled, Some(&Timespec::default())),
-        Ok(0)
-    )
+    is_without(fd, PollFlags::OUT)
 }
 
 #[inline]
