@@ -153,9 +153,17 @@ impl Table {
         if let Outcome::Made(content, _) = &outcome {
             self.make_room((content.len() + 2 * fields.len()) as u64 + BOOKKEEPING);
         }
+        // Before the lock: this thread is one of low priority, and workers would wait for it there.
+        let ready = match &outcome {
+            Outcome::Made(content, mark) => Some(encoded(fields, coding, content.clone(), *mark)),
+            _ => None,
+        };
         self.with(id, fields, |entry| match outcome {
             Outcome::Made(content, mark) => {
-                let encoded = encoded(&entry.fields, coding, content, mark);
+                let encoded = match ready {
+                    Some(ready) if entry.fields == *fields => ready,
+                    _ => encoded(&entry.fields, coding, content, mark),
+                };
                 entry.set(coding, Made::There(encoded, mark));
             }
             Outcome::NotWorth => {
