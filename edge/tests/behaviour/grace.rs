@@ -582,9 +582,8 @@ fn with_short_lifetimes_nobody_waits_but_the_first() {
     }
     assert_eq!(times(&origin, "/x"), 2);
     gate.release();
+    // Who comes while its last bytes do rides along, and is no hit.
     eventually("the new one", || {
-        let reply = edge.get("/x", &[]);
-        assert_hit(&reply);
-        reply.verify_version(1, 0).is_ok()
+        edge.get("/x", &[]).verify_version(1, 0).is_ok()
     });
 }

@@ -186,6 +186,11 @@ impl Simulated {
         }
     }
 
+    /// Reads that stand still.
+    pub fn held(&self) -> usize {
+        self.state.lock().held
+    }
+
     /// How often what was asked for.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts

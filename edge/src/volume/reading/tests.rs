@@ -305,15 +305,18 @@ fn a_stuck_device_keeps_nobody_waiting_for_long_and_its_segment_pinned() {
     let found = rig.put(&id, 4096, b"meta", b"");
     rig.device.set_at_hand(AtHand::Nothing);
     rig.device.hold_reads();
-    assert_eq!(rig.head(found, &id).err(), Some(Missing::Slow));
-    rig.device.wait_for_held(1);
+    // Who gives up before a thread gets to it is not read for.
+    while rig.device.held() == 0 {
+        assert_eq!(rig.head(found, &id).err(), Some(Missing::Slow));
+    }
     rig.reader.pins.wait(SEGMENT, Duration::ZERO);
     assert!(!rig.reader.pins.is_free(SEGMENT));
     let mut slow = 0;
     while rig.head(found, &id).err() == Some(Missing::Slow) {
         slow += 1;
     }
-    assert_eq!(slow, 64, "the queue is bounded");
+    // One may have come into it before the read stood still.
+    assert!((63..=64).contains(&slow), "the queue is bounded: {slow}");
     assert_eq!(rig.head(found, &id).err(), Some(Missing::Busy));
     rig.device.release_reads();
     rig.reader.pins.wait(SEGMENT, LONG);
