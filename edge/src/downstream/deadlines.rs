@@ -20,7 +20,7 @@ pub const NEVER: Tick = Tick::MAX;
 
 /// Connections that are woken at once because they are late. Thousands may be in the same tick, and
 /// whoever is not must not wait for all of them.
-const WOKEN_MAX: usize = 64;
+const WOKEN_MAX: usize = 16;
 
 /// All slots of one worker.
 #[derive(Default)]
