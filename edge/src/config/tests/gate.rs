@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::{examples, plan, said};
+use super::documentation::examples;
+use super::{plan, said};
 use crate::config::{describe, parse};
 use crate::gate::{Filling, Options, SECOND};
 

@@ -201,7 +201,7 @@ fn errors_and_doubts_show_the_line_and_the_fix() {
 /// Each recipe alone, in front of an origin.
 #[test]
 fn every_recipe_is_good() {
-    let recipes = super::examples(include_str!("../../../../docs/volumes.md"));
+    let recipes = super::documentation::examples(include_str!("../../../../docs/volumes.md"));
     assert!(recipes.len() >= 5);
     for recipe in recipes {
         let text = match recipe.contains("[[site]]") {

@@ -1,0 +1,164 @@
+//! Every fuzz target, with inputs to begin from.
+
+use crate::*;
+
+/// A target: its name, its function, and inputs to begin from.
+pub struct Target {
+    /// As in `fuzz_targets/`.
+    pub name: &'static str,
+    /// What is run on each input.
+    pub run: fn(&[u8]),
+    /// Inputs that reach deep.
+    pub seeds: &'static [&'static [u8]],
+}
+
+/// Every target. The smoke run takes each of them.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "proxy_protocol",
+        run: proxy_protocol::exercise,
+        seeds: &[
+            b"PROXY TCP4 192.0.2.1 198.51.100.2 40000 443\r\nGET / HTTP/1.1\r\n",
+            b"PROXY TCP6 2001:db8::1 ::1 1 65535\r\n",
+            b"PROXY UNKNOWN ffff::1 x 0 \r\n",
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc6\x33\x64\x02\x9c\x40\x01\xbbGET",
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x13\xc0\0\x02\x01\xc6\x33\x64\x02\x9c\x40\x01\xbb\x03\0\x04\0\0\0\0",
+            b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+        ],
+    },
+    Target {
+        name: "file_path",
+        run: file_path,
+        seeds: &[
+            b"/a/b.c/",
+            b"/%2e%2e/%2E./..%2f.%5c..",
+            b"//.well-known/acme%20x/.git",
+            b"/a%00b%7f%c3%a4%",
+        ],
+    },
+    Target {
+        name: "range",
+        run: range,
+        seeds: &[
+            b"bytes=0-499,1000-, -500",
+            b"bytes=0-0,-1,5-9,18446744073709551615-",
+            b"bytes=10-19,0-9,15-30,,7-",
+            b"bytes 0-499/1234",
+            b"bytes 5-9/*",
+            b"bytes */1234",
+        ],
+    },
+    Target {
+        name: "cache_control",
+        run: cache_control,
+        seeds: &[
+            b"public, max-age=60, s-maxage=\"10\", stale-while-revalidate=5, immutable",
+            b"no-cache=\"set-cookie, x-a\", private, no-store, must-understand",
+            b"max-stale, min-fresh=99999999999999, only-if-cached, x=\"a\\\"b, c\"",
+            b"Sun, 06 Nov 1994 08:49:37 GMT",
+            b"3600",
+        ],
+    },
+    Target {
+        name: "vary",
+        run: vary,
+        seeds: &[
+            b"Accept-Encoding, origin,User-Agent",
+            b"gzip;q=1.0, br;q=0.5, *;q=0, identity",
+            b"*",
+            b"a, \"b, c\" ,d",
+            b"en-US, De;q=0.80, *;q=0",
+        ],
+    },
+    Target {
+        name: "conditional",
+        run: conditional,
+        seeds: &[
+            b"\"a\", W/\"b\", *",
+            b"W/\"a,b\"",
+            b"Sun, 06 Nov 1994 08:49:37 GMT",
+            b"Sunday, 06-Nov-94 08:49:37 GMT",
+            b"Sun Nov  6 08:49:37 1994",
+        ],
+    },
+    Target {
+        name: "target",
+        run: target,
+        seeds: &[
+            b"/a/b/../c/%2e%2E/./d?x=/../y#z",
+            b"http://Example.com:8080/a?b",
+            b"https://[2001:db8::1]:443",
+            b"*",
+            b"user@host:80",
+        ],
+    },
+    Target {
+        name: "judge",
+        run: judged,
+        seeds: &[
+            b"cache-control: max-age=60, private=\"set-cookie\"\r\nset-cookie: a=b\r\nage: 7, 8\r\n",
+            b"sluice-cache-control: max-age=60, no-cache=\"a, b\";x=?0\r\ncache-control: no-store\r\n",
+            b"surrogate-control: max-age=600+60;sluice, no-store;other, content=\"ESI/1.0\"\r\n",
+            b"x-accel-expires: @784111800\r\ncache-control: private, stale-if-error=5\r\n",
+            b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\nlast-modified: Sun, 06 Nov 1994 07:49:37 GMT\r\n",
+            b"expires: Sun, 06 Nov 1994 08:59:37 GMT\r\netag: W/\"x\"\r\nvary: a, b\r\n",
+        ],
+    },
+    Target {
+        name: "key_rules",
+        run: key_rules,
+        seeds: &[
+            b"{scheme}{host}{path}{query}\nb=2&a=1&utm_x=3&a\na=1; lang=de",
+            b"v2 {path}{header:X-Tenant}{cookie:lang}\n\nlang=\"a;b\"",
+            b"{host}{path}{header:accept-language}\n&&=&%3D\nen, de;q=0.5",
+        ],
+    },
+    Target {
+        name: "location",
+        run: location,
+        seeds: &[
+            b"http://a.example:80/x/../y?z#f",
+            b"//A.example/%7e/./x",
+            b"../../g;x=1/./../h?y/../z",
+            b"?y",
+        ],
+    },
+    Target {
+        name: "signed_url",
+        run: signed_url,
+        seeds: &[
+            b"/v/1/a?expires=1767225600&signature=FC7s-6bb369s8FwuYcbkJFC-1OocVyfCtm-BXdojFUcz&x=1",
+            b"/v/1/a?signature=142eecfbea6dbfaecf05c22e6ef42450bed4ea1c5727c2b66f815dda23154733&prefix=%2Fv/1/&expires=1",
+            b"/?&&expires&signature=&prefix=%",
+        ],
+    },
+    Target {
+        name: "request_head",
+        run: head::exercise,
+        seeds: &[
+            b"GET /a?b HTTP/1.1\r\nHost: a.example\r\nX: y \r\nTE: trailers\r\n\r\n",
+            b"\r\nPOST http://a/ HTTP/1.1\r\nhost:a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n",
+            b"PUT * HTTP/1.0\r\nContent-Length: 5\r\nConnection: close, upgrade\r\n\r\n",
+            b"GET / HTTP/1.1\nHost: a\r\nX : y\r\n z\r\n\r\n",
+        ],
+    },
+    Target {
+        name: "chunked",
+        run: chunked_body,
+        seeds: &[
+            b"5\r\nhello\r\n0\r\n\r\n",
+            b"00a;x=\"q\\\"\";y\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n",
+            b"ffffffffffffffff\r\n",
+            b"1\r\na\n0\r\nX: y\n\r\n",
+        ],
+    },
+    Target {
+        name: "volume",
+        run: volume,
+        seeds: &[
+            b"\x89SLUICE\n\x01\0\0\0",
+            b"\x44\0\x05\x48\0\xff\x4b\0\x01\x3c\0\x02\x28\0\x10\x38\0\x08",
+            b"key of 16 bytes.space...version.born_seqpart\x40\0\0\x01\x01\0\0\0",
+        ],
+    },
+];
