@@ -1,39 +1,40 @@
-//! URLs that operators write, put into the same form as a request's scheme, host and target.
+//! URLs and prefixes of URLs that operators write, normalised like a request's scheme, host and
+//! target.
 
 use std::fmt;
 
 use super::target::{self, HostError, TargetError};
 use super::{Method, Scheme, key};
 
-/// A URL that a request may be for.
+/// A URL in the normal form of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// The scheme.
     pub scheme: Scheme,
     /// Host and port.
     pub authority: String,
-    /// The path in canonical form.
+    /// The path in normal form.
     pub path: String,
-    /// The query; `None` is not the same as an empty one.
+    /// The query; `None` differs from an empty query.
     pub query: Option<String>,
 }
 
-/// The beginning of URLs: `http://host/path`, of any scheme `//host/path`, of any host `/path`.
+/// A prefix of URLs: `http://host/path`, `//host/path` for any scheme, or `/path` for any host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// `None`: any.
+    /// The scheme; `None` for any.
     pub scheme: Option<Scheme>,
-    /// `None`: any.
+    /// The authority; `None` for any.
     pub authority: Option<String>,
-    /// How path and query begin, letter by letter.
+    /// The prefix of path and query, compared byte by byte.
     pub path: String,
 }
 
 impl Url {
     /// # Errors
-    /// What is wrong with it, for people.
+    /// Describes for the operator what is wrong with the URL.
     pub fn parse(url: &str) -> Result<Url, String> {
-        // Schemes are the same in capitals (RFC 3986 3.1).
+        // Schemes are case-insensitive (RFC 3986 3.1).
         let (scheme, rest) =
             split_scheme(url).ok_or_else(|| "a URL begins with http:// or https://".to_owned())?;
         let (authority, target) = parse_host(rest)?;
@@ -50,7 +51,7 @@ impl Url {
     }
 }
 
-/// As keys have it.
+/// Formats the URL as keys contain it.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = key::normal_host(Some(self.scheme), &self.authority);
@@ -62,7 +63,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// As keys have it.
+/// Formats the prefix as keys contain it.
 impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(scheme) = self.scheme {
@@ -77,7 +78,7 @@ impl fmt::Display for Start {
 
 impl Start {
     /// # Errors
-    /// What is wrong with it, for people.
+    /// Describes for the operator what is wrong with the prefix.
     pub fn parse(text: &str) -> Result<Start, String> {
         check_end(text)?;
         let (scheme, rest) = match (split_scheme(text), text.strip_prefix("//")) {
@@ -105,14 +106,14 @@ impl Start {
     }
 }
 
-/// Refuses prefixes that cover what their end does not say.
+/// Refuses prefixes that would cover more than their last segment suggests.
 fn check_end(text: &str) -> Result<(), String> {
     if let Some(start) = text.strip_suffix('*') {
         return Err(format!(
             "a prefix needs no * at its end: {start} covers all that begins so"
         ));
     }
-    // Queries have no segments.
+    // Dot segments and `*` are only special in the path, not in a query.
     let path = text
         .split('?')
         .next()
@@ -120,7 +121,7 @@ fn check_end(text: &str) -> Result<(), String> {
     let last = path
         .and_then(|path| path.rsplit('/').next())
         .unwrap_or_default();
-    // Resolved, it would be its folder, or the one above (RFC 3986 5.2.4).
+    // Resolved, the prefix would name the folder itself or its parent (RFC 3986 5.2.4).
     if matches!(&*last.to_ascii_lowercase().replace("%2e", "."), "." | "..") {
         let folder = &text[..text.len() - last.len()];
         return Err(format!(
@@ -137,7 +138,7 @@ fn split_scheme(url: &str) -> Option<(Scheme, &str)> {
     Some((scheme, rest))
 }
 
-/// Host, and path with query, of what follows `//`.
+/// Splits the text after `//` into host, and path with query.
 fn parse_host(rest: &str) -> Result<(String, String), String> {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (host, path) = rest.split_at(end);
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn malformed_urls_are_refused() {
         let url = |text: &str| Url::parse(text).expect(text);
         assert_eq!(url("http://a"), url("HTTP://A/"));
         assert_eq!(url("http://a?b=c"), url("Http://a/?b=c"));
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_a_whole_host_or_none() {
+    fn a_prefix_has_a_complete_host_or_none() {
         let start = |text: &str| Start::parse(text).expect(text);
         let of = |scheme, authority: Option<&str>, path: &str| Start {
             scheme,
@@ -253,9 +254,9 @@ mod tests {
         }
     }
 
-    // Resolved, `/a/..` would be `/`, and cover everything.
+    // Resolved, `/a/..` would be `/` and cover everything.
     #[test]
-    fn a_prefix_ends_as_it_is_written() {
+    fn prefixes_with_a_misleading_end_are_refused() {
         for bad in [
             "/.",
             "/a/.",
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_shown_as_keys_have_them() {
+    fn urls_are_displayed_as_keys_contain_them() {
         for url in ["http://A:80/%62?c", "HTTP://a/x/../b?c"] {
             assert_eq!(Url::parse(url).expect(url).to_string(), "http://a/b?c");
         }
