@@ -1,4 +1,4 @@
-//! `expires` and `cache_control`: what downstream caches and browsers are told about freshness.
+//! `expires` and `cache_control`: freshness headers for downstream caches and browsers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,50 +7,51 @@ use super::fields::value_of;
 use crate::handler::Response;
 use crate::http::{Status, date};
 
-/// How long a response may be used from now on.
+/// Lifetime of a response, counted from when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Nothing is said, and what the response says stays.
+    /// The response's own headers are unchanged.
     Off,
-    /// Since 1970 no more: `no-cache`.
+    /// Expires is 1 January 1970, with `no-cache`.
     Epoch,
-    /// For ten years.
+    /// Ten years.
     Max,
-    /// For so long.
+    /// This long.
     For(Duration),
-    /// Since so long no more: `no-cache`.
+    /// Expired this long ago, with `no-cache`.
     Past(Duration),
 }
 
-/// `expires`: a lifetime, and others by media type.
+/// The option `expires`: a default lifetime, and lifetimes by media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expires {
-    /// Where no type fits.
+    /// Lifetime for all other types.
     pub default: Lifetime,
-    /// By media type in lower case, `text/html`, or all that begin alike, `image/*`.
+    /// Lifetimes by media type in lower case, `text/html`, or by its first part, `image/*`.
     pub types: Vec<(Box<str>, Lifetime)>,
 }
 
-/// Ten years, as `max` means it.
+/// Cache-Control for `max`, ten years.
 const MAX: &str = "max-age=315360000";
 const MAX_DATE: &[u8; 29] = b"Thu, 31 Dec 2037 23:55:55 GMT";
 const EPOCH_DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:01 GMT";
 
-/// What takes the place of a response's Expires and Cache-Control.
+/// Replacements for a response's Expires and Cache-Control.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Told<'a> {
     pub(super) expires: Option<[u8; 29]>,
     pub(super) cache_control: Option<Cow<'a, str>>,
 }
 
-/// Responses that are told for how long: those that a cache may keep without being told, or that are
-/// given where one of those was asked for.
+/// Whether responses with this status get freshness headers: statuses that caches may store without
+/// explicit freshness, and those that answer conditional, range and other requests for such
+/// responses.
 pub(super) fn is_told(status: Status) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
 
 impl Lifetime {
-    /// From what was typed: `off`, `epoch`, `max`, `1h`, `-1h` or `-1`.
+    /// Parses `off`, `epoch`, `max`, `1h`, `-1h` or `-1`.
     pub fn parse(text: &str) -> Option<Lifetime> {
         Some(match text {
             "off" => Lifetime::Off,
@@ -64,10 +65,10 @@ impl Lifetime {
         })
     }
 
-    /// What a response is told at this time whose age is `age_s`; `None`: nothing.
+    /// The freshness headers for a response of this age at this time; `None` for no change.
     ///
-    /// The lifetime counts from now on, so `max-age`, which counts from when the origin answered
-    /// (RFC 9111 4.2.3), is longer by the age.
+    /// The lifetime counts from now, and `max-age` counts from when the origin created the response
+    /// (RFC 9111 4.2.3), so the age is added.
     fn tell(self, now_s: u64, age_s: u64) -> Option<Told<'static>> {
         let (expires, cache_control) = match self {
             Lifetime::Off => return None,
@@ -91,11 +92,11 @@ impl Lifetime {
 }
 
 impl Expires {
-    /// What a response is told; `None`: what it says stays.
+    /// The freshness headers for a response; `None` for no change.
     ///
-    /// Where lifetimes go by types, a response that does not say its content's (a 304 without one,
-    /// several ranges) says nothing: what the client was told with the response that it has goes on to
-    /// hold (RFC 9111 3.2).
+    /// With lifetimes by type, a response without the content's type (a 304 without Content-Type,
+    /// or several ranges) gets no freshness headers. The client keeps those of the response it has
+    /// stored (RFC 9111 3.2).
     pub(super) fn tell(&self, response: &Response, now_s: u64) -> Option<Told<'static>> {
         if !is_told(response.status) {
             return None;
@@ -116,7 +117,8 @@ impl Expires {
         lifetime.tell(now_s, age_of(response))
     }
 
-    /// The lifetime of this type: its own, else that of all that begin alike, else the default.
+    /// The lifetime of a media type: of the exact type, otherwise of its first part, otherwise the
+    /// default.
     fn of(&self, media_type: &[u8]) -> Lifetime {
         let end = memchr::memchr(b';', media_type).unwrap_or(media_type.len());
         let essence = media_type[..end].trim_ascii();
@@ -132,13 +134,13 @@ impl Expires {
     }
 }
 
-/// Whether a text begins so, in whatever case.
+/// Whether a text has this prefix, case-insensitively.
 fn begins(text: &[u8], beginning: &[u8]) -> bool {
     let own = text.get(..beginning.len());
     own.is_some_and(|own| own.eq_ignore_ascii_case(beginning))
 }
 
-/// A response's age in seconds, by a cache of ours or by one before us.
+/// The response's age in seconds, from Sluice's cache or from an upstream cache.
 fn age_of(response: &Response) -> u64 {
     if let Some(age_s) = response.age_s {
         return u64::from(age_s);
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_says_what_it_says_elsewhere() {
+    fn each_option_gives_the_documented_headers() {
         let response = Response::new(200);
         let of = |text: &str| told(&always(text), &response);
         let is = |date: &str, control: &str| Some((date.to_owned(), control.to_owned()));
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_statuses_are_told() {
+    fn only_some_statuses_get_freshness_headers() {
         for status in 200..600 {
             let told = told(&always("1h"), &Response::new(status)).is_some();
             let listed = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_of_its_own_comes_first() {
+    fn an_exact_type_takes_precedence() {
         let lifetime = |text: &str| Lifetime::parse(text).expect("a lifetime");
         let expires = Expires {
             default: Lifetime::Off,
@@ -234,7 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is left of the lifetime at any recipient is what was meant, however old the response is.
+        /// For every recipient, the remaining lifetime is the configured one, whatever the
+        /// response's age.
         #[test]
         fn the_lifetime_counts_from_now(lifetime_s in 0..=u64::from(u32::MAX), age_s: u32) {
             let mut response = Response::new(200);
@@ -252,7 +255,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,20}") {
+        fn arbitrary_text_never_panics(text in "\\PC{0,20}") {
             let _ = Lifetime::parse(&text);
         }
     }

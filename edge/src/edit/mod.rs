@@ -1,7 +1,8 @@
-//! Editing heads: request fields before they go on, response fields, freshness and error pages after.
+//! Edits of heads: request headers before the request is forwarded, and response headers, freshness
+//! and error pages after it.
 //!
-//! `Edit` stands around whatever answers on a route, so a cache within sees edited requests, and never
-//! an edited response. Routes without any of it have no `Edit`.
+//! `Edit` wraps the handler of a route, including its cache. The cache therefore sees edited
+//! requests and never an edited response. Routes without edits have no `Edit`.
 
 mod expires;
 mod fields;
@@ -27,25 +28,25 @@ pub use template::{Template, TemplateError, Variable};
 use expires::{Told, is_told};
 use template::{Asked, Kept};
 
-/// What is done to the heads of a route.
+/// The edits of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// To requests.
+    /// Edits of request headers.
     pub request: FieldEdits,
-    /// To responses, all of them, last.
+    /// Edits of response headers, applied last, to all responses.
     pub response: FieldEdits,
-    /// What responses say about freshness.
+    /// Lifetimes for Expires and Cache-Control.
     pub expires: Option<Expires>,
-    /// Cache-Control in place of the response's, or of what `expires` says: a field value.
+    /// Value that replaces the response's Cache-Control, including one from `expires`.
     pub cache_control: Option<Box<str>>,
-    /// Whether the fields of `SECURITY` are added where they are missing.
+    /// Whether the headers of `SECURITY` are added if missing.
     pub security: bool,
-    /// Content in place of errors'.
+    /// Pages that replace the content of error responses.
     pub errors: ErrorPages,
 }
 
 impl Options {
-    /// Whether nothing is done.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.request.is_empty() && !self.edits_responses()
     }
@@ -64,7 +65,7 @@ impl Options {
     }
 }
 
-/// Edits what goes to a handler and what comes back.
+/// A handler that edits the requests to another handler and its responses.
 pub struct Edit(Rc<Parts>);
 
 struct Parts {
@@ -72,12 +73,12 @@ struct Parts {
     options: Options,
     clock: Clock,
     edits_responses: bool,
-    /// Whether a response's fields need to know what was asked.
+    /// Whether response edits use variables of the request.
     asks: bool,
 }
 
 impl Edit {
-    /// Around a handler.
+    /// Wraps a handler.
     pub fn new(inner: Rc<dyn Handler>, options: Options, clock: Clock) -> Edit {
         Edit(Rc::new(Parts {
             inner,
@@ -110,12 +111,12 @@ impl Handler for Edit {
     }
 }
 
-/// What is to be done to the response of one request.
+/// The edits that remain for the response to one request.
 struct After {
     parts: Rc<Parts>,
     kept: Option<Kept>,
     scheme: Scheme,
-    /// A PURGE is answered to whoever runs this, not to a reader.
+    /// Whether error pages apply. They don't apply to PURGE, whose response is for operators.
     pages: bool,
 }
 
@@ -148,14 +149,14 @@ impl After {
                 None => fault.response(),
             },
         };
-        // A switch of protocols is between the two ends.
+        // 1xx responses, including 101, pass unchanged.
         if response.status >= 200 {
             self.fields(&mut response);
         }
         Ok(response)
     }
 
-    /// Freshness, then security, then what is set, added and removed: the last word.
+    /// Applies freshness, then security, then the configured header edits, which take precedence.
     fn fields(&self, response: &mut Response) {
         let options = &self.parts.options;
         let told = self.told(response);
@@ -193,7 +194,7 @@ impl After {
         put.put_into(&mut response.fields, asked.as_ref(), status);
     }
 
-    /// What the response says about freshness from here on; `None`: what it says already.
+    /// The new freshness headers of the response; `None` if they stay unchanged.
     fn told(&self, response: &Response) -> Option<Told<'_>> {
         let options = &self.parts.options;
         let now_s = || self.parts.clock.unix_ms() / 1000;

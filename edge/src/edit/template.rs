@@ -1,4 +1,4 @@
-//! Text with variables of a request in it, as `https://{host}{path}{query}`.
+//! Templates: text with variables of a request, such as `https://{host}{path}{query}`.
 
 use std::fmt;
 use std::io::Write as _;
@@ -8,13 +8,13 @@ use crate::handler::{Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::{Fields, Method, Scheme, Status};
 
-/// Variables that one template may have.
+/// Largest number of variables in a template.
 pub const VARIABLES_MAX: usize = 16;
 /// Longest template, bytes.
 pub const BYTES_MAX: usize = 4096;
 
-/// Text with variables. What comes out of it is always a field value (RFC 9110 5.5): no CR, LF or NUL
-/// gets in, whatever was asked.
+/// A text with variables. The expanded text is always a valid field value (RFC 9110 5.5): whatever
+/// the request contains, no CR, LF or NUL appears in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     typed: Box<str>,
@@ -27,26 +27,27 @@ enum Piece {
     Variable(Variable),
 }
 
-/// What may stand in braces.
+/// A variable in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `{host}`: host and port as asked for, in lower case; our own address where the request named none.
+    /// `{host}`: host and port of the request, in lower case; the local address if the request has
+    /// none.
     Host,
     /// `{hostname}`: the same without a port.
     Hostname,
-    /// `{path}`: as the origin gets it.
+    /// `{path}`: the path as the origin receives it.
     Path,
-    /// `{query}`: the query with its `?`; nothing where there is none.
+    /// `{query}`: the query with its `?`, or nothing.
     Query,
     /// `{scheme}`: `http` or `https`.
     Scheme,
-    /// `{client}`: the address of who asks.
+    /// `{client}`: the client's address.
     Client,
     /// `{method}`
     Method,
-    /// `{status}`, of the response.
+    /// `{status}`: the response's status.
     Status,
-    /// `{header:NAME}`: the request's first field of that name, in lower case.
+    /// `{header:NAME}`: the first request header of that name, in lower case.
     Header(Box<str>),
 }
 
@@ -72,21 +73,21 @@ impl Variable {
     }
 }
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
-    /// No such variable.
+    /// There is no such variable.
     Unknown(String),
-    /// A brace without its other one.
+    /// An unmatched brace.
     Brace,
-    /// A control character, which no field may hold.
+    /// A control character, which no field value may contain.
     Control,
     /// More than `VARIABLES_MAX` variables, or longer than `BYTES_MAX`.
     Large,
 }
 
 impl TemplateError {
-    /// What to do about it, for people.
+    /// Advice for the operator.
     pub fn advice(&self) -> String {
         match self {
             TemplateError::Unknown(_) => {
@@ -119,10 +120,10 @@ impl fmt::Display for TemplateError {
 }
 
 impl Template {
-    /// From what was typed.
+    /// Parses a template.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Describes the syntax error.
     pub fn parse(typed: &str) -> Result<Template, TemplateError> {
         if !is_field_value(typed.as_bytes()) {
             return Err(TemplateError::Control);
@@ -159,7 +160,7 @@ impl Template {
         }
     }
 
-    /// Its variables, in order.
+    /// The variables, in order.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(variable) => Some(variable),
@@ -167,7 +168,7 @@ impl Template {
         })
     }
 
-    /// The text, where it has no variables: what comes out whatever is asked.
+    /// The text, if the template has no variables.
     pub fn plain(&self) -> Option<&str> {
         match &*self.pieces {
             [] => Some(""),
@@ -184,7 +185,8 @@ impl Template {
         }
     }
 
-    /// Appends what it comes to. `None`, and nothing appended, where that is empty or no field value.
+    /// Appends the expanded text. Returns `None` without appending anything if that text is empty
+    /// or not a field value.
     pub fn expand(&self, asked: &Asked<'_>, status: Status, out: &mut Vec<u8>) -> Option<()> {
         let start = out.len();
         for piece in &self.pieces {
@@ -201,34 +203,34 @@ impl Template {
     }
 }
 
-/// As it was typed.
+/// Formats the template as it was written.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.typed)
     }
 }
 
-/// What a template can know of a request.
+/// The values of a request that templates can use.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    /// As in `Head`.
+    /// The method.
     pub method: &'a Method,
-    /// As in `Head`.
+    /// The target.
     pub target: &'a str,
-    /// As in `Head`; may be empty.
+    /// The authority; may be empty.
     pub authority: &'a str,
-    /// How it came.
+    /// The scheme under which the request arrived.
     pub scheme: Scheme,
-    /// Who asks.
+    /// The client's address.
     pub client: IpAddr,
-    /// Our address.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// Its field lines.
+    /// The header lines.
     pub fields: &'a Fields,
 }
 
 impl<'a> Asked<'a> {
-    /// Of a request.
+    /// The values of a request.
     pub fn of(head: &'a Head, peer: &Peer) -> Asked<'a> {
         Asked {
             method: &head.method,
@@ -255,7 +257,7 @@ impl<'a> Asked<'a> {
             },
             Variable::Host => out.write_all(self.authority.as_bytes()),
             Variable::Hostname => out.write_all(without_port(self.authority).as_bytes()),
-            // `OPTIONS *` asks for no path.
+            // `OPTIONS *` has no path.
             Variable::Path if path == "*" => out.write_all(b"/"),
             Variable::Path => out.write_all(path.as_bytes()),
             Variable::Query => out.write_all(query.as_bytes()),
@@ -277,7 +279,8 @@ fn without_port(authority: &str) -> &str {
     }
 }
 
-/// What a template will want to know once the response is there, kept from the request, which goes on.
+/// The values of a request that templates of the response need, copied because the request is
+/// forwarded.
 pub(super) struct Kept {
     method: Method,
     target: String,
@@ -289,7 +292,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Of a request: of its fields those that these variables name.
+    /// Copies the values of a request, including only the headers that these variables name.
     pub(super) fn of<'t>(asked: &Asked<'_>, variables: impl Iterator<Item = &'t Variable>) -> Kept {
         let mut fields = Fields::new();
         for variable in variables {
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_stand_for_parts_of_the_request() {
+    fn variables_expand_to_parts_of_the_request() {
         let fields: Fields = [("X-One", "1"), ("x-one", "2")].into_iter().collect();
         let all = |template: &str| expand(template, "a.example:81", "/p/a?q=1&r", &fields);
         for (template, is) in [
@@ -377,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_says_why() {
+    fn a_malformed_template_has_an_error() {
         let error = |text: &str| Template::parse(text).expect_err("no template");
         assert_eq!(error("{hots}"), TemplateError::Unknown("hots".to_owned()));
         assert_eq!(
@@ -394,9 +397,10 @@ mod tests {
     }
 
     proptest! {
-        /// Downstream checks all of these; should it ever not, nothing comes of it here.
+        /// Requests are validated before; this test checks that the template does not depend on
+        /// that.
         #[test]
-        fn no_request_gets_a_line_break_into_a_value(
+        fn no_request_puts_a_line_break_into_a_value(
             target in any::<String>(),
             authority in any::<String>(),
             method in any::<String>(),
@@ -422,7 +426,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics_and_what_parses_is_shown_as_typed(text in "[a-z{}:\\PC]{0,40}") {
+        fn parsing_never_panics_and_templates_are_displayed_as_written(text in "[a-z{}:\\PC]{0,40}") {
             if let Ok(template) = Template::parse(&text) {
                 prop_assert_eq!(template.to_string(), text);
             }

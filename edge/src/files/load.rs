@@ -1,4 +1,4 @@
-//! From a request's path to what is known of it: out of the table, or looked up and put there.
+//! Resolves a request's path: from the table of known paths, or in the file system.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::http::coding::Coding;
 use crate::http::{Fields, date};
 use crate::sys::root::{self, Found, How, Opened, Stamp, Trouble};
 
-/// Codings of files that lie beside the original, the best one first, with their extensions.
+/// Encodings of precompressed files with their extensions, the best one first.
 const BESIDE: [(Coding, &[u8]); 3] = [
     (Coding::Zstd, b".zst"),
     (Coding::Brotli, b".br"),
     (Coding::Gzip, b".gz"),
 ];
 
-/// A file that changes while it is read is read again so often.
+/// Attempts to read a file that changes while it is read.
 const TRIES: usize = 4;
 
-/// What a request wants to be looked for.
+/// A path to resolve.
 pub(super) struct Wish<'a> {
     located: Located<'a>,
 }
 
-/// What a request's path comes to.
+/// The result of parsing a request's path.
 pub(super) enum Asked<'a> {
-    /// Something to look for.
+    /// A path to resolve.
     For(Wish<'a>),
-    /// Something that is spelled like this.
+    /// A path that is not in its normal spelling, which is given here.
     Misspelled(String),
-    /// Nothing can be there.
+    /// A path that no file can have.
     Nothing,
 }
 
-/// What a wish came to.
+/// The result of resolving a path.
 pub(super) enum Resolved {
-    /// A file: that entry's.
+    /// A file, in this entry.
     File(Arc<Entry>),
-    /// A folder that was asked for without a slash at the end.
+    /// A folder that was requested without a slash at the end.
     Folder,
 }
 
 impl<'a> Wish<'a> {
-    /// Of a request for this path.
+    /// Parses a request's path.
     pub fn of(path: &'a str, options: &Options) -> Asked<'a> {
         let strip = options.strip.as_str();
         let Some(rest) = path.strip_prefix(strip) else {
@@ -61,7 +61,7 @@ impl<'a> Wish<'a> {
         }
     }
 
-    /// The same, on its own.
+    /// Converts to an owned value.
     pub fn into_owned(self) -> Wish<'static> {
         Wish {
             located: Located {
@@ -73,11 +73,10 @@ impl<'a> Wish<'a> {
 }
 
 impl Shared {
-    /// What a request is to be answered with: what it asks for, the index of a folder, or what
-    /// stands in for it.
+    /// Resolves a path to the requested file, the index of a folder, or a fallback.
     ///
     /// # Errors
-    /// There is none of all these, or it can't be told.
+    /// None of these exists, or the lookup failed.
     pub(super) fn resolve(&self, wish: &Wish<'_>, how: How) -> Result<Resolved, Trouble> {
         let names = &*wish.located.names;
         let mut trouble = Trouble::Absent;
@@ -102,7 +101,7 @@ impl Shared {
         Err(trouble)
     }
 
-    /// The index of a folder; `Folder`: it has none.
+    /// The index of a folder; `Folder` if it has none.
     fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, Trouble> {
         for index in &self.options.index {
             let mut path = folder.to_vec();
@@ -118,7 +117,7 @@ impl Shared {
         Err(Trouble::Absent)
     }
 
-    /// What one path leads to.
+    /// Resolves one path.
     fn look(&self, path: &[u8], how: How) -> Result<Resolved, Trouble> {
         let now_us = self.clock.monotonic_us();
         let valid_us = self.options.valid.as_micros() as u64;
@@ -135,9 +134,9 @@ impl Shared {
         }
     }
 
-    /// What a path leads to of which this was known. It stays known until something else is: where
-    /// the disk has to be asked, others are answered with it meanwhile, and where nothing can be found
-    /// out, as without descriptors, it counts for as long again.
+    /// Checks a cached path again. The cached entry remains until it is replaced: other requests
+    /// use it while the disk is consulted, and if the check fails, as without descriptors, the
+    /// entry counts as valid for another period.
     fn look_again(
         &self,
         path: &[u8],
@@ -161,8 +160,8 @@ impl Shared {
         Ok(entry)
     }
 
-    /// Whether what is known of a path still holds. What can't be told about the past, as of what was
-    /// not there, does not.
+    /// Whether a cached entry is still correct. An absent path can't be checked and counts as
+    /// changed.
     fn is_still(&self, path: &[u8], entry: &Entry, how: How) -> Result<bool, Trouble> {
         let Known::File(file) = &entry.known else {
             return Ok(false);
@@ -212,7 +211,7 @@ impl Shared {
         Ok(Known::File(Box::new(file)))
     }
 
-    /// Those beside a file that are not older than it is.
+    /// The precompressed forms of a file that are not older than the file.
     fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, Trouble> {
         let mut coded = Coded::new();
         for (coding, extension) in BESIDE {
@@ -228,7 +227,7 @@ impl Shared {
         Ok(coded)
     }
 
-    /// The file at a path; `None`: it is a folder. `name` tells its type.
+    /// Loads the file at a path; `None` for a folder. `name` determines the Content-Type.
     fn file(
         &self,
         path: &[u8],
@@ -260,7 +259,8 @@ impl Shared {
         )))
     }
 
-    /// The content of a file, read if it is small; `None`: it has changed meanwhile.
+    /// The content of a file, read into memory if the file is small; `None` if the file has changed
+    /// meanwhile.
     fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, Trouble> {
         let size = opened.stamp.size;
         if size > self.options.small {
@@ -282,27 +282,29 @@ impl Shared {
     }
 }
 
-/// Whether a file beside the original was made from it as it is, as far as times tell.
+/// Whether a precompressed file was made from the current original, judging by the modification
+/// times.
 fn is_current(beside: &Stamp, original: &Stamp) -> bool {
     beside.modified_ns >= original.modified_ns
 }
 
-/// What is looked for in place of these names.
+/// Expands one fallback for these names.
 fn instead(fallback: &str, names: &[u8]) -> Vec<u8> {
     let fallback = fallback.trim_start_matches('/');
     let path = match fallback.split_once("{path}") {
         Some((before, after)) => [before.as_bytes(), names, after.as_bytes()].concat(),
         None => fallback.as_bytes().to_vec(),
     };
-    // Of the root itself, `{path}/x` is `/x`.
+    // For the root, `{path}/x` is `/x`.
     let slashes = path.iter().take_while(|b| **b == b'/').count();
     path[slashes..].to_vec()
 }
 
-/// A strong entity tag (RFC 9110 8.8.1). Of what is in memory it names the bytes, the same on all
-/// machines. Large files are not read for it: it names when they were written to and changed, as all may
-/// be said to be written at one time (`SOURCE_DATE_EPOCH`, `cp -p`), but the kernel lets nobody choose
-/// when one was changed. Those of codings are marked (8.8.3.3).
+/// Builds a strong entity tag (RFC 9110 8.8.1). For a file in memory the tag is a hash of its
+/// bytes, the same on all machines. For a large file, which is not read for this, the tag contains
+/// the modification and change times. Builds can set all modification times to the same value
+/// (`SOURCE_DATE_EPOCH`, `cp -p`), but nobody can choose the change time. Tags of precompressed
+/// files are marked with the encoding (8.8.3.3).
 fn etag(stamp: &Stamp, content: &Content, coding: Option<Coding>) -> String {
     let name = match content {
         Content::Memory(bytes) => blake3::hash(bytes).to_hex()[..32].to_owned(),
@@ -330,7 +332,7 @@ fn head(
     if let Some(coding) = coding {
         fields.append("content-encoding", coding.name());
     }
-    // Not one that is still to come (RFC 9110 8.8.2.1).
+    // A Last-Modified must not be in the future (RFC 9110 8.8.2.1).
     if stamp.modified_s() <= now_s {
         fields.append("last-modified", date::format(stamp.modified_s()));
     }
@@ -342,7 +344,7 @@ fn head(
     Bytes::copy_from_slice(fields.text())
 }
 
-/// Names a file's content: another content has another id.
+/// The id of a file's content; another content has another id.
 fn id(stamp: &Stamp) -> u128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&stamp.identity.0.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Static files: a folder served safely, small files from memory and large ones from the page cache.
+//! Static files: a folder is served safely, small files from memory and large ones from the page
+//! cache.
 
 mod answer;
 mod body;
@@ -26,35 +27,36 @@ pub use path::{Located, locate};
 pub use table::Held;
 use table::Table;
 
-/// `files = "…"` of a route, with what goes with it.
+/// The `files` section of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The folder.
     pub root: PathBuf,
-    /// Taken from the beginning of a request's path before it is looked for, as `/static`.
+    /// A prefix removed from the request's path, such as `/static`.
     pub strip: String,
-    /// Names that are looked for in a folder that is asked for, in order.
+    /// Names tried in a requested folder, in order.
     pub index: Vec<String>,
-    /// What is looked for, in order, where a path leads nowhere: paths below the root, in which
-    /// `{path}` stands for the one that was asked for.
+    /// Paths tried in order if the requested path names nothing. They are relative to the root, and
+    /// `{path}` stands for the requested path.
     pub fallback: Vec<String>,
-    /// Where symbolic links may lead.
+    /// Targets that symbolic links may have.
     pub links: Links,
     /// Whether names that begin with a dot are served.
     pub hidden: bool,
-    /// Content-Type by extension, before the built-in table.
+    /// Content-Type by extension, with precedence over the built-in table.
     pub types: BTreeMap<String, String>,
-    /// The charset that text is said to be in; none: nothing is said.
+    /// The charset parameter of text types; `None` for none.
     pub charset: Option<String>,
-    /// After this time it is looked whether what is known of a path is still true.
+    /// Time after which a cached path is checked again.
     pub valid: Duration,
-    /// Memory for contents and for what is known of paths, bytes.
+    /// Memory for contents and path entries, bytes.
     pub memory: u64,
-    /// Files up to this size are kept in memory, bytes.
+    /// Largest file kept in memory, bytes.
     pub small: u64,
-    /// Larger files that are held open.
+    /// Largest number of files kept open.
     pub open: u64,
-    /// Whether `.zst`, `.br` and `.gz` beside a file are sent to those who take that coding.
+    /// Whether a file with the suffix `.zst`, `.br` or `.gz` is sent to clients that accept that
+    /// encoding.
     pub precompressed: bool,
 }
 
@@ -78,10 +80,11 @@ impl Default for Options {
     }
 }
 
-/// Requests of a folder that other threads look something up for at one time; more are answered by 503.
+/// Largest number of requests per folder that wait for a lookup by another thread; further requests
+/// get 503.
 const LOOKS: usize = 256;
 
-/// A folder and what is known of it: shared by all workers.
+/// A folder and the cache of its paths, shared by all workers.
 pub struct Shared {
     looks: AtomicUsize,
     options: Options,
@@ -105,23 +108,23 @@ impl Shared {
         }))
     }
 
-    /// What is held of it now.
+    /// Current sizes of the cache.
     pub fn held(&self) -> Held {
         self.table.held()
     }
 
-    /// What it was opened with.
+    /// The options of the folder.
     pub fn options(&self) -> &Options {
         &self.options
     }
 }
 
-/// One of the looks that there is room for.
+/// One of the `LOOKS` lookups by another thread.
 struct Turn(Arc<Shared>);
 
 impl Turn {
     fn take(shared: &Arc<Shared>) -> Option<Turn> {
-        // Dropping it gives back what was taken, also where that was too much.
+        // Dropping the value releases the slot, also if the limit was exceeded.
         let turn = Turn(shared.clone());
         (shared.looks.fetch_add(1, Ordering::Relaxed) < LOOKS).then_some(turn)
     }
@@ -133,7 +136,7 @@ impl Drop for Turn {
     }
 }
 
-/// One worker's end of a folder.
+/// One worker's handler for a folder.
 #[derive(Clone)]
 pub struct Files(Rc<Parts>);
 
@@ -144,7 +147,7 @@ struct Parts {
 }
 
 impl Files {
-    /// Serves what is in `shared`; in other codings too, where there are `encodings`.
+    /// Creates a handler for `shared`; with `encodings`, content is also served compressed.
     pub fn new(shared: Arc<Shared>, random: Random, encodings: Option<Rc<dyn Encodings>>) -> Files {
         Files(Rc::new(Parts {
             shared,
@@ -188,7 +191,8 @@ impl Handler for Files {
         };
         let (files, wish) = (self.clone(), wish.into_owned());
         Answer::later(async move {
-            // Whoever gives up drops it: a look that has not begun then is not made.
+            // An aborted request drops this value; a lookup that has not started by then is
+            // skipped.
             let wanted = Arc::new(());
             let is_wanted = Arc::downgrade(&wanted);
             let look = tokio::task::spawn_blocking(move || match is_wanted.strong_count() {
@@ -204,7 +208,7 @@ impl Handler for Files {
     }
 }
 
-/// A request for another method than GET and HEAD (RFC 9110 15.5.6).
+/// The response to methods other than GET and HEAD (RFC 9110 15.5.6).
 fn not_allowed() -> Response {
     let mut response = Response::text(405, "405 files can only be read\n");
     response.fields.append("allow", "GET, HEAD");

@@ -1,11 +1,11 @@
-//! Becoming another user, for good: all threads, and all ids that the kernel knows.
+//! Switches the process to another user permanently, in all threads and with all ids.
 
 use std::ffi::CString;
 use std::io;
 
 use nix::unistd::{self, Gid, Group, ResGid, ResUid, Uid, User};
 
-/// A user of this system, and its groups.
+/// A user of the system with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     uid: Uid,
@@ -13,14 +13,14 @@ pub struct Account {
     groups: Vec<Gid>,
 }
 
-/// Groups of one user, at most; the kernel takes more.
+/// Largest number of groups of a user; the kernel permits more.
 const GROUPS_MAX: usize = 1024;
 
 impl Account {
-    /// Looks a user up, by name or number, and a group that is to be its own.
+    /// Looks up a user by name or number, and a group to be its primary one.
     ///
     /// # Errors
-    /// What is not known here, in words.
+    /// The unknown name, described for the operator.
     pub fn find(user: &str, group: Option<&str>) -> Result<Account, String> {
         let known = match user.parse() {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)),
@@ -50,11 +50,12 @@ impl Account {
         Ok(Account { uid, gid, groups })
     }
 
-    /// Has the process be this user and nobody else from now on: its real, effective and saved ids, and
-    /// all of its groups. The C library does it for all threads, as POSIX demands.
+    /// Switches the process to this user: real, effective and saved ids, and all groups. The C
+    /// library applies this to all threads, as POSIX demands.
     ///
     /// # Errors
-    /// When it is another user's process, or has groups that are not this user's, and is not root's; or when something of the old user is left.
+    /// The process is not root and runs as another user or has other groups; or an id of the old
+    /// user remained.
     pub fn enter(&self) -> io::Result<()> {
         let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
         let is_it = |uids: ResUid, gids: ResGid| {
@@ -76,7 +77,7 @@ impl Account {
             };
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
         }
-        // The user last: whoever is no longer root can change no groups.
+        // The user comes last, because only root can change groups.
         unistd::setgroups(&self.groups)?;
         unistd::setresgid(self.gid, self.gid, self.gid)?;
         unistd::setresuid(self.uid, self.uid, self.uid)?;
@@ -98,16 +99,17 @@ fn group_id(group: &str) -> Result<Gid, String> {
     }
 }
 
-/// The groups that a user is in, its own among them; at least that.
+/// The groups of a user, at least its primary one.
 fn groups_of(user: &str, own: Gid) -> Vec<Gid> {
     let name = CString::new(user).unwrap_or_default();
     unistd::getgrouplist(&name, own).unwrap_or_else(|_| vec![own])
 }
 
-/// From now on nothing that is executed gains rights, in this thread and those that it starts.
+/// Sets `no_new_privs` for this thread and those that it starts: executed programs gain no
+/// privileges.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel refused.
 pub fn gain_no_rights() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_it_is_already_needs_no_rights() -> io::Result<()> {
+    fn switching_to_the_current_user_needs_no_privileges() -> io::Result<()> {
         let uid = unistd::getuid();
         let now = Account {
             uid,

@@ -1,5 +1,5 @@
-//! What compresses, as long as a configuration has it: encoders, one for each way in which it is done, and
-//! the threads that work for all of them.
+//! The compression of a configuration: one encoder for each set of options, and the worker pool
+//! that all encoders share.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::admin::CompressState;
 use crate::compress::{Encoder, Status, Workshop};
 use crate::config::Plan;
 
-/// Of one configuration.
+/// The compression of one configuration.
 #[derive(Default)]
 pub(super) struct Compression {
     workshop: Option<Arc<Workshop>>,
@@ -17,7 +17,7 @@ pub(super) struct Compression {
 }
 
 impl Compression {
-    /// What a plan needs: what was there is taken over, with all that it holds.
+    /// Builds what a plan needs. Encoders with unchanged options are taken over with their content.
     pub(super) fn build(plan: &Plan, before: Option<&Compression>) -> anyhow::Result<Compression> {
         let routes = plan.sites.iter().flat_map(|site| &site.routes);
         let mut all = routes
@@ -46,7 +46,7 @@ impl Compression {
         })
     }
 
-    /// What all of them hold and have done.
+    /// Memory and counters of all encoders.
     pub(super) fn state(&self) -> Option<CompressState> {
         let all = self.encoders.iter().map(|encoder| encoder.status());
         let status = all.reduce(Status::and)?;
