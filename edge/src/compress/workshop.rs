@@ -75,7 +75,7 @@ impl Workshop {
             let name = format!("compress-{index}");
             thread::Builder::new().name(name).spawn(move || {
                 if let Err(error) = priority::lower() {
-                    tracing::warn!(%error, "compression has the priority of everything else");
+                    tracing::warn!(%error, "can't lower the priority of compression threads");
                 }
                 queue.work();
             })?;

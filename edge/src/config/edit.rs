@@ -192,7 +192,7 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
         ));
     }
     if is_in(HOP_BY_HOP, name) {
-        return Some(("it belongs to one connection (RFC 9110 7.6.1)", out));
+        return Some(("it is a hop-by-hop header (RFC 9110 7.6.1)", out));
     }
     let is_forwarding = || {
         let is = |field: &[u8]| hop::reads_as(name, field);
@@ -210,7 +210,7 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
             Some(("requests that go in circles are found by it", out))
         }
         Side::Request if is_forwarding() => Some((
-            "it is set anew, or left out, on the way to the origin",
+            "Sluice replaces or removes it in requests to the origin",
             "choose another name, as in X-Client = \"{client}\"",
         )),
         Side::Response if is_in(&["content-encoding", "content-range"], name) => {

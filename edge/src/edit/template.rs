@@ -95,14 +95,14 @@ impl TemplateError {
                     .iter()
                     .map(|(name, _)| format!("{{{name}}}"));
                 let names: Vec<String> = names.collect();
-                format!("known are {} and {{header:NAME}}", names.join(", "))
+                format!("the variables are {} and {{header:NAME}}", names.join(", "))
             }
-            TemplateError::Brace => "write {{ and }} for braces that are meant".to_owned(),
+            TemplateError::Brace => "write {{ and }} for literal braces".to_owned(),
             TemplateError::Control => {
-                "leave control characters and line breaks out: a field is one line".to_owned()
+                "remove control characters and line breaks: a header is one line".to_owned()
             }
             TemplateError::Large => {
-                format!("keep to {VARIABLES_MAX} variables and {BYTES_MAX} bytes")
+                format!("use at most {VARIABLES_MAX} variables and {BYTES_MAX} bytes")
             }
         }
     }
@@ -112,7 +112,7 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TemplateError::Unknown(name) => write!(f, "unknown variable {{{name}}}"),
-            TemplateError::Brace => f.write_str("a brace without its other one"),
+            TemplateError::Brace => f.write_str("an unmatched brace"),
             TemplateError::Control => f.write_str("a control character"),
             TemplateError::Large => f.write_str("too long"),
         }

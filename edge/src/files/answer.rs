@@ -185,7 +185,7 @@ fn whole(entry: &Entry) -> Option<Bytes> {
 /// resolved.
 fn with_a_slash(request: &Head) -> Response {
     let path = [request.path(), "/"].concat();
-    moved(request, &path, "this is a folder")
+    moved(request, &path, "a folder's path ends in a slash")
 }
 
 /// Redirects to another path on this host (RFC 9110 15.4.2). The Location begins with exactly one

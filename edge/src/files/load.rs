@@ -255,7 +255,7 @@ impl Shared {
             }
         }
         Err(Trouble::Failed(std::io::Error::other(
-            "it changes all the time",
+            "the file keeps changing while it is read",
         )))
     }
 

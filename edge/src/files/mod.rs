@@ -176,7 +176,11 @@ impl Handler for Files {
         let wish = match Wish::of(request.head.path(), &shared.options) {
             Asked::For(wish) => wish,
             Asked::Misspelled(spelling) => {
-                let response = answer::moved(&request.head, &spelling, "it is spelled otherwise");
+                let response = answer::moved(
+                    &request.head,
+                    &spelling,
+                    "the path has another normal spelling",
+                );
                 return Answer::Ready(Ok(response));
             }
             Asked::Nothing => return Answer::Ready(Err(Cause::NotFound.into())),
@@ -210,7 +214,7 @@ impl Handler for Files {
 
 /// The response to methods other than GET and HEAD (RFC 9110 15.5.6).
 fn not_allowed() -> Response {
-    let mut response = Response::text(405, "405 files can only be read\n");
+    let mut response = Response::text(405, "405 only GET and HEAD are allowed for files\n");
     response.fields.append("allow", "GET, HEAD");
     response
 }

@@ -204,17 +204,17 @@ pub fn why_never_sent(name: &[u8]) -> Option<&'static str> {
     let is = |list: &[&str]| reads_as_any(list, name);
     let begins = |prefix: &str| reads_as_prefix(name, prefix.as_bytes());
     match () {
-        () if is(HOP_BY_HOP) => Some("it belongs to one connection"),
+        () if is(HOP_BY_HOP) => Some("it is a hop-by-hop header"),
         () if is(&["range"]) || begins("if-") => {
-            Some("ranges and conditions are for the cache to answer")
+            Some("the cache itself handles ranges and conditions")
         }
         () if is(&["trailer"]) || begins("content-") => {
-            Some("it speaks of a body, and what is asked on behalf of all has none")
+            Some("it describes a body, and shared fetches have none")
         }
         () if is(&["forwarded", "host", "via", "x-real-ip"]) || begins("x-forwarded-") => {
-            Some("it is set anew on the way to the origin")
+            Some("Sluice sets it itself in requests to the origin")
         }
-        () if is(NOT_CARRIED) => Some("it is for each hop to say, or to act on"),
+        () if is(NOT_CARRIED) => Some("it concerns a single hop"),
         () => None,
     }
 }
@@ -222,7 +222,7 @@ pub fn why_never_sent(name: &[u8]) -> Option<&'static str> {
 /// Why a shared fetch can't carry this header if it is not in the cache key, whatever the
 /// configuration. The text is for messages.
 pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
-    let unkeyed = "origins take it for another URL, host or method than was asked for";
+    let unkeyed = "origins may use it as the URL, host or method instead of the request's";
     why_never_sent(name).or_else(|| is_unkeyed(name).then_some(unkeyed))
 }
 

@@ -110,7 +110,7 @@ impl Start {
 fn check_end(text: &str) -> Result<(), String> {
     if let Some(start) = text.strip_suffix('*') {
         return Err(format!(
-            "a prefix needs no * at its end: {start} covers all that begins so"
+            "a prefix needs no * at its end: {start} covers all URLs that begin with it"
         ));
     }
     // Dot segments and `*` are only special in the path, not in a query.
@@ -125,7 +125,7 @@ fn check_end(text: &str) -> Result<(), String> {
     if matches!(&*last.to_ascii_lowercase().replace("%2e", "."), "." | "..") {
         let folder = &text[..text.len() - last.len()];
         return Err(format!(
-            "a prefix can't end in {last}, which no URL has: write {folder} for all in this folder, or the folder above"
+            "a prefix can't end in {last}, as no URL does: write {folder} to cover this folder, or write its parent folder"
         ));
     }
     Ok(())
@@ -156,7 +156,7 @@ fn parse_host(rest: &str) -> Result<(String, String), String> {
 
 fn parse_target(path: &str) -> Result<String, String> {
     if path.contains('#') {
-        return Err("leave out what begins with #: clients keep it to themselves".to_owned());
+        return Err("remove the fragment (from # on): clients never send it".to_owned());
     }
     let mut canonical = String::new();
     target::canonical(&Method::Get, path.as_bytes(), &mut canonical).map_err(wrong_target)?;
@@ -166,28 +166,30 @@ fn parse_target(path: &str) -> Result<String, String> {
 fn wrong_host(host: &str, error: HostError) -> String {
     let why = match error {
         _ if host.contains('@') => {
-            "leave out user name and password, up to the @: what is stored is for all"
+            "remove user name and password, up to the @: stored responses don't depend on them"
         }
         HostError::Byte if !host.is_ascii() => {
             "write the host's name in ASCII, as browsers send it: xn--…"
         }
-        HostError::Byte => "the host has a character that no name has",
-        HostError::NoName => "a name stands before the port",
+        HostError::Byte => "the host has a character that is not permitted in a name",
+        HostError::NoName => "the host has a port but no name",
         HostError::TooLong => "the host is longer than any name",
-        HostError::Address => "what stands in brackets is no IPv6 address",
-        HostError::Port => "the port is a number up to 65535",
+        HostError::Address => "the text in brackets is not an IPv6 address",
+        HostError::Port => "the port must be a number up to 65535",
     };
-    format!("this is no URL: {why}")
+    format!("this is not a valid URL: {why}")
 }
 
 fn wrong_target(error: TargetError) -> String {
     let why = match error {
         TargetError::Byte => {
-            "spaces, backslashes and what is not ASCII are written as escapes, as in %20 or %C3%A9"
+            "spaces, backslashes and characters outside ASCII must be escaped, as in %20 or %C3%A9"
         }
-        TargetError::Percent => "behind a % stand two hexadecimal digits; the % itself is %25",
-        TargetError::Nul => "a path has no %00",
-        TargetError::AboveRoot => "its .. lead above the root",
+        TargetError::Percent => {
+            "a % must be followed by two hexadecimal digits; a literal % is %25"
+        }
+        TargetError::Nul => "a path can't contain %00",
+        TargetError::AboveRoot => "its .. segments lead above the root",
         TargetError::HiddenDots => {
             "it has a dot segment beside an escaped slash or backslash, or before a semicolon"
         }
@@ -196,7 +198,7 @@ fn wrong_target(error: TargetError) -> String {
         | TargetError::NoHost
         | TargetError::UserInfo => "it has no path",
     };
-    format!("this is no URL: {why}")
+    format!("this is not a valid URL: {why}")
 }
 
 #[cfg(test)]

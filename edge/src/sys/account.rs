@@ -26,21 +26,20 @@ impl Account {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)),
             Err(_) => User::from_name(user),
         };
-        let known =
-            known.map_err(|error| format!("the user {user} can't be looked up: {error}"))?;
+        let known = known.map_err(|error| format!("looking up the user {user} failed: {error}"))?;
         let gid = match group {
             Some(group) => group_id(group)?,
             None => {
                 let user = known
                     .as_ref()
-                    .ok_or_else(|| format!("there is no user {user}"))?;
+                    .ok_or_else(|| format!("unknown user {user}"))?;
                 user.gid
             }
         };
         let uid = match (&known, user.parse()) {
             (Some(known), _) => known.uid,
             (None, Ok(uid)) => Uid::from_raw(uid),
-            (None, Err(_)) => return Err(format!("there is no user {user}")),
+            (None, Err(_)) => return Err(format!("unknown user {user}")),
         };
         let mut groups = match &known {
             Some(known) => groups_of(&known.name, gid),
@@ -72,8 +71,10 @@ impl Account {
         }
         if !uids.effective.is_root() {
             let said = match is_it(uids, gids) {
-                true => "it has groups that are not this user's, which only root can give up",
-                false => "only root can become another user",
+                true => {
+                    "the process has groups that are not this user's, and only root can drop groups"
+                }
+                false => "only root can switch to another user",
             };
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
         }
@@ -83,7 +84,7 @@ impl Account {
         unistd::setresuid(self.uid, self.uid, self.uid)?;
         match is_it(unistd::getresuid()?, unistd::getresgid()?) {
             true => Ok(()),
-            false => Err(io::Error::other("the system kept an id of the old user")),
+            false => Err(io::Error::other("an id of the old user remained")),
         }
     }
 }
@@ -94,8 +95,8 @@ fn group_id(group: &str) -> Result<Gid, String> {
     }
     match Group::from_name(group) {
         Ok(Some(group)) => Ok(group.gid),
-        Ok(None) => Err(format!("there is no group {group}")),
-        Err(error) => Err(format!("the group {group} can't be looked up: {error}")),
+        Ok(None) => Err(format!("unknown group {group}")),
+        Err(error) => Err(format!("looking up the group {group} failed: {error}")),
     }
 }
 
@@ -127,14 +128,10 @@ mod tests {
         assert_eq!(stranger.uid.as_raw(), 4_123_456);
         assert_eq!(stranger.groups, [Gid::from_raw(77)]);
         for (user, group, said) in [
-            ("no-such-user", None, "there is no user no-such-user"),
-            ("4123456", None, "there is no user 4123456"),
-            (
-                "root",
-                Some("no-such-group"),
-                "there is no group no-such-group",
-            ),
-            ("no-such-user", Some("0"), "there is no user no-such-user"),
+            ("no-such-user", None, "unknown user no-such-user"),
+            ("4123456", None, "unknown user 4123456"),
+            ("root", Some("no-such-group"), "unknown group no-such-group"),
+            ("no-such-user", Some("0"), "unknown user no-such-user"),
         ] {
             assert_eq!(Account::find(user, group), Err(said.to_owned()));
         }

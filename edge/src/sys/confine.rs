@@ -53,7 +53,7 @@ pub enum Confined {
 pub fn confine(allowed: &[Allowed], ports: &[u16]) -> io::Result<Confined> {
     if threads()? != 1 {
         return Err(io::Error::other(
-            "there are threads already, which could not be confined",
+            "other threads are already running, which the sandbox would not cover",
         ));
     }
     rules(allowed, ports)
@@ -177,7 +177,7 @@ mod tests {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || held.recv().is_err());
         let error = confine(&[], &[]).expect_err("there are others");
-        assert!(error.to_string().contains("threads already"), "{error}");
+        assert!(error.to_string().contains("already running"), "{error}");
         drop(hold);
         assert!(other.join().expect("it ends"));
     }

@@ -99,7 +99,7 @@ impl Root {
             Ok(_) => Ok(root),
             Err(Errno::NOSYS | Errno::PERM) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "openat2 is not allowed here: it takes Linux 5.6, and a container that lets it pass",
+                "openat2 is not available: it needs Linux 5.6, and a container must permit it",
             )),
             Err(error) => Err(error.into()),
         }

@@ -28,7 +28,7 @@ impl Compression {
         }
         let workshop = match before.and_then(|before| before.workshop.clone()) {
             Some(workshop) => workshop,
-            None => Workshop::start().context("can't start the threads that compress")?,
+            None => Workshop::start().context("can't start the compression threads")?,
         };
         let mut encoders: Vec<Arc<Encoder>> = Vec::new();
         for options in all {

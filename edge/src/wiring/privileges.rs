@@ -61,8 +61,8 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
             Account::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
         account
             .enter()
-            .with_context(|| format!("can't become {user}"))?;
-        account::gain_no_rights().context("can't refuse to gain rights")?;
+            .with_context(|| format!("can't switch to the user {user}"))?;
+        account::gain_no_rights().context("can't set no_new_privs")?;
         given.user = Some(user.to_string());
     }
     if wanted.confine != Confine::No {
@@ -72,7 +72,7 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
         && (given.user.is_some() || given.given.is_some())
         && let Err(error) = disk::look_at(path)
     {
-        tracing::warn!(%error, "a reload will not be able to read {}", path.display());
+        tracing::warn!(%error, "a reload would not be able to read {}", path.display());
     }
     Ok(given)
 }
@@ -90,18 +90,18 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Given>>
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = confine::confine(&allowed.allowed, &ports);
     match (outcome, plan.privileges.confine) {
-        (Ok(Confined::Fully), _) => tracing::info!("confined to the files that it needs"),
+        (Ok(Confined::Fully), _) => tracing::info!("the sandbox is active"),
         (Ok(Confined::Partly), _) => {
-            tracing::info!("confined to the files that it needs, as far as this kernel can");
+            tracing::info!("the sandbox is active with the restrictions that this kernel supports");
         }
         (Ok(Confined::Not), Confine::Yes) => {
-            bail!("can't be confined: this kernel has no Landlock, or it is turned off")
+            bail!("can't start the sandbox: this kernel has no Landlock, or Landlock is disabled")
         }
         (Ok(Confined::Not), _) => {
-            tracing::warn!("not confined: this kernel has no Landlock, or it is turned off");
+            tracing::warn!("no sandbox: this kernel has no Landlock, or Landlock is disabled");
             return Ok(None);
         }
-        (Err(error), _) => return Err(error).context("can't be confined"),
+        (Err(error), _) => return Err(error).context("can't start the sandbox"),
     }
     Ok(Some(allowed))
 }
@@ -117,10 +117,10 @@ struct Needs {
 fn needs(plan: &Plan) -> Needs {
     let mut system = Vec::new();
     if config::looks_up_names(plan) {
-        system.push(("what names are looked up with", &FOR_NAMES[..]));
+        system.push(("the files for name resolution", &FOR_NAMES[..]));
     }
     if plan.volumes.values().any(|volume| volume.size == 0) {
-        system.push(("sizes of devices", &FOR_DEVICES[..]));
+        system.push(("the sizes of block devices", &FOR_DEVICES[..]));
     }
     Needs {
         named: config::reach(plan),
@@ -184,10 +184,10 @@ impl GivenUp {
         let confined = "it is confined (`confine` in [server]) to what its configuration names";
         match (&self.user, self.given.is_some()) {
             (Some(user), false) => {
-                anyhow::anyhow!("{text}\nit runs as {user}, which has to be let do this")
+                anyhow::anyhow!("{text}\nit runs as {user}, which needs permission for this")
             }
             (Some(user), true) => anyhow::anyhow!(
-                "{text}\nit runs as {user}, which has to be let do this, and {confined}"
+                "{text}\nit runs as {user}, which needs permission for this, and {confined}"
             ),
             (None, true) => anyhow::anyhow!("{text}\n{confined}"),
             (None, false) => error,

@@ -68,7 +68,7 @@ impl Loggers {
     fn run(&self, work: impl FnOnce() -> Result<(), String> + Send + 'static) -> Lasting {
         let (tell, lasting) = oneshot::channel();
         let Some(place) = Place::take(&self.0) else {
-            let why = "too many purges are waiting for slow volumes already";
+            let why = "too many purges are already waiting for slow volumes";
             let _ = tell.send(Err(why.to_owned()));
             return lasting;
         };
@@ -83,7 +83,7 @@ impl Loggers {
             .spawn(log);
         if let Err(error) = started {
             // Dropping the sender reports the failure to the client.
-            tracing::warn!(%error, "a purge can't be logged");
+            tracing::warn!(%error, "a purge can't be written to volumes");
         }
         lasting
     }

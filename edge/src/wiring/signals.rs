@@ -86,7 +86,7 @@ impl Running {
             tokio::select! {
                 stopped = stopped => Ok(stopped?),
                 () = end.next() => {
-                    tracing::warn!("told to stop again: what is left is cut");
+                    tracing::warn!("second signal to stop: aborting the remaining requests");
                     finish_messages();
                     std::process::exit(1);
                 }

@@ -79,7 +79,11 @@ impl KeyRules {
                     Some(close) => at + close + 2,
                     None => {
                         let help = "end it with `}`";
-                        return Err(error(at..template.len(), "this never ends", help));
+                        return Err(error(
+                            at..template.len(),
+                            "this brace is never closed",
+                            help,
+                        ));
                     }
                 },
             };
@@ -87,7 +91,7 @@ impl KeyRules {
             at = end;
         }
         if !seen.contains(&"{path}") {
-            let help = "add {path}: without it, all paths of a route share one response";
+            let help = "add {path}: without it, all paths of a route would share one response";
             return Err(error(0..template.len(), "a key needs the path", help));
         }
         rules.omitted = Omitted {
@@ -115,7 +119,7 @@ impl KeyRules {
             }
             None => Extra::Literal(part.to_owned()),
             Some(_) if seen.contains(&part) => {
-                return Err(error(at, "this is here twice", "take one of them out"));
+                return Err(error(at, "this occurs twice", "remove one of them"));
             }
             Some("scheme" | "host" | "path" | "query") => {
                 seen.push(part);
@@ -127,8 +131,12 @@ impl KeyRules {
             }
         };
         if self.extras.len() == EXTRAS_MAX {
-            let what = format!("more than {EXTRAS_MAX} fields, cookies and literals");
-            return Err(error(at, what, "each of them multiplies what is stored"));
+            let what = format!("more than {EXTRAS_MAX} headers, cookies and literals");
+            return Err(error(
+                at,
+                what,
+                "each of them multiplies the stored responses",
+            ));
         }
         self.extras.push(extra);
         Ok(())
@@ -324,13 +332,14 @@ fn name_of(parameter: &str) -> &str {
 fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
     let (kind, name) = inside.split_once(':').unwrap_or((inside, ""));
     if !matches!(kind, "header" | "cookie") {
-        let what = format!("nothing is called {{{inside}}}");
-        let help = "there are {scheme}, {host}, {path}, {query}, {header:NAME} and {cookie:NAME}";
+        let what = format!("there is no variable {{{inside}}}");
+        let help =
+            "the variables are {scheme}, {host}, {path}, {query}, {header:NAME} and {cookie:NAME}";
         return Err(error(at, what, help));
     }
     if !is_token(name.as_bytes()) {
-        let what = format!("`{name}` is no name of a {kind}");
-        let help = format!("write a name behind the colon: {{{kind}:NAME}}");
+        let what = format!("`{name}` is not a valid {kind} name");
+        let help = format!("write a name after the colon: {{{kind}:NAME}}");
         return Err(error(at, what, help));
     }
     if kind == "cookie" {
@@ -342,10 +351,10 @@ fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
         return Err(error(at, what, format!("{why}; {}", instead(&name))));
     }
     if name == "cookie" {
-        let help = "name the cookies that matter: {cookie:NAME}";
+        let help = "name single cookies: {cookie:NAME}";
         return Err(error(
             at,
-            "all cookies together tell every client apart",
+            "the complete Cookie header differs for every client",
             help,
         ));
     }
@@ -355,12 +364,12 @@ fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
 /// Suggests a replacement for a header that can't be part of a key.
 fn instead(name: &str) -> &'static str {
     match name {
-        _ if name.contains("host") => "{host} is what the request is for",
+        _ if name.contains("host") => "use {host}, the host of the request",
         _ if name.contains("proto") || name.contains("scheme") || name.contains("ssl") => {
-            "{scheme} is what the request came by"
+            "use {scheme}, the scheme of the request"
         }
-        _ if name.contains("url") || name.contains("uri") => "{path} is what the request is for",
-        _ => "take it out",
+        _ if name.contains("url") || name.contains("uri") => "use {path}, the path of the request",
+        _ => "remove it",
     }
 }
 
@@ -499,18 +508,26 @@ mod tests {
         for (template, part, what) in [
             ("", "", "a key needs the path"),
             ("{host}", "{host}", "a key needs the path"),
-            ("{path}{url}", "{url}", "nothing is called {url}"),
-            ("{path}{}", "{}", "nothing is called {}"),
-            ("{path}{host", "{host", "this never ends"),
+            ("{path}{url}", "{url}", "there is no variable {url}"),
+            ("{path}{}", "{}", "there is no variable {}"),
+            ("{path}{host", "{host", "this brace is never closed"),
             ("{path}}", "}", "a `}` without `{`"),
             ("{path}é}x{host}", "é}x", "a `}` without `{`"),
-            ("{path}{host}{path}", "{path}", "this is here twice"),
-            ("{path}{header:}", "{header:}", "`` is no name of a header"),
-            ("{path}{header}", "{header}", "`` is no name of a header"),
+            ("{path}{host}{path}", "{path}", "this occurs twice"),
+            (
+                "{path}{header:}",
+                "{header:}",
+                "`` is not a valid header name",
+            ),
+            (
+                "{path}{header}",
+                "{header}",
+                "`` is not a valid header name",
+            ),
             (
                 "{path}{cookie:a b}",
                 "{cookie:a b}",
-                "`a b` is no name of a cookie",
+                "`a b` is not a valid cookie name",
             ),
             (
                 "{path}{header:TE}",
@@ -540,7 +557,7 @@ mod tests {
             (
                 "{path}{header:Cookie}",
                 "{header:Cookie}",
-                "all cookies together tell every client apart",
+                "the complete Cookie header differs for every client",
             ),
         ] {
             let error = KeyRules::parse(template).expect_err(template);
