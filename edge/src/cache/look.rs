@@ -208,7 +208,7 @@ impl Cache {
 
     /// In which codings this request is answered.
     pub(super) fn codings(&self, request: &Request, lore: &Lore, now_ms: u64) -> Option<Codings> {
-        if self.asks_for_plain() {
+        if self.requests_identity() {
             return Some(Codings::IDENTITY);
         }
         let kind = self.0.options.fill.kind;

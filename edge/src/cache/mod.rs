@@ -187,7 +187,7 @@ impl Cache {
         } = found;
         let mut answering = self.answering(head, how.status(head, now_ms), now_ms);
         match self.choose(&request.head, asks, (object, head), *place) {
-            Choice::Plain => {}
+            Choice::Identity => {}
             Choice::Varying(fields) => answering.varying = Some(fields),
             Choice::Coded(encoded) => {
                 return Some(serve::coded(&answering, &request.head, &encoded));

@@ -6,7 +6,7 @@ mod codec;
 mod lines;
 mod table;
 mod types;
-mod workshop;
+mod worker_pool;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::handler::{Choice, Encoded, Encodings, Plain};
+use crate::handler::{Choice, Encoded, Encodings, Identity};
 use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
 use crate::http::conditional::{EntityTag, is_named};
-use crate::http::wanted::{asks_for_less, only_range};
+use crate::http::wanted::{has_condition_or_range, only_range};
 use crate::telemetry::Counters;
-use table::{Looked, Table};
+use table::{Lookup, Table};
 pub use types::Types;
-pub use workshop::Workshop;
-use workshop::{Job, Queue};
+pub use worker_pool::WorkerPool;
+use worker_pool::{Job, Queue};
 
 /// The `compress` section of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,12 +153,12 @@ impl Status {
 }
 
 impl Encoder {
-    /// Creates an empty encoder, whose jobs `workshop` runs.
-    pub fn new(options: Options, workshop: &Workshop) -> Arc<Encoder> {
+    /// Creates an empty encoder, whose jobs `worker_pool` runs.
+    pub fn new(options: Options, worker_pool: &WorkerPool) -> Arc<Encoder> {
         Arc::new(Encoder {
             table: Table::new(options.memory),
             options,
-            queue: workshop.queue(),
+            queue: worker_pool.queue(),
             numbers: Numbers::default(),
         })
     }
@@ -187,22 +187,24 @@ impl Encoder {
     }
 
     /// Handles content whose id is unknown, or known with other header lines.
-    fn meet(
+    fn look_up_again(
         self: &Arc<Encoder>,
         accepted: &Accepted,
-        content: &Plain<'_>,
+        content: &Identity<'_>,
         is_known: bool,
     ) -> Choice {
         if !lines::is_eligible(&self.options, content.length, content.fields) {
-            return Choice::Plain;
+            return Choice::Identity;
         }
         let varying = lines::varying(content.fields);
         if is_known {
             self.table.renew(content.id, content.fields, &varying);
             let order = &self.options.codings;
-            let looked = self.table.look(content.id, content.fields, accepted, order);
-            if let Looked::Known(choice, wish) = looked {
-                self.make(content, wish);
+            let lookup = self
+                .table
+                .look_up(content.id, content.fields, accepted, order);
+            if let Lookup::Known(choice, missing) = lookup {
+                self.make(content, missing);
                 return choice;
             }
         }
@@ -211,7 +213,7 @@ impl Encoder {
     }
 
     /// Queues a job that compresses content, if the content can be obtained.
-    fn make(self: &Arc<Encoder>, content: &Plain<'_>, coding: Option<Coding>) {
+    fn make(self: &Arc<Encoder>, content: &Identity<'_>, coding: Option<Coding>) {
         let (Some(coding), true) = (coding, content.length.is_some()) else {
             return;
         };
@@ -223,9 +225,9 @@ impl Encoder {
             fields: content.fields.clone(),
             get,
         };
-        if self.table.ask(content.id, content.fields, coding) && !self.queue.put(job) {
+        if self.table.mark_queued(content.id, content.fields, coding) && !self.queue.put(job) {
             self.numbers.queue_full.fetch_add(1, Ordering::Relaxed);
-            self.table.unask(content.id, coding);
+            self.table.unmark_queued(content.id, coding);
         }
     }
 }
@@ -245,24 +247,25 @@ impl Handle {
 
 impl Encodings for Handle {
     #[inline]
-    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Plain<'_>) -> Choice {
+    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Identity<'_>) -> Choice {
         let encoder = &self.encoder;
         let order = &encoder.options.codings;
         let choice = match encoder
             .table
-            .look(content.id, content.fields, accepted, order)
+            .look_up(content.id, content.fields, accepted, order)
         {
-            Looked::Known(choice, None) => choice,
-            Looked::Known(choice, wish) => {
-                encoder.make(content, wish);
+            Lookup::Known(choice, None) => choice,
+            Lookup::Known(choice, missing) => {
+                encoder.make(content, missing);
                 choice
             }
-            Looked::Other => encoder.meet(accepted, content, true),
-            Looked::Unknown => encoder.meet(accepted, content, false),
+            Lookup::OtherFields => encoder.look_up_again(accepted, content, true),
+            Lookup::Unknown => encoder.look_up_again(accepted, content, false),
         };
         match choice {
             Choice::Coded(encoded)
-                if asks_for_less(request) && goes_on_plain(request, content, &encoded) =>
+                if has_condition_or_range(request)
+                    && needs_identity(request, content, &encoded) =>
             {
                 Choice::Varying(lines::varying(content.fields))
             }
@@ -274,7 +277,7 @@ impl Encodings for Handle {
         }
     }
 
-    fn asks_for_plain(&self) -> bool {
+    fn requests_identity(&self) -> bool {
         self.encoder.options.ask_plain
     }
 }
@@ -282,7 +285,7 @@ impl Encodings for Handle {
 /// Whether the client must get the uncompressed content: its conditions name the uncompressed ETag,
 /// or it requests a range of content without a strong ETag, which it could not distinguish from a
 /// range of the compressed content.
-fn goes_on_plain(request: &Fields, content: &Plain<'_>, encoded: &Encoded) -> bool {
+fn needs_identity(request: &Fields, content: &Identity<'_>, encoded: &Encoded) -> bool {
     let coded = encoded.etag.as_deref().and_then(EntityTag::parse);
     if only_range(request).is_some() && coded.is_none_or(|tag| tag.weak) {
         return true;

@@ -60,16 +60,16 @@ enum Made {
     #[default]
     Not,
     /// A job is queued or running.
-    Asked,
-    There(Arc<Encoded>, Mark),
+    Queued,
+    Done(Arc<Encoded>, Mark),
 }
 
 /// The result of a lookup.
-pub(super) enum Looked {
+pub(super) enum Lookup {
     /// The content is known: which form to send, and which encoding to make.
     Known(Choice, Option<Coding>),
     /// The content is known with other header lines.
-    Other,
+    OtherFields,
     Unknown,
 }
 
@@ -114,35 +114,41 @@ impl Table {
     /// Chooses the form of a content with these header lines for a client with these accepted
     /// encodings. `order` contains the encodings that can be made.
     #[inline]
-    pub fn look(&self, id: u128, fields: &Bytes, accepted: &Accepted, order: &[Coding]) -> Looked {
+    pub fn look_up(
+        &self,
+        id: u128,
+        fields: &Bytes,
+        accepted: &Accepted,
+        order: &[Coding],
+    ) -> Lookup {
         let shard = &mut *self.shard(id).lock();
         let Some(&at) = shard.ids.get(&id) else {
-            return Looked::Unknown;
+            return Lookup::Unknown;
         };
         let Some(entry) = shard.entries.get_mut(at as usize) else {
-            return Looked::Unknown;
+            return Lookup::Unknown;
         };
         if !entry.is_under(fields) {
-            return Looked::Other;
+            return Lookup::OtherFields;
         }
         shard.policy.touch(at);
         entry.given(accepted, order)
     }
 
     /// Marks an encoding of a content as queued; returns whether the caller must queue it.
-    pub fn ask(&self, id: u128, fields: &Bytes, coding: Coding) -> bool {
+    pub fn mark_queued(&self, id: u128, fields: &Bytes, coding: Coding) -> bool {
         self.with(id, fields, |entry| {
             let made = &mut entry.codings[coding as usize];
             let is_first = entry.is_worth && matches!(made, Made::Not);
             if is_first {
-                *made = Made::Asked;
+                *made = Made::Queued;
             }
             is_first
         })
     }
 
     /// Removes the mark of a job that was not queued.
-    pub fn unask(&self, id: u128, coding: Coding) {
+    pub fn unmark_queued(&self, id: u128, coding: Coding) {
         let shard = &mut *self.shard(id).lock();
         let at = shard.ids.get(&id).map(|at| *at as usize);
         if let Some(entry) = at.and_then(|at| shard.entries.get_mut(at)) {
@@ -168,7 +174,7 @@ impl Table {
                     Some(ready) if entry.fields == *fields => ready,
                     _ => encoded(&entry.fields, coding, content, mark),
                 };
-                entry.set(coding, Made::There(encoded, mark));
+                entry.set(coding, Made::Done(encoded, mark));
             }
             Outcome::NotWorth => {
                 entry.is_worth = false;
@@ -184,9 +190,9 @@ impl Table {
             entry.fields = fields.clone();
             entry.varying = varying.clone();
             for made in &mut entry.codings {
-                if let Made::There(old, mark) = made {
+                if let Made::Done(old, mark) = made {
                     let content = old.content.clone();
-                    *made = Made::There(encoded(fields, old.coding, content, *mark), *mark);
+                    *made = Made::Done(encoded(fields, old.coding, content, *mark), *mark);
                 }
             }
         });
@@ -288,22 +294,22 @@ impl Entry {
 
     /// Chooses the best available encoding, and the best encoding to make.
     #[inline]
-    fn given(&self, accepted: &Accepted, order: &[Coding]) -> Looked {
+    fn given(&self, accepted: &Accepted, order: &[Coding]) -> Lookup {
         let best = accepted.best(order.iter().copied());
         if let Some(best) = best
-            && let Made::There(encoded, _) = &self.codings[best as usize]
+            && let Made::Done(encoded, _) = &self.codings[best as usize]
         {
-            return Looked::Known(Choice::Coded(encoded.clone()), None);
+            return Lookup::Known(Choice::Coded(encoded.clone()), None);
         }
-        let is_there = |coding: &Coding| matches!(self.codings[*coding as usize], Made::There(..));
+        let is_there = |coding: &Coding| matches!(self.codings[*coding as usize], Made::Done(..));
         let second = accepted.best(order.iter().copied().filter(is_there));
         let choice = match second.map(|coding| &self.codings[coding as usize]) {
-            Some(Made::There(encoded, _)) => Choice::Coded(encoded.clone()),
+            Some(Made::Done(encoded, _)) => Choice::Coded(encoded.clone()),
             _ => Choice::Varying(self.varying.clone()),
         };
         let is_to_be_made =
             |coding: &Coding| self.is_worth && matches!(self.codings[*coding as usize], Made::Not);
-        Looked::Known(choice, best.filter(is_to_be_made))
+        Lookup::Known(choice, best.filter(is_to_be_made))
     }
 
     fn set(&mut self, coding: Coding, made: Made) {
@@ -313,7 +319,7 @@ impl Entry {
     /// Bytes of memory that the entry counts for.
     fn weight(&self) -> u64 {
         let coded = self.codings.iter().map(|made| match made {
-            Made::There(coded, _) => OF_CODED + (coded.fields.len() + coded.content.len()) as u64,
+            Made::Done(coded, _) => OF_CODED + (coded.fields.len() + coded.content.len()) as u64,
             _ => 0,
         });
         BOOKKEEPING + (self.fields.len() + self.varying.len()) as u64 + coded.sum::<u64>()

@@ -38,17 +38,17 @@ fn content(length: usize) -> Bytes {
 /// A worker's access to an encoder of its own, and methods to obtain contents from it.
 struct Rig {
     handle: Handle,
-    _workshop: Arc<Workshop>,
+    _workshop: Arc<WorkerPool>,
     fetched: Arc<AtomicUsize>,
 }
 
 impl Rig {
     fn new(threads: usize, options: Options) -> Rig {
-        let workshop = Workshop::of(threads).expect("threads");
-        let encoder = Encoder::new(options, &workshop);
+        let worker_pool = WorkerPool::of(threads).expect("threads");
+        let encoder = Encoder::new(options, &worker_pool);
         Rig {
             handle: Handle::new(encoder, Arc::default()),
-            _workshop: workshop,
+            _workshop: worker_pool,
             fetched: Arc::default(),
         }
     }
@@ -77,7 +77,7 @@ impl Rig {
                 get()
             }))
         };
-        let plain = Plain {
+        let plain = Identity {
             id,
             length: Some(length),
             fields,
@@ -254,10 +254,10 @@ fn ineligible_content_is_not_compressed() {
         &[],
     ] {
         let choice = rig.ask("gzip", 1, &lines(lines_of_it), &content);
-        assert!(matches!(choice, Choice::Plain), "{lines_of_it:?}");
+        assert!(matches!(choice, Choice::Identity), "{lines_of_it:?}");
     }
     let choice = rig.ask("gzip", 1, &lines(&[html]), &content.slice(..1000));
-    assert!(matches!(choice, Choice::Plain), "too short");
+    assert!(matches!(choice, Choice::Identity), "too short");
     assert_eq!(
         rig.status(),
         Status {
@@ -301,7 +301,7 @@ fn headers_may_change_without_compressing_again() {
     ]);
     assert!(matches!(
         rig.ask("gzip", 1, &forbidden, &content),
-        Choice::Plain
+        Choice::Identity
     ));
 }
 
@@ -424,7 +424,7 @@ proptest! {
         let fields = css();
         for coding in made {
             let coding = Coding::ALL[coding];
-            table.ask(1, &fields, coding);
+            table.mark_queued(1, &fields, coding);
             let mark = lines::Mark::of(b"x");
             let outcome = table::Outcome::Made(Bytes::from_static(b"x"), mark);
             table.finish(1, &fields, coding, outcome);
@@ -433,11 +433,11 @@ proptest! {
         let member = |(name, weight): &(usize, u16)| format!("{};q=0.{weight}", NAMES[*name]);
         let value = weights.iter().map(member).collect::<Vec<_>>().join(", ");
         let accepted = accepted(&value);
-        let looked = table.look(1, &fields, &accepted, &Coding::ALL);
-        if let table::Looked::Known(Choice::Coded(encoded), wish) = looked {
+        let lookup = table.look_up(1, &fields, &accepted, &Coding::ALL);
+        if let table::Lookup::Known(Choice::Coded(encoded), missing) = lookup {
             prop_assert!(accepted.takes(encoded.coding), "{value}");
             prop_assert_eq!(accepted.best([encoded.coding]), Some(encoded.coding));
-            prop_assert!(wish.is_none_or(|wish| wish != encoded.coding && accepted.takes(wish)));
+            prop_assert!(missing.is_none_or(|missing| missing != encoded.coding && accepted.takes(missing)));
         }
     }
 }

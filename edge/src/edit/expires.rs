@@ -38,7 +38,7 @@ const EPOCH_DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:01 GMT";
 
 /// Replacements for a response's Expires and Cache-Control.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told<'a> {
+pub(super) struct Freshness<'a> {
     pub(super) expires: Option<[u8; 29]>,
     pub(super) cache_control: Option<Cow<'a, str>>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Told<'a> {
 /// Whether responses with this status get freshness headers: statuses that caches may store without
 /// explicit freshness, and those that answer conditional, range and other requests for such
 /// responses.
-pub(super) fn is_told(status: Status) -> bool {
+pub(super) fn applies_to(status: Status) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
 
@@ -69,7 +69,7 @@ impl Lifetime {
     ///
     /// The lifetime counts from now, and `max-age` counts from when the origin created the response
     /// (RFC 9111 4.2.3), so the age is added.
-    fn tell(self, now_s: u64, age_s: u64) -> Option<Told<'static>> {
+    fn headers(self, now_s: u64, age_s: u64) -> Option<Freshness<'static>> {
         let (expires, cache_control) = match self {
             Lifetime::Off => return None,
             Lifetime::Epoch => (*EPOCH_DATE, "no-cache".into()),
@@ -84,7 +84,7 @@ impl Lifetime {
                 (date::format(at), "no-cache".into())
             }
         };
-        Some(Told {
+        Some(Freshness {
             expires: Some(expires),
             cache_control: Some(cache_control),
         })
@@ -97,8 +97,8 @@ impl Expires {
     /// With lifetimes by type, a response without the content's type (a 304 without Content-Type,
     /// or several ranges) gets no freshness headers. The client keeps those of the response it has
     /// stored (RFC 9111 3.2).
-    pub(super) fn tell(&self, response: &Response, now_s: u64) -> Option<Told<'static>> {
-        if !is_told(response.status) {
+    pub(super) fn headers(&self, response: &Response, now_s: u64) -> Option<Freshness<'static>> {
+        if !applies_to(response.status) {
             return None;
         }
         let media_type = value_of(response, "content-type");
@@ -108,13 +108,13 @@ impl Expires {
             _ => false,
         };
         if unknown && !self.types.is_empty() {
-            return Some(Told {
+            return Some(Freshness {
                 expires: None,
                 cache_control: None,
             });
         }
         let lifetime = self.of(media_type.unwrap_or_default());
-        lifetime.tell(now_s, age_of(response))
+        lifetime.headers(now_s, age_of(response))
     }
 
     /// The lifetime of a media type: of the exact type, otherwise of its first part, otherwise the
@@ -158,12 +158,12 @@ mod tests {
 
     const NOW: u64 = 784_111_777;
 
-    fn told(expires: &Expires, response: &Response) -> Option<(String, String)> {
-        let told = expires.tell(response, NOW)?;
-        let date = told
+    fn freshness(expires: &Expires, response: &Response) -> Option<(String, String)> {
+        let freshness = expires.headers(response, NOW)?;
+        let date = freshness
             .expires
             .map(|date| String::from_utf8_lossy(&date).into_owned());
-        let cache_control = told.cache_control.map(Cow::into_owned);
+        let cache_control = freshness.cache_control.map(Cow::into_owned);
         Some((date.unwrap_or_default(), cache_control.unwrap_or_default()))
     }
 
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn each_option_gives_the_documented_headers() {
         let response = Response::new(200);
-        let of = |text: &str| told(&always(text), &response);
+        let of = |text: &str| freshness(&always(text), &response);
         let is = |date: &str, control: &str| Some((date.to_owned(), control.to_owned()));
         assert_eq!(of("off"), None);
         assert_eq!(of("epoch"), is("Thu, 01 Jan 1970 00:00:01 GMT", "no-cache"));
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn only_some_statuses_get_freshness_headers() {
         for status in 200..600 {
-            let told = told(&always("1h"), &Response::new(status)).is_some();
+            let freshness = freshness(&always("1h"), &Response::new(status)).is_some();
             let listed = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
-            assert_eq!(told, listed.contains(&status), "{status}");
+            assert_eq!(freshness, listed.contains(&status), "{status}");
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
             let mut response = Response::new(200);
             let line = format!("Content-Type: {media_type}\r\n");
             response.stored = line.into_bytes().into();
-            told(&expires, &response).map(|(_, control)| control)
+            freshness(&expires, &response).map(|(_, control)| control)
         };
         assert_eq!(of("Image/PNG; q=1").as_deref(), Some("max-age=1"));
         assert_eq!(of("image/gif").as_deref(), Some("max-age=2"));
@@ -231,8 +231,8 @@ mod tests {
         parts
             .fields
             .append("content-type", "multipart/byteranges; boundary=a");
-        assert_eq!(told(&expires, &parts), unchanged);
-        assert_eq!(told(&expires, &Response::new(304)), unchanged);
+        assert_eq!(freshness(&expires, &parts), unchanged);
+        assert_eq!(freshness(&expires, &Response::new(304)), unchanged);
     }
 
     proptest! {
@@ -246,11 +246,11 @@ mod tests {
                 default: Lifetime::For(Duration::from_secs(lifetime_s)),
                 types: Vec::new(),
             };
-            let told = expires.tell(&response, NOW).expect("it is told");
-            let control = told.cache_control.expect("a directive");
+            let freshness = expires.headers(&response, NOW).expect("it is freshness");
+            let control = freshness.cache_control.expect("a directive");
             let max_age: u64 = control["max-age=".len()..].parse().expect("a number");
             prop_assert_eq!(max_age - u64::from(age_s), lifetime_s);
-            let at = date::parse(&told.expires.expect("a date"));
+            let at = date::parse(&freshness.expires.expect("a date"));
             prop_assert_eq!(at, Some(NOW + lifetime_s));
         }
 

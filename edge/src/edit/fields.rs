@@ -1,6 +1,6 @@
 //! Header edits: set, add and remove.
 
-use super::template::{Asked, Template, Variable};
+use super::template::{RequestValues, Template, Variable};
 use crate::handler::{Request, Response};
 use crate::http::fields::lines_of;
 use crate::http::{Fields, Status, hop};
@@ -47,7 +47,7 @@ impl FieldEdits {
         if self.is_empty() {
             return;
         }
-        let put = self.lines(&Asked::of(&request.head, &request.peer), 0);
+        let put = self.lines(&RequestValues::of(&request.head, &request.peer), 0);
         let fields = &mut request.head.fields;
         self.take_out(fields);
         self.keep_from_connection(fields);
@@ -87,14 +87,19 @@ impl FieldEdits {
         }
     }
 
-    fn lines(&self, asked: &Asked<'_>, status: Status) -> Fields {
+    fn lines(&self, request: &RequestValues<'_>, status: Status) -> Fields {
         let mut lines = Fields::new();
-        self.put_into(&mut lines, Some(asked), status);
+        self.put_into(&mut lines, Some(request), status);
         lines
     }
 
-    /// Adds the lines. Without `asked`, only lines that use no variables of the request.
-    pub(super) fn put_into(&self, fields: &mut Fields, asked: Option<&Asked<'_>>, status: Status) {
+    /// Adds the lines. Without `request`, only lines that use no variables of the request.
+    pub(super) fn put_into(
+        &self,
+        fields: &mut Fields,
+        request: Option<&RequestValues<'_>>,
+        status: Status,
+    ) {
         let mut scratch = Vec::new();
         for (name, value) in &self.put {
             if let Some(text) = value.plain() {
@@ -104,7 +109,7 @@ impl FieldEdits {
                 continue;
             }
             scratch.clear();
-            let expanded = asked.and_then(|asked| value.expand(asked, status, &mut scratch));
+            let expanded = request.and_then(|request| value.expand(request, status, &mut scratch));
             if expanded.is_some() {
                 fields.append(name, &scratch);
             }

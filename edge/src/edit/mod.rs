@@ -20,13 +20,13 @@ use crate::sys::Clock;
 
 pub use expires::{Expires, Lifetime};
 pub use fields::FieldEdits;
-pub use pages::{ErrorPage, ErrorPages, Which};
+pub use pages::{ErrorPage, ErrorPages, PageFor};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
 pub use security::SECURITY;
 pub use template::{Template, TemplateError, Variable};
 
-use expires::{Told, is_told};
-use template::{Asked, Kept};
+use expires::{Freshness, applies_to};
+use template::{OwnedValues, RequestValues};
 
 /// The edits of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Handler for Edit {
 /// The edits that remain for the response to one request.
 struct After {
     parts: Rc<Parts>,
-    kept: Option<Kept>,
+    kept: Option<OwnedValues>,
     scheme: Scheme,
     /// Whether error pages apply. They don't apply to PURGE, whose response is for operators.
     pages: bool,
@@ -123,8 +123,8 @@ struct After {
 impl After {
     fn of(parts: &Rc<Parts>, request: &Request) -> After {
         let kept = parts.asks.then(|| {
-            let asked = Asked::of(&request.head, &request.peer);
-            Kept::of(&asked, parts.options.response.variables())
+            let request = RequestValues::of(&request.head, &request.peer);
+            OwnedValues::of(&request, parts.options.response.variables())
         });
         After {
             parts: parts.clone(),
@@ -159,17 +159,17 @@ impl After {
     /// Applies freshness, then security, then the configured header edits, which take precedence.
     fn fields(&self, response: &mut Response) {
         let options = &self.parts.options;
-        let told = self.told(response);
+        let freshness = self.freshness(response);
         let goes = |name: &[u8]| {
             let is = |field: &[u8]| name.eq_ignore_ascii_case(field);
-            let tells = told.is_some() && (is(b"expires") || is(b"cache-control"));
+            let tells = freshness.is_some() && (is(b"expires") || is(b"cache-control"));
             tells || options.response.removes(name)
         };
         let missing = match options.security {
             true => security::missing(response, self.scheme),
             false => security::NOTHING,
         };
-        if told.is_some() || !options.response.remove.is_empty() {
+        if freshness.is_some() || !options.response.remove.is_empty() {
             fields::take_out(response, goes);
         }
         let status = response.status;
@@ -178,10 +178,10 @@ impl After {
                 response.fields.append(name, value);
             }
         };
-        if let Some(told) = &told {
-            let value = told.expires.iter();
+        if let Some(freshness) = &freshness {
+            let value = freshness.expires.iter();
             value.for_each(|value| put("expires", value));
-            let value = told.cache_control.iter();
+            let value = freshness.cache_control.iter();
             value.for_each(|value| put("cache-control", value.as_bytes()));
         }
         security::each(missing, |name, value| {
@@ -189,26 +189,26 @@ impl After {
                 put(name, value.as_bytes());
             }
         });
-        let asked = self.kept.as_ref().map(Kept::asked);
+        let request = self.kept.as_ref().map(OwnedValues::request);
         let put = &options.response;
-        put.put_into(&mut response.fields, asked.as_ref(), status);
+        put.put_into(&mut response.fields, request.as_ref(), status);
     }
 
     /// The new freshness headers of the response; `None` if they stay unchanged.
-    fn told(&self, response: &Response) -> Option<Told<'_>> {
+    fn freshness(&self, response: &Response) -> Option<Freshness<'_>> {
         let options = &self.parts.options;
         let now_s = || self.parts.clock.unix_ms() / 1000;
-        let told = options.expires.as_ref();
-        let told = told.and_then(|expires| expires.tell(response, now_s()));
+        let freshness = options.expires.as_ref();
+        let freshness = freshness.and_then(|expires| expires.headers(response, now_s()));
         let Some(own) = options
             .cache_control
             .as_ref()
-            .filter(|_| is_told(response.status))
+            .filter(|_| applies_to(response.status))
         else {
-            return told;
+            return freshness;
         };
-        Some(Told {
-            expires: told.and_then(|told| told.expires),
+        Some(Freshness {
+            expires: freshness.and_then(|freshness| freshness.expires),
             cache_control: Some(Cow::Borrowed(own)),
         })
     }

@@ -10,7 +10,7 @@ use crate::http::{CacheStatus, Status};
 
 /// The statuses of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Which {
+pub enum PageFor {
     /// A single status, 400 to 599.
     Status(Status),
     /// A class of statuses: 4 or 5.
@@ -21,7 +21,7 @@ pub enum Which {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
     /// The statuses that the page is for.
-    pub which: Which,
+    pub statuses: PageFor,
     /// The file that the page was read from, if any.
     pub file: Option<Box<Path>>,
     /// The page's content.
@@ -64,8 +64,8 @@ impl ErrorPages {
     /// The page of a status: its own, otherwise that of its class.
     fn page(&self, status: Status) -> Option<&ErrorPage> {
         let pages = || self.pages.iter();
-        let own = pages().find(|page| page.which == Which::Status(status));
-        own.or_else(|| pages().find(|page| page.which == Which::Class(status / 100)))
+        let own = pages().find(|page| page.statuses == PageFor::Status(status));
+        own.or_else(|| pages().find(|page| page.statuses == PageFor::Class(status / 100)))
     }
 
     /// The response to a fault, if its status has a page.
@@ -136,16 +136,16 @@ mod tests {
     }
 
     fn pages(intercept: bool) -> ErrorPages {
-        let page = |which, text: &'static str| ErrorPage {
-            which,
+        let page = |statuses, text: &'static str| ErrorPage {
+            statuses,
             file: None,
             content: Bytes::from_static(text.as_bytes()),
             media_type: "text/html".into(),
         };
         ErrorPages {
             pages: vec![
-                page(Which::Class(4), "any"),
-                page(Which::Status(404), "own"),
+                page(PageFor::Class(4), "any"),
+                page(PageFor::Status(404), "own"),
             ],
             intercept,
             keep_own: false,

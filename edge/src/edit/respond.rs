@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 
-use super::template::{Asked, Template};
+use super::template::{RequestValues, Template};
 use crate::handler::representation::{InMemory, Representation};
 use crate::handler::{Answer, Body, Handler, Request, Response};
 use crate::http::conditional::{EntityTag, Validators};
@@ -72,7 +72,7 @@ impl Respond {
         };
         let head = &request.head;
         let is_read = matches!(head.method, Method::Get | Method::Head);
-        if self.status != 200 || !is_read || !wanted::asks_for_less(&head.fields) {
+        if self.status != 200 || !is_read || !wanted::has_condition_or_range(&head.fields) {
             let mut response = representation.begin(self.status);
             match head.method {
                 Method::Head => response.length = representation.length,
@@ -111,9 +111,9 @@ impl Redirect {
         Redirect(options)
     }
 
-    fn location(&self, asked: &Asked<'_>) -> Option<Vec<u8>> {
+    fn location(&self, request: &RequestValues<'_>) -> Option<Vec<u8>> {
         let mut location = Vec::new();
-        self.0.to.expand(asked, self.0.status, &mut location)?;
+        self.0.to.expand(request, self.0.status, &mut location)?;
         if !self.0.to.beginning().starts_with("//") {
             // A requested path that begins with two slashes would become a host (RFC 3986 4.2).
             let slashes = location.iter().take_while(|b| **b == b'/').count();
@@ -143,10 +143,10 @@ fn encoded(location: Vec<u8>) -> Vec<u8> {
 
 impl Handler for Redirect {
     fn handle(&self, request: Request) -> Answer {
-        let asked = Asked::of(&request.head, &request.peer);
+        let request = RequestValues::of(&request.head, &request.peer);
         let mut response = Response::new(self.0.status);
         // All variables permitted in a redirect are visible ASCII in a validated request.
-        if let Some(location) = self.location(&asked) {
+        if let Some(location) = self.location(&request) {
             response.fields.append("location", location);
         }
         Answer::Ready(Ok(response))
@@ -165,7 +165,7 @@ mod tests {
             to: Template::parse(to).expect("a template"),
             status: 301,
         });
-        let asked = Asked {
+        let request = RequestValues {
             method: &Method::Get,
             target,
             authority: "a.example",
@@ -174,7 +174,7 @@ mod tests {
             local: ([0; 4], 0).into(),
             fields: &Fields::new(),
         };
-        let location = redirect.location(&asked).unwrap_or_default();
+        let location = redirect.location(&request).unwrap_or_default();
         String::from_utf8(location).expect("text")
     }
 

@@ -187,12 +187,17 @@ impl Template {
 
     /// Appends the expanded text. Returns `None` without appending anything if that text is empty
     /// or not a field value.
-    pub fn expand(&self, asked: &Asked<'_>, status: Status, out: &mut Vec<u8>) -> Option<()> {
+    pub fn expand(
+        &self,
+        request: &RequestValues<'_>,
+        status: Status,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         let start = out.len();
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Variable(variable) => asked.append(variable, status, out),
+                Piece::Variable(variable) => request.append(variable, status, out),
             }
         }
         let good = out.len() > start && is_field_value(&out[start..]);
@@ -212,7 +217,7 @@ impl fmt::Display for Template {
 
 /// The values of a request that templates can use.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RequestValues<'a> {
     /// The method.
     pub method: &'a Method,
     /// The target.
@@ -229,10 +234,10 @@ pub struct Asked<'a> {
     pub fields: &'a Fields,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestValues<'a> {
     /// The values of a request.
-    pub fn of(head: &'a Head, peer: &Peer) -> Asked<'a> {
-        Asked {
+    pub fn of(head: &'a Head, peer: &Peer) -> RequestValues<'a> {
+        RequestValues {
             method: &head.method,
             target: &head.target,
             authority: &head.authority,
@@ -281,7 +286,7 @@ fn without_port(authority: &str) -> &str {
 
 /// The values of a request that templates of the response need, copied because the request is
 /// forwarded.
-pub(super) struct Kept {
+pub(super) struct OwnedValues {
     method: Method,
     target: String,
     authority: String,
@@ -291,30 +296,33 @@ pub(super) struct Kept {
     fields: Fields,
 }
 
-impl Kept {
+impl OwnedValues {
     /// Copies the values of a request, including only the headers that these variables name.
-    pub(super) fn of<'t>(asked: &Asked<'_>, variables: impl Iterator<Item = &'t Variable>) -> Kept {
+    pub(super) fn of<'t>(
+        request: &RequestValues<'_>,
+        variables: impl Iterator<Item = &'t Variable>,
+    ) -> OwnedValues {
         let mut fields = Fields::new();
         for variable in variables {
             if let Variable::Header(name) = variable
-                && let Some(value) = asked.fields.get(name)
+                && let Some(value) = request.fields.get(name)
             {
                 fields.append(name, value);
             }
         }
-        Kept {
-            method: asked.method.clone(),
-            target: asked.target.to_owned(),
-            authority: asked.authority.to_owned(),
-            scheme: asked.scheme,
-            client: asked.client,
-            local: asked.local,
+        OwnedValues {
+            method: request.method.clone(),
+            target: request.target.to_owned(),
+            authority: request.authority.to_owned(),
+            scheme: request.scheme,
+            client: request.client,
+            local: request.local,
             fields,
         }
     }
 
-    pub(super) fn asked(&self) -> Asked<'_> {
-        Asked {
+    pub(super) fn request(&self) -> RequestValues<'_> {
+        RequestValues {
             method: &self.method,
             target: &self.target,
             authority: &self.authority,
@@ -333,7 +341,7 @@ mod tests {
     use super::*;
 
     fn expand(template: &str, authority: &str, target: &str, fields: &Fields) -> Option<String> {
-        let asked = Asked {
+        let request = RequestValues {
             method: &Method::Get,
             target,
             authority,
@@ -344,7 +352,7 @@ mod tests {
         };
         let mut out = b"before".to_vec();
         let template = Template::parse(template).expect("a template");
-        let expanded = template.expand(&asked, 404, &mut out);
+        let expanded = template.expand(&request, 404, &mut out);
         let text = String::from_utf8(out.split_off(6)).expect("text");
         assert_eq!(expanded.is_none(), text.is_empty());
         expanded.map(|()| text)
@@ -408,7 +416,7 @@ mod tests {
         ) {
             let method = Method::Other(method.into());
             let fields = Fields::new();
-            let asked = Asked {
+            let request = RequestValues {
                 method: &method,
                 target: &target,
                 authority: &authority,
@@ -420,7 +428,7 @@ mod tests {
             let text = format!("x{{path}}{{query}}{{host}}{{hostname}}{{method}}{{header:{name}}}");
             let template = Template::parse(&text).expect("a template");
             let mut out = Vec::new();
-            let expanded = template.expand(&asked, 200, &mut out);
+            let expanded = template.expand(&request, 200, &mut out);
             prop_assert!(is_field_value(&out));
             prop_assert_eq!(expanded.is_some(), !out.is_empty());
         }

@@ -9,22 +9,24 @@ use super::body::FileBody;
 use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
-use crate::handler::{Body, Cause, Choice, Encoded, Encodings, Fault, Get, Head, Plain, Response};
+use crate::handler::{
+    Body, Cause, Choice, Encoded, Encodings, Fault, Get, Head, Identity, Response,
+};
 use crate::http::Method;
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
-use crate::http::wanted::{self, Wanted, asks_for_less};
+use crate::http::wanted::{self, Wanted, has_condition_or_range};
 use crate::sys::{Random, root};
 
 /// A request, and what is needed to respond to it.
-pub(super) struct Answering<'a> {
+pub(super) struct Responder<'a> {
     pub request: &'a Head,
     pub shared: &'a Shared,
     pub random: &'a Random,
     pub encodings: Option<&'a dyn Encodings>,
 }
 
-impl Answering<'_> {
+impl Responder<'_> {
     /// The response.
     pub fn respond(&self, resolved: Resolved) -> Result<Response, Fault> {
         let entry = match resolved {
@@ -45,7 +47,7 @@ impl Answering<'_> {
             return Ok(self.file(coded, &coded.head, true));
         }
         Ok(match self.choose(&entry, plain, &accepted) {
-            Choice::Plain => self.file(plain, &plain.head, !plain.coded.is_empty()),
+            Choice::Identity => self.file(plain, &plain.head, !plain.coded.is_empty()),
             Choice::Varying(fields) => self.file(plain, &fields, true),
             Choice::Coded(encoded) => self.in_coding(&encoded, plain),
         })
@@ -83,7 +85,7 @@ impl Answering<'_> {
         named: (&[u8], bool),
         content: &Bytes,
     ) -> Response {
-        if self.request.method == Method::Get && !asks_for_less(&self.request.fields) {
+        if self.request.method == Method::Get && !has_condition_or_range(&self.request.fields) {
             let mut response = representation.begin(representation.status);
             response.body = Body::Bytes(content.clone());
             return response;
@@ -110,7 +112,7 @@ impl Answering<'_> {
         let (status, length) = (representation.status, representation.length);
         let wanted = wanted::judge(method, fields, status, validators, length);
         match several {
-            true => wanted::of_several_codings(wanted, fields),
+            true => wanted::for_several_codings(wanted, fields),
             false => wanted,
         }
     }
@@ -118,14 +120,14 @@ impl Answering<'_> {
     /// Chooses between the file itself and a compressed form.
     fn choose(&self, entry: &Arc<Entry>, file: &File, accepted: &Accepted) -> Choice {
         let Some(encodings) = self.encodings else {
-            return Choice::Plain;
+            return Choice::Identity;
         };
         let get = || -> Option<Get> {
             // A queued job must not keep content in memory or files open.
             let entry = Arc::downgrade(entry);
             Some(Box::new(move || whole(&*entry.upgrade()?)))
         };
-        let content = Plain {
+        let content = Identity {
             id: file.id,
             length: Some(file.length()),
             fields: &file.head,

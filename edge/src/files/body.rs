@@ -22,49 +22,49 @@ const PART: u64 = 2 << 20;
 const ALIGNED: u64 = 64 << 10;
 /// Bytes that another thread reads at once, after which it requests readahead from the kernel. On
 /// kernels that can't count cached pages, this is the largest range that can be checked.
-const READ: u64 = root::LOOKED_AT;
+const READ: u64 = root::PROBE_MAX;
 /// Bytes of readahead.
 const AHEAD: u64 = 1 << 20;
 
 /// A file too large for memory, opened once for all responses.
 pub(super) struct Large {
     pub opened: Opened,
-    at_hand: AtHand,
+    cached: CachedParts,
 }
 
 impl Large {
     pub fn new(opened: Opened) -> Arc<Large> {
-        let at_hand = AtHand::default();
-        Arc::new(Large { opened, at_hand })
+        let cached = CachedParts::default();
+        Arc::new(Large { opened, cached })
     }
 }
 
 /// Which parts were found in the page cache within the last second. A check takes a twentieth of
 /// the time of sending, and pages that were just sent are the last to be evicted. Parts with the
 /// same slot replace each other.
-struct AtHand([AtomicU64; PLACES]);
+struct CachedParts([AtomicU64; PLACES]);
 
 /// Slots per file.
 const PLACES: usize = 64;
 
-impl Default for AtHand {
-    fn default() -> AtHand {
-        AtHand([const { AtomicU64::new(0) }; PLACES])
+impl Default for CachedParts {
+    fn default() -> CachedParts {
+        CachedParts([const { AtomicU64::new(0) }; PLACES])
     }
 }
 
-impl AtHand {
-    /// Whether part `part` is in the page cache; `look` performs the check.
-    fn is(&self, part: u64, now_us: u64, look: impl FnOnce() -> bool) -> bool {
+impl CachedParts {
+    /// Whether part `part` is in the page cache; `probe` performs the check.
+    fn is(&self, part: u64, now_us: u64, probe: impl FnOnce() -> bool) -> bool {
         let place = &self.0[part as usize % PLACES];
         // The second of the check, and the part's number plus one; 0 means an empty slot.
-        let told = (now_us / 1_000_000) << 32 | ((part + 1) & 0xffff_ffff);
-        if place.load(Ordering::Relaxed) == told {
+        let seen = (now_us / 1_000_000) << 32 | ((part + 1) & 0xffff_ffff);
+        if place.load(Ordering::Relaxed) == seen {
             return true;
         }
-        let found = look();
+        let found = probe();
         if found {
-            place.store(told, Ordering::Relaxed);
+            place.store(seen, Ordering::Relaxed);
         }
         found
     }
@@ -101,28 +101,28 @@ impl FileBody {
     }
 
     /// The next range that can be sent without waiting for the disk; shorter if pages are missing.
-    fn at_hand(&self) -> Option<Range<u64>> {
+    fn cached(&self) -> Option<Range<u64>> {
         let Range { start, end } = self.range;
         // Sending from the middle of a page costs more, so only the first part may begin there.
         let next = match (start + self.longest) / ALIGNED * ALIGNED {
             most if most > start => start..most.min(end),
             _ => start..(start + self.longest).min(end),
         };
-        if self.are_at_hand(&next) {
+        if self.are_cached(&next) {
             return Some(next);
         }
         let piece = self.piece();
-        self.look(&piece).then_some(piece)
+        self.probe(&piece).then_some(piece)
     }
 
     /// Whether all parts that a range touches are in the page cache. The parts are the same for all
     /// responses of the file.
-    fn are_at_hand(&self, range: &Range<u64>) -> bool {
+    fn are_cached(&self, range: &Range<u64>) -> bool {
         let now_us = self.clock.monotonic_us();
         (range.start / PART..range.end.div_ceil(PART)).all(|number| {
             let part = number * PART..((number + 1) * PART).min(self.size());
-            let at_hand = &self.file.at_hand;
-            at_hand.is(number, now_us, || self.look(&part))
+            let cached = &self.file.cached;
+            cached.is(number, now_us, || self.probe(&part))
         })
     }
 
@@ -131,8 +131,8 @@ impl FileBody {
         self.range.start..(self.range.start + READ).min(self.range.end)
     }
 
-    fn look(&self, range: &Range<u64>) -> bool {
-        root::is_at_hand(&self.file.opened.file, range.start, range.end - range.start)
+    fn probe(&self, range: &Range<u64>) -> bool {
+        root::is_cached(&self.file.opened.file, range.start, range.end - range.start)
     }
 
     fn size(&self) -> u64 {
@@ -160,7 +160,7 @@ impl FileBody {
                 let range = self.range.start..self.range.start + bytes.len() as u64;
                 // The page cache usually contains the range now, and sending it from there is
                 // cheaper.
-                Ok(match self.look(&range) {
+                Ok(match self.probe(&range) {
                     true => self.give(range),
                     false => {
                         self.range.start = range.end;
@@ -198,7 +198,7 @@ impl BodyStream for FileBody {
             let is_whole = self.is_unchanged();
             return Poll::Ready((!is_whole).then(|| Err(Cause::FileChanged.into())));
         }
-        let Some(range) = self.at_hand() else {
+        let Some(range) = self.cached() else {
             self.read();
             return self.poll_read(cx).map(Some);
         };
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_page_cache_check_counts_for_its_second() {
-        let seen = AtHand::default();
+        let seen = CachedParts::default();
         let second = 1_000_000;
         assert!(!seen.is(0, second, || false));
         assert!(seen.is(0, second, || true));

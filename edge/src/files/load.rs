@@ -11,7 +11,7 @@ use super::table::{Coded, Content, Entry, File, Known};
 use super::{Options, Shared, types};
 use crate::http::coding::Coding;
 use crate::http::{Fields, date};
-use crate::sys::root::{self, Found, How, Opened, Stamp, Trouble};
+use crate::sys::root::{self, FindError, Found, How, Opened, Stamp};
 
 /// Encodings of precompressed files with their extensions, the best one first.
 const BESIDE: [(Coding, &[u8]); 3] = [
@@ -24,14 +24,14 @@ const BESIDE: [(Coding, &[u8]); 3] = [
 const TRIES: usize = 4;
 
 /// A path to resolve.
-pub(super) struct Wish<'a> {
+pub(super) struct FilePath<'a> {
     located: Located<'a>,
 }
 
 /// The result of parsing a request's path.
-pub(super) enum Asked<'a> {
+pub(super) enum ParsedPath<'a> {
     /// A path to resolve.
-    For(Wish<'a>),
+    Path(FilePath<'a>),
     /// A path that is not in its normal spelling, which is given here.
     Misspelled(String),
     /// A path that no file can have.
@@ -46,24 +46,24 @@ pub(super) enum Resolved {
     Folder,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> FilePath<'a> {
     /// Parses a request's path.
-    pub fn of(path: &'a str, options: &Options) -> Asked<'a> {
+    pub fn of(path: &'a str, options: &Options) -> ParsedPath<'a> {
         let strip = options.strip.as_str();
         let Some(rest) = path.strip_prefix(strip) else {
-            return Asked::Nothing;
+            return ParsedPath::Nothing;
         };
         let rest = if rest.is_empty() { "/" } else { rest };
         match path::locate(rest, options.hidden) {
-            Some(located) if located.is_spelled(rest) => Asked::For(Wish { located }),
-            Some(located) => Asked::Misspelled(format!("{strip}{}", located.spelling())),
-            None => Asked::Nothing,
+            Some(located) if located.is_spelled(rest) => ParsedPath::Path(FilePath { located }),
+            Some(located) => ParsedPath::Misspelled(format!("{strip}{}", located.spelling())),
+            None => ParsedPath::Nothing,
         }
     }
 
     /// Converts to an owned value.
-    pub fn into_owned(self) -> Wish<'static> {
-        Wish {
+    pub fn into_owned(self) -> FilePath<'static> {
+        FilePath {
             located: Located {
                 names: Cow::Owned(self.located.names.into_owned()),
                 is_folder: self.located.is_folder,
@@ -77,83 +77,83 @@ impl Shared {
     ///
     /// # Errors
     /// None of these exists, or the lookup failed.
-    pub(super) fn resolve(&self, wish: &Wish<'_>, how: How) -> Result<Resolved, Trouble> {
-        let names = &*wish.located.names;
-        let mut trouble = Trouble::Absent;
-        let asked = match wish.located.is_folder {
-            false => self.look(names, how),
+    pub(super) fn resolve(&self, wanted: &FilePath<'_>, how: How) -> Result<Resolved, FindError> {
+        let names = &*wanted.located.names;
+        let mut error = FindError::Absent;
+        let found = match wanted.located.is_folder {
+            false => self.look_up(names, how),
             true => self.index_of(names, how),
         };
-        match asked {
-            Ok(Resolved::Folder) if wish.located.is_folder => {}
-            Err(Trouble::Absent) => {}
-            Err(Trouble::Denied) => trouble = Trouble::Denied,
+        match found {
+            Ok(Resolved::Folder) if wanted.located.is_folder => {}
+            Err(FindError::Absent) => {}
+            Err(FindError::Denied) => error = FindError::Denied,
             other => return other,
         }
         for fallback in &self.options.fallback {
             let path = instead(fallback, names);
-            match self.look(&path, how) {
+            match self.look_up(&path, how) {
                 Ok(Resolved::File(entry)) => return Ok(Resolved::File(entry)),
-                Ok(Resolved::Folder) | Err(Trouble::Absent | Trouble::Denied) => {}
+                Ok(Resolved::Folder) | Err(FindError::Absent | FindError::Denied) => {}
                 Err(other) => return Err(other),
             }
         }
-        Err(trouble)
+        Err(error)
     }
 
     /// The index of a folder; `Folder` if it has none.
-    fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, Trouble> {
+    fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, FindError> {
         for index in &self.options.index {
             let mut path = folder.to_vec();
             if !path.is_empty() {
                 path.push(b'/');
             }
             path.extend_from_slice(index.trim_start_matches('/').as_bytes());
-            match self.look(&path, how) {
-                Ok(Resolved::Folder) | Err(Trouble::Absent) => {}
+            match self.look_up(&path, how) {
+                Ok(Resolved::Folder) | Err(FindError::Absent) => {}
                 other => return other,
             }
         }
-        Err(Trouble::Absent)
+        Err(FindError::Absent)
     }
 
     /// Resolves one path.
-    fn look(&self, path: &[u8], how: How) -> Result<Resolved, Trouble> {
+    fn look_up(&self, path: &[u8], how: How) -> Result<Resolved, FindError> {
         let now_us = self.clock.monotonic_us();
         let valid_us = self.options.valid.as_micros() as u64;
         let entry = match self.table.find(path) {
             Some(entry) if !entry.claim_check(now_us, valid_us) => entry,
-            Some(entry) => self.look_again(path, entry, how, now_us)?,
+            Some(entry) => self.recheck(path, entry, how, now_us)?,
             None => self.load_and_put(path, how, now_us)?,
         };
         match &entry.known {
             Known::File(_) => Ok(Resolved::File(entry)),
             Known::Folder => Ok(Resolved::Folder),
-            Known::Absent => Err(Trouble::Absent),
-            Known::Denied => Err(Trouble::Denied),
+            Known::Absent => Err(FindError::Absent),
+            Known::Denied => Err(FindError::Denied),
         }
     }
 
     /// Checks a cached path again. The cached entry remains until it is replaced: other requests
     /// use it while the disk is consulted, and if the check fails, as without descriptors, the
     /// entry counts as valid for another period.
-    fn look_again(
+    fn recheck(
         &self,
         path: &[u8],
         entry: Arc<Entry>,
         how: How,
         now_us: u64,
-    ) -> Result<Arc<Entry>, Trouble> {
+    ) -> Result<Arc<Entry>, FindError> {
         let looked = match self.is_still(path, &entry, how) {
             Ok(true) => Ok(None),
             Ok(false) => self.load_and_put(path, how, now_us).map(Some),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
         match looked {
             Ok(Some(new)) => return Ok(new),
-            Err(Trouble::NotAtHand) => {
+            Err(FindError::NotCached) => {
                 entry.give_up_check();
-                return Err(Trouble::NotAtHand);
+                return Err(FindError::NotCached);
             }
             Ok(None) | Err(_) => entry.is_true(now_us),
         }
@@ -162,7 +162,7 @@ impl Shared {
 
     /// Whether a cached entry is still correct. An absent path can't be checked and counts as
     /// changed.
-    fn is_still(&self, path: &[u8], entry: &Entry, how: How) -> Result<bool, Trouble> {
+    fn is_still(&self, path: &[u8], entry: &Entry, how: How) -> Result<bool, FindError> {
         let Known::File(file) = &entry.known else {
             return Ok(false);
         };
@@ -183,27 +183,27 @@ impl Shared {
         Ok(true)
     }
 
-    fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, Trouble> {
+    fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, FindError> {
         match self.root.stamp(path, how) {
-            Err(Trouble::Absent | Trouble::Denied) => Ok(None),
+            Err(FindError::Absent | FindError::Denied) => Ok(None),
             other => other,
         }
     }
 
-    fn load_and_put(&self, path: &[u8], how: How, now_us: u64) -> Result<Arc<Entry>, Trouble> {
+    fn load_and_put(&self, path: &[u8], how: How, now_us: u64) -> Result<Arc<Entry>, FindError> {
         let known = self.load(path, how)?;
         let entry = Arc::new(Entry::new(known, now_us));
         self.table.put(path, entry.clone());
         Ok(entry)
     }
 
-    fn load(&self, path: &[u8], how: How) -> Result<Known, Trouble> {
+    fn load(&self, path: &[u8], how: How) -> Result<Known, FindError> {
         let mut file = match self.file(path, path, None, how) {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(Known::Folder),
-            Err(Trouble::Absent) => return Ok(Known::Absent),
-            Err(Trouble::Denied) => return Ok(Known::Denied),
-            Err(trouble) => return Err(trouble),
+            Err(FindError::Absent) => return Ok(Known::Absent),
+            Err(FindError::Denied) => return Ok(Known::Denied),
+            Err(error) => return Err(error),
         };
         if self.options.precompressed {
             file.coded = self.coded(path, &file.stamp, how)?;
@@ -212,7 +212,7 @@ impl Shared {
     }
 
     /// The precompressed forms of a file that are not older than the file.
-    fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, Trouble> {
+    fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, FindError> {
         let mut coded = Coded::new();
         for (coding, extension) in BESIDE {
             let beside = [path, extension].concat();
@@ -220,8 +220,8 @@ impl Shared {
                 Ok(Some(file)) if is_current(&file.stamp, original) => {
                     coded.push((coding, Box::new(file)));
                 }
-                Ok(_) | Err(Trouble::Absent | Trouble::Denied) => {}
-                Err(trouble) => return Err(trouble),
+                Ok(_) | Err(FindError::Absent | FindError::Denied) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(coded)
@@ -234,7 +234,7 @@ impl Shared {
         name: &[u8],
         coding: Option<Coding>,
         how: How,
-    ) -> Result<Option<File>, Trouble> {
+    ) -> Result<Option<File>, FindError> {
         for _ in 0..TRIES {
             let Found::File(opened) = self.root.find(path, how)? else {
                 return Ok(None);
@@ -254,14 +254,14 @@ impl Shared {
                 }));
             }
         }
-        Err(Trouble::Failed(std::io::Error::other(
+        Err(FindError::Failed(std::io::Error::other(
             "the file keeps changing while it is read",
         )))
     }
 
     /// The content of a file, read into memory if the file is small; `None` if the file has changed
     /// meanwhile.
-    fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, Trouble> {
+    fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, FindError> {
         let size = opened.stamp.size;
         if size > self.options.small {
             return Ok(Some(Content::Open(Large::new(opened))));
@@ -273,11 +273,11 @@ impl Shared {
             match root::read(&opened.file, at, room, how, &mut bytes) {
                 Ok(Some(0)) => return Ok(None),
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(Trouble::NotAtHand),
-                Err(error) => return Err(Trouble::Failed(error)),
+                Ok(None) => return Err(FindError::NotCached),
+                Err(error) => return Err(FindError::Failed(error)),
             }
         }
-        let now = Stamp::now(&opened.file).map_err(Trouble::Failed)?;
+        let now = Stamp::now(&opened.file).map_err(FindError::Failed)?;
         Ok((now == opened.stamp).then(|| Content::Memory(Bytes::from(bytes))))
     }
 }

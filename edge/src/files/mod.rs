@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use crate::handler::{Answer, Cause, Encodings, Fault, Handler, Request, Response};
 use crate::http::Method;
-use crate::sys::root::{How, Links, Root, Trouble};
+use crate::sys::root::{FindError, How, Links, Root};
 use crate::sys::{Clock, Random};
 
-use answer::Answering;
-use load::{Asked, Resolved, Wish};
+use answer::Responder;
+use load::{FilePath, ParsedPath, Resolved};
 pub use path::{Located, locate};
 pub use table::Held;
 use table::Table;
@@ -82,11 +82,11 @@ impl Default for Options {
 
 /// Largest number of requests per folder that wait for a lookup by another thread; further requests
 /// get 503.
-const LOOKS: usize = 256;
+const LOOKUPS_MAX: usize = 256;
 
 /// A folder and the cache of its paths, shared by all workers.
 pub struct Shared {
-    looks: AtomicUsize,
+    lookups: AtomicUsize,
     options: Options,
     root: Root,
     table: Table,
@@ -102,7 +102,7 @@ impl Shared {
         Ok(Arc::new(Shared {
             root: Root::open(&options.root, options.links)?,
             table: Table::new(options.memory, options.open),
-            looks: AtomicUsize::new(0),
+            lookups: AtomicUsize::new(0),
             options,
             clock,
         }))
@@ -119,20 +119,20 @@ impl Shared {
     }
 }
 
-/// One of the `LOOKS` lookups by another thread.
-struct Turn(Arc<Shared>);
+/// One of the `LOOKUPS_MAX` lookups by another thread.
+struct LookupSlot(Arc<Shared>);
 
-impl Turn {
-    fn take(shared: &Arc<Shared>) -> Option<Turn> {
+impl LookupSlot {
+    fn take(shared: &Arc<Shared>) -> Option<LookupSlot> {
         // Dropping the value releases the slot, also if the limit was exceeded.
-        let turn = Turn(shared.clone());
-        (shared.looks.fetch_add(1, Ordering::Relaxed) < LOOKS).then_some(turn)
+        let slot = LookupSlot(shared.clone());
+        (shared.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX).then_some(slot)
     }
 }
 
-impl Drop for Turn {
+impl Drop for LookupSlot {
     fn drop(&mut self) {
-        self.0.looks.fetch_sub(1, Ordering::Relaxed);
+        self.0.lookups.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -157,7 +157,7 @@ impl Files {
     }
 
     fn answer(&self, request: &Request, resolved: Resolved) -> Result<Response, Fault> {
-        let answering = Answering {
+        let answering = Responder {
             request: &request.head,
             shared: &self.0.shared,
             random: &self.0.random,
@@ -173,9 +173,9 @@ impl Handler for Files {
             return Answer::Ready(Ok(not_allowed()));
         }
         let shared = &self.0.shared;
-        let wish = match Wish::of(request.head.path(), &shared.options) {
-            Asked::For(wish) => wish,
-            Asked::Misspelled(spelling) => {
+        let path = match FilePath::of(request.head.path(), &shared.options) {
+            ParsedPath::Path(path) => path,
+            ParsedPath::Misspelled(spelling) => {
                 let response = answer::moved(
                     &request.head,
                     &spelling,
@@ -183,29 +183,29 @@ impl Handler for Files {
                 );
                 return Answer::Ready(Ok(response));
             }
-            Asked::Nothing => return Answer::Ready(Err(Cause::NotFound.into())),
+            ParsedPath::Nothing => return Answer::Ready(Err(Cause::NotFound.into())),
         };
-        match shared.resolve(&wish, How::AtHand) {
-            Err(Trouble::NotAtHand) => {}
-            Err(trouble) => return Answer::Ready(Err(fault_of(&trouble))),
+        match shared.resolve(&path, How::Cached) {
+            Err(FindError::NotCached) => {}
+            Err(error) => return Answer::Ready(Err(fault_of(&error))),
             Ok(resolved) => return Answer::Ready(self.answer(&request, resolved)),
         }
-        let Some(turn) = Turn::take(shared) else {
+        let Some(slot) = LookupSlot::take(shared) else {
             return Answer::Ready(Err(Cause::NoRoom.into()));
         };
-        let (files, wish) = (self.clone(), wish.into_owned());
+        let (files, path) = (self.clone(), path.into_owned());
         Answer::later(async move {
             // An aborted request drops this value; a lookup that has not started by then is
             // skipped.
-            let wanted = Arc::new(());
-            let is_wanted = Arc::downgrade(&wanted);
-            let look = tokio::task::spawn_blocking(move || match is_wanted.strong_count() {
-                0 => Err(Trouble::NotAtHand),
-                _ => turn.0.resolve(&wish, How::Wait),
+            let still_wanted = Arc::new(());
+            let is_wanted = Arc::downgrade(&still_wanted);
+            let lookup = tokio::task::spawn_blocking(move || match is_wanted.strong_count() {
+                0 => Err(FindError::NotCached),
+                _ => slot.0.resolve(&path, How::Wait),
             });
-            match look.await {
+            match lookup.await {
                 Ok(Ok(resolved)) => files.answer(&request, resolved),
-                Ok(Err(trouble)) => Err(fault_of(&trouble)),
+                Ok(Err(error)) => Err(fault_of(&error)),
                 Err(_) => Err(Cause::Panic.into()),
             }
         })
@@ -219,12 +219,12 @@ fn not_allowed() -> Response {
     response
 }
 
-fn fault_of(trouble: &Trouble) -> Fault {
+fn fault_of(trouble: &FindError) -> Fault {
     let cause = match trouble {
-        Trouble::Absent => Cause::NotFound,
-        Trouble::Denied => Cause::FileDenied,
-        Trouble::Exhausted => Cause::NoRoom,
-        Trouble::NotAtHand | Trouble::Failed(_) => Cause::FileFailed,
+        FindError::Absent => Cause::NotFound,
+        FindError::Denied => Cause::FileDenied,
+        FindError::Exhausted => Cause::NoRoom,
+        FindError::NotCached | FindError::Failed(_) => Cause::FileFailed,
     };
     cause.into()
 }

@@ -25,7 +25,7 @@ pub use limit::{Limit, memory};
 pub use shared::{Shared, keys};
 
 use pace::Pacer;
-use table::{ClientId, Which};
+use table::{BucketKind, ClientId};
 
 /// The checks of one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,14 +76,14 @@ impl Gate {
 
     fn admit(&self, request: &mut Request) -> Result<(), Fault> {
         let client = request.peer.client;
-        self.know(client)?;
-        self.count(client)?;
-        self.verify(request)
+        self.check_address(client)?;
+        self.check_rate(client)?;
+        self.check_signature(request)
     }
 
     /// Checks the client's address.
-    fn know(&self, client: IpAddr) -> Result<(), Fault> {
-        if self.shared.lets_in(client) {
+    fn check_address(&self, client: IpAddr) -> Result<(), Fault> {
+        if self.shared.admits(client) {
             return Ok(());
         }
         self.counters.requests_denied.add(1);
@@ -91,15 +91,15 @@ impl Gate {
     }
 
     /// Checks the request rate.
-    fn count(&self, client: IpAddr) -> Result<(), Fault> {
+    fn check_rate(&self, client: IpAddr) -> Result<(), Fault> {
         let Some((table, filling)) = self.shared.requests() else {
             return Ok(());
         };
         let now = self.clock.monotonic_us().saturating_mul(1000);
-        let looked = table.with(ClientId::of(client), Which::Requests, now, |full_at| {
+        let looked = table.with(ClientId::of(client), BucketKind::Requests, now, |full_at| {
             filling.take(full_at, now, 1, 0)
         });
-        self.counters.limits_forgotten.add(looked.forgot.into());
+        self.counters.limits_forgotten.add(looked.replaced.into());
         looked.result.map_err(|wait| {
             self.counters.requests_limited.add(1);
             Fault {
@@ -111,7 +111,7 @@ impl Gate {
 
     /// Checks the URL's signature and removes it, because a stored response is shared by all
     /// clients with a signature for it.
-    fn verify(&self, request: &mut Request) -> Result<(), Fault> {
+    fn check_signature(&self, request: &mut Request) -> Result<(), Fault> {
         let Some((options, keys)) = self.shared.signed() else {
             return Ok(());
         };
@@ -147,7 +147,7 @@ impl Gate {
     }
 
     /// Limits the response's bandwidth to the client's.
-    fn slowed(&self, answer: Answer, client: IpAddr) -> Answer {
+    fn limit_bandwidth(&self, answer: Answer, client: IpAddr) -> Answer {
         let Some((table, filling)) = self.shared.bytes() else {
             return answer;
         };
@@ -171,12 +171,12 @@ impl Gate {
 impl Handler for Gate {
     fn handle(&self, mut request: Request) -> Answer {
         let client = request.peer.client;
-        if self.shared.purges(client) && is_purge(&request.head.method) {
+        if self.shared.may_purge(client) && is_purge(&request.head.method) {
             self.without_signature(&mut request);
             return self.inner.handle(request);
         }
         match self.admit(&mut request) {
-            Ok(()) => self.slowed(self.inner.handle(request), client),
+            Ok(()) => self.limit_bandwidth(self.inner.handle(request), client),
             Err(fault) => Answer::Ready(Err(fault)),
         }
     }

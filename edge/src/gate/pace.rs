@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 use super::bucket::{Filling, Reserved};
-use super::table::{ClientId, Table, Which};
+use super::table::{BucketKind, ClientId, Table};
 use crate::handler::{Body, BodyStream, Fault, Frame, Response};
 use crate::sys::Clock;
 use crate::sys::clock::timer_now;
@@ -63,10 +63,12 @@ impl Pacer {
 
     fn with<T>(&self, change: impl FnOnce(&Filling, &mut u64, u64) -> T) -> T {
         let now = self.clock.monotonic_us().saturating_mul(1000);
-        let looked = self.table.with(self.client, Which::Bytes, now, |full_at| {
-            change(&self.filling, full_at, now)
-        });
-        self.counters.limits_forgotten.add(looked.forgot.into());
+        let looked = self
+            .table
+            .with(self.client, BucketKind::Bytes, now, |full_at| {
+                change(&self.filling, full_at, now)
+            });
+        self.counters.limits_forgotten.add(looked.replaced.into());
         looked.result
     }
 

@@ -64,13 +64,13 @@ impl Shared {
 
     /// Whether an address is admitted.
     #[inline]
-    pub(super) fn lets_in(&self, client: IpAddr) -> bool {
+    pub(super) fn admits(&self, client: IpAddr) -> bool {
         (self.allow.is_empty() || self.allow.contains(client)) && !self.deny.contains(client)
     }
 
     /// Whether an address may purge.
     #[inline]
-    pub(super) fn purges(&self, client: IpAddr) -> bool {
+    pub(super) fn may_purge(&self, client: IpAddr) -> bool {
         self.purge.contains(client)
     }
 

@@ -16,7 +16,7 @@ const WAYS: usize = 16;
 
 /// Selects one of a client's buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum BucketKind {
     /// The bucket of requests.
     Requests,
     /// The bucket of bytes.
@@ -49,11 +49,11 @@ struct Set {
 }
 
 /// The result of changing a client's bucket.
-pub struct Looked<T> {
+pub struct Changed<T> {
     /// The value that the change returned.
     pub result: T,
     /// Whether another client was replaced whose buckets were not full.
-    pub forgot: bool,
+    pub replaced: bool,
 }
 
 /// The table of clients.
@@ -89,22 +89,22 @@ impl Table {
     pub fn with<T>(
         &self,
         ClientId(client): ClientId,
-        which: Which,
+        which: BucketKind,
         now: u64,
         change: impl FnOnce(&mut u64) -> T,
-    ) -> Looked<T> {
+    ) -> Changed<T> {
         let hash = self.hasher.hash_one(client);
         // The upper half of the product is evenly distributed over the sets.
         let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
         let mut set = self.sets[index as usize].lock();
-        let (place, forgot) = set.place(client, now);
+        let (place, replaced) = set.place(client, now);
         let full_at = match which {
-            Which::Requests => &mut set.requests[place],
-            Which::Bytes => &mut set.bytes[place],
+            BucketKind::Requests => &mut set.requests[place],
+            BucketKind::Bytes => &mut set.bytes[place],
         };
-        Looked {
+        Changed {
             result: change(full_at),
-            forgot,
+            replaced,
         }
     }
 }
@@ -142,8 +142,8 @@ mod tests {
         size: 5,
     };
 
-    fn take(table: &Table, client: u64, now: u64) -> Looked<bool> {
-        table.with(ClientId(client), Which::Requests, now, |full_at| {
+    fn take(table: &Table, client: u64, now: u64) -> Changed<bool> {
+        table.with(ClientId(client), BucketKind::Requests, now, |full_at| {
             SLOW.take(full_at, now, 1, 0).is_ok()
         })
     }
@@ -166,10 +166,10 @@ mod tests {
         let table = Table::new(WAYS);
         let now = 1_000 * SECOND;
         for client in 0..WAYS as u64 {
-            assert!(!take(&table, client, now).forgot);
+            assert!(!take(&table, client, now).replaced);
         }
-        assert!(take(&table, 100, now).forgot, "all places were in use");
-        assert!(!take(&table, 200, now + SECOND).forgot);
+        assert!(take(&table, 100, now).replaced, "all places were in use");
+        assert!(!take(&table, 200, now + SECOND).replaced);
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         let table = Table::new(64);
         let now = 1_000 * SECOND;
         while take(&table, 1, now).result {}
-        let bytes = table.with(ClientId(1), Which::Bytes, now, |full_at| *full_at);
+        let bytes = table.with(ClientId(1), BucketKind::Bytes, now, |full_at| *full_at);
         assert_eq!(bytes.result, 0);
     }
 
@@ -209,7 +209,7 @@ mod tests {
                 now += pause;
                 let expected = SLOW.take(&mut alone[client as usize], now, 1, 0).is_ok();
                 let looked = take(&table, client, now);
-                prop_assert_eq!((looked.result, looked.forgot), (expected, false));
+                prop_assert_eq!((looked.result, looked.replaced), (expected, false));
             }
         }
     }

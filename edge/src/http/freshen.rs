@@ -24,8 +24,8 @@ const NOT_UPDATED: &[&str] = &[
 /// apply to it. The result can therefore be judged as if it had just arrived; Age must not be
 /// stored. If the result would be larger than `BYTES_MAX`, only Date and Age are updated.
 pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
-    let ending = hop::Ending::of(update);
-    let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !ending.covers(name);
+    let hop_by_hop = hop::HopByHop::of(update);
+    let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !hop_by_hop.covers(name);
     let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
     let is_new = |name: &[u8]| update.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
     let replaced = |name: &[u8]| ends_with_message(name) || taken(name) && is_new(name);

@@ -216,7 +216,7 @@ pub fn judge(
     terms: &Terms<'_>,
     exchanged: Exchanged,
 ) -> Result<Verdict, Reason> {
-    let force = InForce::of(response, terms)?;
+    let force = EffectivePolicy::of(response, terms)?;
     let directives = &force.policy.directives;
     check_status(status, directives)?;
     check_directives(status, directives)?;
@@ -261,30 +261,30 @@ pub fn judge(
 }
 
 /// The caching policy that applies to a response, after the configured headers have been ignored.
-struct InForce {
+struct EffectivePolicy {
     policy: Policy,
-    by: By,
+    by: PolicySource,
 }
 
 /// The header that the policy comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum PolicySource {
     Targeted,
     Accel(AccelExpires),
     CacheControl,
 }
 
-impl InForce {
+impl EffectivePolicy {
     /// Selects the policy: a targeted field, otherwise X-Accel-Expires, otherwise Cache-Control.
-    fn of(response: &Fields, terms: &Terms<'_>) -> Result<InForce, Reason> {
+    fn of(response: &Fields, terms: &Terms<'_>) -> Result<EffectivePolicy, Reason> {
         let ignore = &terms.ignore;
         let targeted = match ignore.targeted {
             true => None,
             false => targeted::select(response, terms.targets),
         };
         if let Some(policy) = targeted {
-            let by = By::Targeted;
-            return Ok(InForce { policy, by });
+            let by = PolicySource::Targeted;
+            return Ok(EffectivePolicy { policy, by });
         }
         let policy = match ignore.cache_control {
             true => Policy::default(),
@@ -294,14 +294,14 @@ impl InForce {
             },
         };
         match AccelExpires::of(response).filter(|_| !ignore.x_accel_expires) {
-            None => Ok(InForce {
+            None => Ok(EffectivePolicy {
                 policy,
-                by: By::CacheControl,
+                by: PolicySource::CacheControl,
             }),
             Some(AccelExpires::Never) => Err(Reason::NoStore),
-            Some(accel) => Ok(InForce {
+            Some(accel) => Ok(EffectivePolicy {
                 policy: under_accel(policy),
-                by: By::Accel(accel),
+                by: PolicySource::Accel(accel),
             }),
         }
     }

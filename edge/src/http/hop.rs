@@ -145,25 +145,25 @@ pub fn is_in(list: &[&str], name: &[u8]) -> bool {
 }
 
 /// The hop-by-hop headers of one message.
-pub struct Ending<'a> {
+pub struct HopByHop<'a> {
     named: SmallVec<[&'a [u8]; 4]>,
 }
 
-impl<'a> Ending<'a> {
+impl<'a> HopByHop<'a> {
     /// Parses the values of Connection.
-    pub fn new(connection: impl Iterator<Item = &'a [u8]>) -> Ending<'a> {
+    pub fn new(connection: impl Iterator<Item = &'a [u8]>) -> HopByHop<'a> {
         let named = connection
             .flat_map(|value| value.split(|&b| b == b','))
             .map(<[u8]>::trim_ascii)
             .take(OPTIONS_MAX)
             .filter(|name| !is_in(&["", "close", "keep-alive"], name) && !is_end_to_end(name))
             .collect();
-        Ending { named }
+        HopByHop { named }
     }
 
     /// The hop-by-hop headers of a message with these header lines.
-    pub fn of(fields: &'a Fields) -> Ending<'a> {
-        Ending::new(fields.get_all("connection"))
+    pub fn of(fields: &'a Fields) -> HopByHop<'a> {
+        HopByHop::new(fields.get_all("connection"))
     }
 
     /// Whether a header of this name is hop-by-hop in this message.
@@ -246,8 +246,8 @@ mod tests {
 
     fn strip_hop_by_hop(fields: &mut Fields) {
         let message = fields.clone();
-        let ending = Ending::of(&message);
-        fields.retain(|name, _| !ending.covers(name));
+        let hop_by_hop = HopByHop::of(&message);
+        fields.retain(|name, _| !hop_by_hop.covers(name));
     }
 
     fn strip_unkeyed(fields: &mut Fields) {

@@ -20,7 +20,7 @@ const DEVICE: &[u8] = b"sluice";
 /// over the same directive without a target. `no-store-remote` counts as `no-store`, because
 /// nothing indicates whether the origin regards Sluice as remote. Malformed seconds mean stale.
 pub fn parse(value: &[u8]) -> Option<Policy> {
-    let (mut all, mut own) = (Said::default(), Said::default());
+    let (mut all, mut own) = (Directives::default(), Directives::default());
     for member in split(value, b',') {
         let mut parts = split(member, b';').map(<[u8]>::trim_ascii);
         let Some(directive) = parts.next() else {
@@ -33,7 +33,7 @@ pub fn parse(value: &[u8]) -> Option<Policy> {
             own.add(directive);
         }
     }
-    if all == Said::default() && own == Said::default() {
+    if all == Directives::default() && own == Directives::default() {
         return None;
     }
     let max_age = own.max_age.or(all.max_age);
@@ -50,14 +50,14 @@ pub fn parse(value: &[u8]) -> Option<Policy> {
 
 /// The relevant directives, either untargeted or targeted at Sluice.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct Directives {
     /// The lifetime in seconds, and the seconds after a `+`. Of several the first smallest one
     /// counts.
     max_age: Option<(u32, Option<u32>)>,
     no_store: bool,
 }
 
-impl Said {
+impl Directives {
     fn add(&mut self, directive: &[u8]) {
         let equals = memchr::memchr(b'=', directive);
         let (name, value) = directive.split_at(equals.unwrap_or(directive.len()));

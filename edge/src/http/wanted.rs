@@ -50,7 +50,7 @@ pub fn judge<'v>(
     length: Option<u64>,
 ) -> Wanted {
     let mut ignore_range = *method != Method::Get || status != 200;
-    if status == 200 && asks_for_less(fields) {
+    if status == 200 && has_condition_or_range(fields) {
         match conditional::evaluate(method, fields, &validators()) {
             Decision::NotModified => return Wanted::NotModified,
             Decision::PreconditionFailed => return Wanted::PreconditionFailed,
@@ -79,7 +79,7 @@ fn ranges(fields: &Fields, length: Option<u64>) -> Wanted {
 /// Adjusts the result of `judge` for a resource that is available in several content codings. All
 /// of them share one Last-Modified, so a date in If-Range does not identify the coding of the
 /// client's part (RFC 9110 13.1.5, 8.8.2.2), and the complete content is sent.
-pub fn of_several_codings(wanted: Wanted, fields: &Fields) -> Wanted {
+pub fn for_several_codings(wanted: Wanted, fields: &Fields) -> Wanted {
     let is_part = matches!(wanted, Wanted::Parts(..) | Wanted::NotSatisfiable(_));
     let mut conditions = fields.get_all("if-range");
     match is_part && conditions.any(|value| EntityTag::parse(value).is_none()) {
@@ -97,7 +97,7 @@ pub fn only_range(fields: &Fields) -> Option<&[u8]> {
 
 /// Whether the headers contain a condition (`If-…`) or a Range.
 #[inline]
-pub fn asks_for_less(fields: &Fields) -> bool {
+pub fn has_condition_or_range(fields: &Fields) -> bool {
     fields.iter().any(|(name, _)| {
         matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]) || name.eq_ignore_ascii_case(b"range")
     })

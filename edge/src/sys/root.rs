@@ -23,8 +23,8 @@ pub enum Links {
 /// Whether an operation may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Use only data in memory; fail with `Trouble::NotAtHand` if that does not suffice.
-    AtHand,
+    /// Use only data in memory; fail with `FindError::NotCached` if that does not suffice.
+    Cached,
     /// The operation may wait. Workers never use this.
     Wait,
 }
@@ -69,13 +69,13 @@ pub struct Stamp {
 
 /// Why a path can't be opened.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum FindError {
     /// The path does not exist, or is nothing that may be served.
     Absent,
     /// The path exists but may not be read.
     Denied,
     /// The operation would have to read from the disk.
-    NotAtHand,
+    NotCached,
     /// File descriptors or memory have run out.
     Exhausted,
     /// The file system failed.
@@ -108,15 +108,15 @@ impl Root {
     /// Opens a relative path of names without `..` and NUL; an empty path is the folder itself.
     ///
     /// # Errors
-    /// See `Trouble`. Devices, sockets and pipes are `Absent` and never opened.
-    pub fn find(&self, path: &[u8], how: How) -> Result<Found, Trouble> {
+    /// See `FindError`. Devices, sockets and pipes are `Absent` and never opened.
+    pub fn find(&self, path: &[u8], how: How) -> Result<Found, FindError> {
         let path = if path.is_empty() { b"." } else { path };
         let seen = self.walk(path, OFlags::PATH, how).map_err(trouble)?;
         let stat = rustix::fs::fstat(&seen).map_err(trouble)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Ok(Found::Folder),
             FileType::RegularFile => {}
-            _ => return Err(Trouble::Absent),
+            _ => return Err(FindError::Absent),
         }
         // NONBLOCK, in case a pipe has replaced the file since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -127,7 +127,7 @@ impl Root {
                 file: Arc::new(file),
                 stamp: Stamp::of(&opened),
             })),
-            _ => Err(Trouble::Absent),
+            _ => Err(FindError::Absent),
         }
     }
 
@@ -135,7 +135,7 @@ impl Root {
     ///
     /// # Errors
     /// As for `find`.
-    pub fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, Trouble> {
+    pub fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, FindError> {
         let path = if path.is_empty() { b"." } else { path };
         let seen = self.walk(path, OFlags::PATH, how).map_err(trouble)?;
         let stat = rustix::fs::fstat(&seen).map_err(trouble)?;
@@ -154,7 +154,7 @@ impl Root {
             Links::Within => ResolveFlags::BENEATH,
             Links::Any => ResolveFlags::empty(),
         };
-        if how == How::AtHand {
+        if how == How::Cached {
             resolve |= ResolveFlags::CACHED;
         }
         let flags = flags | OFlags::CLOEXEC;
@@ -163,7 +163,7 @@ impl Root {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if how == How::Wait => {}
                 // Before Linux 5.12, `openat2` can't be limited to data in memory.
-                Err(Errno::INVAL) if how == How::AtHand => return Err(Errno::AGAIN),
+                Err(Errno::INVAL) if how == How::Cached => return Err(Errno::AGAIN),
                 result => return result,
             }
         }
@@ -171,7 +171,7 @@ impl Root {
     }
 }
 
-fn trouble(error: Errno) -> Trouble {
+fn trouble(error: Errno) -> FindError {
     match error {
         Errno::NOENT
         | Errno::NOTDIR
@@ -180,11 +180,11 @@ fn trouble(error: Errno) -> Trouble {
         | Errno::XDEV
         | Errno::ILSEQ
         | Errno::NXIO
-        | Errno::INVAL => Trouble::Absent,
-        Errno::ACCESS | Errno::PERM => Trouble::Denied,
-        Errno::AGAIN => Trouble::NotAtHand,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Trouble::Exhausted,
-        error => Trouble::Failed(error.into()),
+        | Errno::INVAL => FindError::Absent,
+        Errno::ACCESS | Errno::PERM => FindError::Denied,
+        Errno::AGAIN => FindError::NotCached,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => FindError::Exhausted,
+        error => FindError::Failed(error.into()),
     }
 }
 
@@ -238,7 +238,7 @@ pub fn read(
     let result = loop {
         let result = match how {
             How::Wait => rustix::io::pread(file, &mut *buffer, at),
-            How::AtHand => rustix::io::preadv2(
+            How::Cached => rustix::io::preadv2(
                 file,
                 &mut [io::IoSliceMut::new(buffer)],
                 at,
@@ -253,7 +253,7 @@ pub fn read(
     match result {
         Ok(n) => Ok(Some(n)),
         // Some file systems can't tell what is in memory.
-        Err(Errno::AGAIN | Errno::OPNOTSUPP) if how == How::AtHand => Ok(None),
+        Err(Errno::AGAIN | Errno::OPNOTSUPP) if how == How::Cached => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -280,21 +280,21 @@ struct Pages {
 }
 
 /// Longest range in bytes that is checked page by page, where the kernel can't count cached pages.
-pub const LOOKED_AT: u64 = 256 << 10;
+pub const PROBE_MAX: u64 = 256 << 10;
 
 /// Smallest page size. With larger pages, some pages are checked more than once.
 const PAGE: u64 = 4096;
 
 /// Whether all bytes of a range are in the page cache. Since 6.5 the kernel answers this for a
 /// whole range, but not for a file that this process neither owns nor may write, because that would
-/// reveal what others read. In that case each page is checked, and a range longer than `LOOKED_AT`
+/// reveal what others read. In that case each page is checked, and a range longer than `PROBE_MAX`
 /// counts as not cached.
-pub fn is_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
+pub fn is_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
     if length == 0 {
         return true;
     }
     count_pages(file, offset, length)
-        .unwrap_or_else(|| length <= LOOKED_AT && is_each_page_at_hand(file, offset, length))
+        .unwrap_or_else(|| length <= PROBE_MAX && is_each_page_cached(file, offset, length))
 }
 
 /// The same for a non-empty range by cachestat(2); `None` if the kernel can't tell.
@@ -318,11 +318,11 @@ fn count_pages(file: &OwnedFd, offset: u64, length: u64) -> Option<bool> {
 
 /// The same by reading one byte of each page. The attempt also makes the kernel fetch the first
 /// missing page.
-fn is_each_page_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
+fn is_each_page_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
     let mut byte = Vec::with_capacity(1);
     one_of_each_page(offset, length).all(|at| {
         byte.clear();
-        matches!(read(file, at, 1, How::AtHand, &mut byte), Ok(Some(1)))
+        matches!(read(file, at, 1, How::Cached, &mut byte), Ok(Some(1)))
     })
 }
 
@@ -377,7 +377,7 @@ mod tests {
                 String::from_utf8(bytes).ok()
             }
             Ok(Found::Folder) => Some("folder".to_owned()),
-            Err(Trouble::Absent) => None,
+            Err(FindError::Absent) => None,
             Err(trouble) => panic!("{path}: {trouble:?}"),
         }
     }
@@ -434,7 +434,7 @@ mod tests {
         std::fs::remove_file(folder.path().join("root/file")).expect("removed");
         assert!(matches!(
             root.stamp(b"file", How::Wait),
-            Err(Trouble::Absent)
+            Err(FindError::Absent)
         ));
     }
 
@@ -446,8 +446,8 @@ mod tests {
         let Ok(Found::File(opened)) = root.find(b"large", How::Wait) else {
             panic!("a file");
         };
-        assert!(is_at_hand(&opened.file, 5, (1 << 20) - 5));
-        assert!(is_at_hand(&opened.file, 7, 0));
+        assert!(is_cached(&opened.file, 5, (1 << 20) - 5));
+        assert!(is_cached(&opened.file, 7, 0));
         let mut bytes = b"a".to_vec();
         let n = read(&opened.file, (1 << 20) - 2, 10, How::Wait, &mut bytes).expect("read");
         assert_eq!((n, &bytes[..]), (Some(2), &b"axx"[..]));
@@ -471,12 +471,12 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, vec![b'x'; 100_000]).expect("written");
         let file = OwnedFd::from(std::fs::File::open(&path).expect("opened"));
-        assert!(is_each_page_at_hand(&file, 7, 99_993));
-        assert!(!is_each_page_at_hand(&file, 7, 110_000), "beyond its end");
+        assert!(is_each_page_cached(&file, 7, 99_993));
+        assert!(!is_each_page_cached(&file, 7, 110_000), "beyond its end");
         // An O_PATH descriptor is refused: nothing is known about its pages, and a long range is
         // not checked.
         let named = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).expect("opened");
         assert_eq!(count_pages(&named, 0, 1), None);
-        assert!(!is_at_hand(&named, 0, LOOKED_AT + 1));
+        assert!(!is_cached(&named, 0, PROBE_MAX + 1));
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use crate::admin::CompressState;
-use crate::compress::{Encoder, Status, Workshop};
+use crate::compress::{Encoder, Status, WorkerPool};
 use crate::config::Plan;
 
 /// The compression of one configuration.
 #[derive(Default)]
 pub(super) struct Compression {
-    workshop: Option<Arc<Workshop>>,
+    worker_pool: Option<Arc<WorkerPool>>,
     pub(super) encoders: Vec<Arc<Encoder>>,
 }
 
@@ -26,9 +26,9 @@ impl Compression {
         if all.peek().is_none() {
             return Ok(Compression::default());
         }
-        let workshop = match before.and_then(|before| before.workshop.clone()) {
-            Some(workshop) => workshop,
-            None => Workshop::start().context("can't start the compression threads")?,
+        let worker_pool = match before.and_then(|before| before.worker_pool.clone()) {
+            Some(worker_pool) => worker_pool,
+            None => WorkerPool::start().context("can't start the compression threads")?,
         };
         let mut encoders: Vec<Arc<Encoder>> = Vec::new();
         for options in all {
@@ -37,11 +37,11 @@ impl Compression {
                 continue;
             }
             let kept = before.and_then(|before| before.encoders.iter().find(is_it));
-            let new = || Encoder::new(options.clone(), &workshop);
+            let new = || Encoder::new(options.clone(), &worker_pool);
             encoders.push(kept.cloned().unwrap_or_else(new));
         }
         Ok(Compression {
-            workshop: Some(workshop),
+            worker_pool: Some(worker_pool),
             encoders,
         })
     }

@@ -15,15 +15,15 @@ use crate::sys::disk;
 
 /// The privileges that were dropped.
 #[derive(Default)]
-pub(super) struct GivenUp {
+pub(super) struct DroppedPrivileges {
     /// The user that the process switched to.
     user: Option<String>,
     /// Files that the sandbox permits; `None` without a sandbox.
-    given: Option<Given>,
+    given: Option<Permitted>,
 }
 
 /// Files that the sandbox permits.
-struct Given {
+struct Permitted {
     allowed: Vec<Allowed>,
     /// Permitted parts of the system, by their purpose.
     system: Vec<&'static str>,
@@ -53,9 +53,12 @@ const FOR_DEVICES: [&str; 1] = ["/sys/devices"];
 ///
 /// # Errors
 /// A privilege can't be dropped: the process never runs with more privileges than configured.
-pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<GivenUp> {
+pub(super) fn drop_privileges(
+    plan: &Plan,
+    config: Option<&Path>,
+) -> anyhow::Result<DroppedPrivileges> {
     let wanted = &plan.privileges;
-    let mut given = GivenUp::default();
+    let mut given = DroppedPrivileges::default();
     if let Some(user) = &wanted.user {
         let account =
             Account::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
@@ -79,7 +82,7 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
 
 /// Starts the sandbox and returns what it permits; `None` if the kernel does not support it and the
 /// configuration does not require it.
-fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Given>> {
+fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitted>> {
     let allowed = allowed(plan, config);
     for volume in plan.volumes.values().filter(|volume| volume.size > 0) {
         // Landlock needs an existing file to grant write access. Volumes treat an empty file like a
@@ -135,7 +138,7 @@ fn read(path: PathBuf) -> Allowed {
     }
 }
 
-fn allowed(plan: &Plan, config: Option<&Path>) -> Given {
+fn allowed(plan: &Plan, config: Option<&Path>) -> Permitted {
     let Needs { named, system } = needs(plan);
     let mut all = named;
     // The folder is needed too, because editors replace a file by a new one.
@@ -146,13 +149,13 @@ fn allowed(plan: &Plan, config: Option<&Path>) -> Given {
     for one in &mut all {
         one.path = confine::real(&one.path);
     }
-    Given {
+    Permitted {
         allowed: all,
         system: system.iter().map(|(what, _)| *what).collect(),
     }
 }
 
-impl GivenUp {
+impl DroppedPrivileges {
     /// Why a reload can't apply this plan inside the sandbox, if it can't.
     pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {
         let given = self.given.as_ref()?;

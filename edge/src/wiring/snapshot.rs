@@ -42,7 +42,7 @@ pub(super) struct Snapshot {
     /// One entry for each route with a gate, or for several routes with the same options.
     pub(super) gates: Vec<Arc<gate::Shared>>,
     pub(super) log: Option<Arc<Log>>,
-    pub(super) taken_up: Arc<TakenUp>,
+    pub(super) taken_up: Arc<WorkersInUse>,
 }
 
 /// The stores of a cache.
@@ -96,7 +96,7 @@ impl Snapshot {
                 let stores = before.and_then(|before| before.stores_of(name));
                 let options = store_options(options, workers);
                 let stored = stored(options, kept, its, stores.unwrap_or_default(), &sequence);
-                take_up_keys(&plan, name, &stored.ways);
+                record_key_rules(&plan, name, &stored.ways);
                 (name.clone(), stored)
             })
             .collect();
@@ -276,7 +276,7 @@ fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate:
 }
 
 /// Records how the routes of a plan make the keys of a cache.
-fn take_up_keys(plan: &Plan, cache: &str, ways: &Ways) {
+fn record_key_rules(plan: &Plan, cache: &str, ways: &Ways) {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let its = routes.filter_map(RoutePlan::proxied);
     let its = its.filter(|proxied| proxied.cache.as_deref() == Some(cache));
@@ -357,12 +357,12 @@ impl Log {
 
 /// Counts the workers that use a snapshot.
 #[derive(Default)]
-pub(super) struct TakenUp {
+pub(super) struct WorkersInUse {
     workers: Mutex<usize>,
     changed: Condvar,
 }
 
-impl TakenUp {
+impl WorkersInUse {
     /// Counts one more worker.
     pub(super) fn note(&self) {
         *self.workers.lock() += 1;

@@ -1,6 +1,8 @@
 //! Freshness lifetime and age on arrival (RFC 9111 4.2.1 to 4.2.3).
 
-use super::{By, Exchanged, InForce, Reason, Source, Terms, clamp_s, date_of, is_heuristic};
+use super::{
+    EffectivePolicy, Exchanged, PolicySource, Reason, Source, Terms, clamp_s, date_of, is_heuristic,
+};
 use crate::http::cache_control::{ResponseDirectives, Scope, seconds_of};
 use crate::http::targeted::AccelExpires;
 use crate::http::{Fields, Status, date};
@@ -32,7 +34,7 @@ impl Lifetime {
 pub(super) fn of(
     status: Status,
     response: &Fields,
-    force: &InForce,
+    force: &EffectivePolicy,
     terms: &Terms<'_>,
     exchanged: Exchanged,
 ) -> Result<Lifetime, Reason> {
@@ -65,17 +67,17 @@ pub(super) fn of(
 /// The lifetime that the response itself specifies.
 fn said(
     response: &Fields,
-    force: &InForce,
+    force: &EffectivePolicy,
     terms: &Terms<'_>,
     exchanged: Exchanged,
 ) -> Option<(u32, Source)> {
     let directives = &force.policy.directives;
     match force.by {
-        By::Targeted => {
+        PolicySource::Targeted => {
             let (seconds, _) = directive_s(directives)?;
             Some((seconds, Source::Targeted))
         }
-        By::Accel(accel) => {
+        PolicySource::Accel(accel) => {
             let seconds = match accel {
                 AccelExpires::Never => 0,
                 AccelExpires::Seconds(seconds) => seconds,
@@ -85,7 +87,7 @@ fn said(
             };
             Some((clamp_s(seconds), Source::AccelExpires))
         }
-        By::CacheControl => directive_s(directives).or_else(|| {
+        PolicySource::CacheControl => directive_s(directives).or_else(|| {
             let expires_s = expires_s(response, exchanged).filter(|_| !terms.ignore.expires);
             Some((expires_s?, Source::Expires))
         }),

@@ -26,7 +26,7 @@ const JOBS_MAX: usize = 1024;
 const WORTH: (u64, u64) = (9, 10);
 
 /// Threads that compress while the value lives.
-pub struct Workshop(Arc<Queue>);
+pub struct WorkerPool(Arc<Queue>);
 
 /// The queue of jobs.
 pub(super) struct Queue {
@@ -53,25 +53,25 @@ pub(super) struct Job {
     pub get: Get,
 }
 
-impl Workshop {
+impl WorkerPool {
     /// Starts the threads: two at most, and no more than half of the cores.
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn start() -> io::Result<Arc<Workshop>> {
+    pub fn start() -> io::Result<Arc<WorkerPool>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Workshop::of((cores / 2).clamp(1, 2))
+        WorkerPool::of((cores / 2).clamp(1, 2))
     }
 
     /// Starts this many threads.
     ///
     /// # Errors
     /// A thread can't be started.
-    pub(super) fn of(threads: usize) -> io::Result<Arc<Workshop>> {
+    pub(super) fn of(threads: usize) -> io::Result<Arc<WorkerPool>> {
         // Dropping the value ends the threads that were started, if a later one can't be.
-        let workshop = Arc::new(Workshop(Queue::new()));
+        let worker_pool = Arc::new(WorkerPool(Queue::new()));
         for index in 0..threads {
-            let queue = workshop.queue();
+            let queue = worker_pool.queue();
             let name = format!("compress-{index}");
             thread::Builder::new().name(name).spawn(move || {
                 if let Err(error) = priority::lower() {
@@ -80,7 +80,7 @@ impl Workshop {
                 queue.work();
             })?;
         }
-        Ok(workshop)
+        Ok(worker_pool)
     }
 
     pub(super) fn queue(&self) -> Arc<Queue> {
@@ -88,7 +88,7 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for WorkerPool {
     /// Closes the queue. The threads end after their current job, without anybody waiting for them.
     fn drop(&mut self) {
         self.0.close();
