@@ -56,6 +56,15 @@ pub struct RequestDirectives {
     pub only_if_cached: bool,
 }
 
+/// The caching policy in one targeted field, or in all lines of Cache-Control together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The policy's directives.
+    pub directives: ResponseDirectives,
+    /// The field names to which `private` and `no-cache` are limited, in lower case.
+    pub named: Vec<String>,
+}
+
 impl ResponseDirectives {
     /// Parses all Cache-Control lines of a response.
     pub fn of(fields: &Fields) -> ResponseDirectives {

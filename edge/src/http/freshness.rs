@@ -5,9 +5,9 @@ mod lifetime;
 
 use std::ops::RangeInclusive;
 
-use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, named_fields};
+use super::cache_control::{Policy, ResponseDirectives, SECONDS_MAX, Scope, named_fields};
 use super::conditional::Conditions;
-use super::targeted::{self, AccelExpires, Policy};
+use super::targeted::{self, AccelExpires};
 use super::vary::{self, Vary};
 use super::{Fields, Status, date};
 
@@ -418,11 +418,6 @@ fn check_use(response: &Fields, verdict: &Verdict) -> Result<(), Reason> {
 /// Date in Unix seconds, if it is valid.
 pub fn date_of(fields: &Fields) -> Option<u64> {
     fields.get("date").and_then(date::parse)
-}
-
-/// current_age in milliseconds (RFC 9111 4.2.3) at `now_ms`.
-pub fn current_age_ms(initial_age_ms: u64, response_ms: u64, now_ms: u64) -> u64 {
-    initial_age_ms.saturating_add(now_ms.saturating_sub(response_ms))
 }
 
 fn clamp_s(seconds: u64) -> u32 {

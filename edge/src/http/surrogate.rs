@@ -1,8 +1,7 @@
 //! Surrogate-Control, an older header for caches in front of an origin (W3C note Edge Architecture
 //! Specification, 2001). A route honours it if it is among the route's targets.
 
-use super::cache_control::{ResponseDirectives, seconds_of};
-use super::targeted::Policy;
+use super::cache_control::{Policy, ResponseDirectives, seconds_of};
 
 /// The header's name.
 pub const FIELD: &str = "surrogate-control";

@@ -3,17 +3,8 @@
 
 use sfv::{BareItem, Dictionary, ListEntry, Parser, Version};
 
-use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, names_in};
+use super::cache_control::{Policy, ResponseDirectives, SECONDS_MAX, Scope, names_in};
 use super::{Fields, surrogate};
-
-/// The caching policy in one targeted field, or in all lines of Cache-Control together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// The policy's directives.
-    pub directives: ResponseDirectives,
-    /// The field names to which `private` and `no-cache` are limited, in lower case.
-    pub named: Vec<String>,
-}
 
 /// The policy of the first target that the response has with a valid, non-empty value (RFC 9213
 /// 2.2). If there is one, Cache-Control and Expires are ignored. `targets` are names in lower case.

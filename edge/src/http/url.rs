@@ -224,19 +224,19 @@ mod tests {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
         for (bad, said) in [
-            ("http://u:p@a/", "leave out user name and password"),
+            ("http://u:p@a/", "remove user name and password"),
             ("http://é/", "in ASCII"),
             ("http://a/é", "as in %20 or %C3%A9"),
             ("http://a/a b", "as in %20 or %C3%A9"),
             ("http://a/%zz", "two hexadecimal digits"),
-            ("http://a:x/", "the port is a number"),
+            ("http://a:x/", "the port must be a number"),
         ] {
             let why = Url::parse(bad).expect_err(bad);
             assert!(why.contains(said), "{bad}: {why}");
         }
         for url in ["http://a/b#c", "http://a#c"] {
             let fragment = Url::parse(url).expect_err("a fragment");
-            assert!(fragment.starts_with("leave out what begins with #"));
+            assert!(fragment.starts_with("remove the fragment"));
         }
     }
 

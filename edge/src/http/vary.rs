@@ -89,11 +89,6 @@ impl Vary {
         text + size_of_val(&*self.0)
     }
 
-    /// The names, to be stored and passed to `select`.
-    pub fn into_names(self) -> Arc<[Box<str>]> {
-        self.0
-    }
-
     /// `select` for these names, without further reduction.
     pub fn select(&self, request: &Fields, out: &mut Vec<u8>) {
         select(&self.0, request, Normal::default(), out);
