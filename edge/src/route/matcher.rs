@@ -1,42 +1,42 @@
-//! The condition of one route.
+//! The condition under which a route handles a request.
 
 use regex::{Regex, RegexBuilder};
 
-/// A compiled regex and its lazily built automaton may each take this many bytes.
+/// Largest size in bytes of a compiled regular expression, and of its lazily built automaton.
 const REGEX_BYTES_MAX: usize = 1 << 20;
-/// Longest pattern.
+/// Longest pattern in bytes.
 const PATTERN_MAX: usize = 4 << 10;
 
-/// Which requests a route takes. Paths are compared as the bytes that came, percent-encoding
-/// untouched: the same bytes that the cache's key and the origin get.
+/// The requests that a route handles. Paths are compared as the bytes received, without decoding
+/// escapes: the cache key and the origin get the same bytes.
 #[derive(Clone, Debug)]
 pub enum Matcher {
-    /// All.
+    /// All requests.
     Any,
-    /// This path, with any query.
+    /// Requests for this path, with any query.
     Exact(Box<str>),
-    /// Every path that begins like this.
+    /// Requests for every path with this prefix.
     Prefix(Box<str>),
-    /// Path and query in which the pattern is found.
+    /// Requests whose path and query match the regular expression.
     Regex(Regex),
 }
 
-/// What is wrong with a pattern: the fact, the place's remark, the advice.
+/// An error in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError {
-    /// What is wrong.
+    /// The error.
     pub what: &'static str,
-    /// Why it is.
+    /// The reason, shown at the position in the file.
     pub why: String,
-    /// How to mend it.
+    /// How to correct it.
     pub help: String,
 }
 
 impl Matcher {
-    /// From `path = "…"`: a path, or with a `*` at its end all that begin like it.
+    /// Parses `path = "…"`: a path, or a prefix followed by `*`.
     ///
     /// # Errors
-    /// When no request could have that path.
+    /// No request can have that path.
     pub fn path(text: &str) -> Result<Matcher, PatternError> {
         let error = |why: &str, help: &str| {
             Err(PatternError {
@@ -84,11 +84,11 @@ impl Matcher {
         })
     }
 
-    /// From `match = '…'`: a regular expression in the syntax of the regex crate, found anywhere in
-    /// path and query. Its time is linear in the target's length.
+    /// Parses `match = '…'`: a regular expression in the syntax of the regex crate, which may match
+    /// anywhere in path and query. Matching takes time linear in the target's length.
     ///
     /// # Errors
-    /// When it can't be parsed or becomes too large.
+    /// The expression is malformed or its compiled form is too large.
     pub fn regex(pattern: &str) -> Result<Matcher, PatternError> {
         let error = |why: String, help: &str| PatternError {
             what: "this regular expression can't be used",
@@ -117,7 +117,7 @@ impl Matcher {
             })
     }
 
-    /// Whether a target in origin-form (path and query) is meant.
+    /// Whether the route handles this target in origin-form (path and query).
     #[inline]
     pub fn matches(&self, target: &str) -> bool {
         match self {
@@ -126,13 +126,14 @@ impl Matcher {
                 Some(rest) => rest.is_empty() || rest.starts_with('?'),
                 None => false,
             },
-            // A prefix holds no `?`, so what it matches lies within the path.
+            // A prefix contains no `?`, so it can only match within the path.
             Matcher::Prefix(prefix) => target.starts_with(&**prefix),
             Matcher::Regex(regex) => regex.is_match(target),
         }
     }
 
-    /// Whether this certainly matches every request that `other` matches. (`*` of OPTIONS aside.)
+    /// Whether this matcher matches every request that `other` matches. The target `*` of OPTIONS
+    /// is not considered.
     pub fn covers(&self, other: &Matcher) -> bool {
         match (self, other) {
             (Matcher::Any, _) => true,
@@ -156,7 +157,7 @@ impl PartialEq for Matcher {
     }
 }
 
-/// In words, for people.
+/// Describes the matcher for operators.
 impl std::fmt::Display for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -168,7 +169,8 @@ impl std::fmt::Display for Matcher {
     }
 }
 
-/// The regex crate draws the pattern with its fault; the last line says what it is.
+/// The last line of a message of the regex crate, which states the error below a drawing of the
+/// pattern.
 fn last_line(text: &str) -> String {
     let line = text.trim_end().lines().last().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
