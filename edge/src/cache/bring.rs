@@ -15,7 +15,7 @@ use crate::handler::{Answer, Cause, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
 use crate::http::{CacheStatus, Fwd};
-use crate::store::{Head, Object, Phase, Place, Standing};
+use crate::store::{Head, Object, Phase, TableKey, Standing};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
 const LOOKS_MAX: usize = 6;
@@ -132,7 +132,7 @@ impl Cache {
     }
 
     /// What has missing bytes fetched on behalf of a request.
-    pub(super) fn filler(&self, request: Request, place: Place) -> Filler {
+    pub(super) fn filler(&self, request: Request, place: TableKey) -> Filler {
         let lore = self.0.store.enter(place.primary, |locked| locked.lore());
         let codings = self.codings(&request, &lore, self.0.clock.unix_ms());
         Filler::new(self.clone(), request, place, codings, lore)
@@ -146,7 +146,7 @@ impl Cache {
         asks: &Asks,
         key: KeyHash,
         object: &Arc<Object>,
-        place: Place,
+        place: TableKey,
         why: Why,
     ) -> Rode {
         let guess = want::guess(&request.head);
@@ -270,7 +270,7 @@ impl Cache {
     }
 
     /// What becomes of a request whose ride ended before a response.
-    pub(super) fn unmet(&self, ride: Ride, met: Met, asks: &Asks, place: Place, why: Why) -> Rode {
+    pub(super) fn unmet(&self, ride: Ride, met: Met, asks: &Asks, place: TableKey, why: Why) -> Rode {
         let object = ride.object().clone();
         let launched = ride.launched();
         let Some((request, handover)) = ride.into_request() else {
@@ -364,10 +364,10 @@ fn no_room() -> CacheStatus {
 }
 
 /// What a fetch was to confirm, with where it stands now.
-pub(super) fn found_in(standing: Standing, place: Place, how: How) -> Found {
+pub(super) fn found_in(standing: Standing, place: TableKey, how: How) -> Found {
     let vary = standing.head.vary.as_ref();
     Found {
-        place: Place {
+        place: TableKey {
             variant: vary.map_or(0, |vary| vary.variant),
             ..place
         },

@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 
 use super::account::{Account, Reading};
 use super::handover::Handover;
-use super::{Cache, Place, decide, launch, lore};
+use super::{Cache, TableKey, decide, launch, lore};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::http::vary::Codings;
@@ -44,7 +44,7 @@ pub(super) enum Asked {
 pub(super) struct Filler {
     pub(super) cache: Cache,
     pub(super) request: Request,
-    pub(super) place: Place,
+    pub(super) place: TableKey,
     pub(super) codings: Option<Codings>,
     pub(super) lore: Lore,
     pub(super) account: Arc<Account>,
@@ -82,7 +82,7 @@ impl Filler {
     pub(super) fn new(
         cache: Cache,
         request: Request,
-        place: Place,
+        place: TableKey,
         codings: Option<Codings>,
         lore: Lore,
     ) -> Filler {
@@ -129,7 +129,7 @@ impl Filler {
         self.asked_block = Some(want.start / block);
         self.crowded = false;
         let (object, place) = (reader.object().clone(), self.place);
-        for read in parts.store.claim_kept(&object, place, want.clone(), now_us) {
+        for read in parts.store.claim_disk_reads(&object, place, want.clone(), now_us) {
             // What can't be had after all is asked for at once.
             self.stood_at = None;
             let clock = parts.clock.clone();
@@ -425,7 +425,7 @@ impl Filler {
         }
         parts
             .store
-            .touch_part(self.place, reader.object(), want.start);
+            .touch_block(self.place, reader.object(), want.start);
         // What this comes to is met when the byte is.
         let _ = self.ask(reader);
     }

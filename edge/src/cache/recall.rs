@@ -61,7 +61,7 @@ impl Cache {
     /// Has what volumes have for this request read, unless somebody else does, or they have nothing.
     fn recall(&self, request: &Request, asks: &Asks, key: KeyHash) -> Looked {
         let store = &self.0.store;
-        if !store.is_kept(key.0) {
+        if !store.is_on_disk(key.0) {
             return Looked::Missing;
         }
         let Some(spare) = store.create(self.key_text(request).text()) else {

@@ -30,7 +30,7 @@ pub(super) type Failed = SmallVec<[usize; 4]>;
 
 /// The pool.
 pub(super) struct Pool {
-    places: Vec<Place>,
+    places: Vec<ServerPool>,
     limits: Limits,
     clock: Clock,
     balancer: RefCell<Box<dyn Balancer>>,
@@ -44,7 +44,7 @@ pub(super) struct Pool {
 }
 
 /// One server's.
-struct Place {
+struct ServerPool {
     backup: bool,
     open: Cell<usize>,
     avoided_until_us: Cell<u64>,
@@ -81,7 +81,7 @@ impl Pool {
         numbers: Arc<[Numbers]>,
         health: Arc<Health>,
     ) -> Rc<Pool> {
-        let place = |server: &super::Server| Place {
+        let place = |server: &super::Server| ServerPool {
             backup: server.backup,
             open: Cell::new(0),
             avoided_until_us: Cell::new(0),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::keeper::Inner;
+use super::supervisor::Inner;
 use super::mounted::{LOADED, Mounted};
 
 /// How a volume is.
