@@ -15,7 +15,7 @@ use crate::handler::{Answer, Cause, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
 use crate::http::{CacheStatus, Fwd};
-use crate::store::{Head, Object, Phase, TableKey, Standing};
+use crate::store::{Head, Object, Phase, Standing, TableKey};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
 const LOOKS_MAX: usize = 6;
@@ -270,7 +270,14 @@ impl Cache {
     }
 
     /// What becomes of a request whose ride ended before a response.
-    pub(super) fn unmet(&self, ride: Ride, met: Met, asks: &Asks, place: TableKey, why: Why) -> Rode {
+    pub(super) fn unmet(
+        &self,
+        ride: Ride,
+        met: Met,
+        asks: &Asks,
+        place: TableKey,
+        why: Why,
+    ) -> Rode {
         let object = ride.object().clone();
         let launched = ride.launched();
         let Some((request, handover)) = ride.into_request() else {

@@ -17,7 +17,9 @@ use crate::handler::{Body, Cause, Fault, Frame, Piece, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, TableKey, Progress};
+use crate::store::{
+    Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Progress, TableKey,
+};
 use crate::telemetry::Counters;
 
 /// How long an origin that can't be relied on to answer ranges of something is asked for all of it.

@@ -10,7 +10,7 @@ use super::object::{Object, Phase, Rider, State};
 use super::page::{PAGE, Page};
 use super::pages::span;
 use super::slots::{Dropped, Slot};
-use super::{TableKey, Store};
+use super::{Store, TableKey};
 use crate::ranges::Ranges;
 
 /// What the bookkeeping for one block takes: its rows in the table of blocks, in the list of ids
@@ -174,7 +174,9 @@ impl Store {
 
     /// A use of the block that holds this byte.
     pub fn touch_block(&self, table_key: TableKey, object: &Arc<Object>, at: u64) {
-        self.shard(table_key.primary).lock().touch(table_key, object, at);
+        self.shard(table_key.primary)
+            .lock()
+            .touch(table_key, object, at);
     }
 }
 

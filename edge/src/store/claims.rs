@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::landing::Landing;
 use super::object::{Failure, Object, Phase, State, Wakes};
 use super::page::PAGE;
-use super::{TableKey, Store};
+use super::{Store, TableKey};
 use crate::ranges::Ranges;
 
 /// The end of a claim that goes on to wherever the content ends.
@@ -156,7 +156,8 @@ impl Store {
             .into_iter()
             .map(|claim| {
                 let birth = birth.take().unwrap_or_else(|| self.birth());
-                Landing::new(self.clone(), object.clone(), table_key, &claim, birth).with_write_block(block)
+                Landing::new(self.clone(), object.clone(), table_key, &claim, birth)
+                    .with_write_block(block)
             })
             .collect();
         wakes.wake();

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::head::VaryNames;
 use super::object::Object;
 use super::purges::Purges;
-use super::table::{TableKey, Shard};
+use super::table::{Shard, TableKey};
 
 /// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,8 @@ impl Locked<'_> {
     #[cold]
     fn again(&mut self, variant: u128, object: &Arc<Object>) {
         object.once.store(false, Ordering::Relaxed);
-        self.admitted.push((self.table_key(variant), object.clone()));
+        self.admitted
+            .push((self.table_key(variant), object.clone()));
     }
 
     /// How many variants are kept.
@@ -114,7 +115,8 @@ impl Locked<'_> {
     /// Takes a variant out, if it is still this object.
     pub fn remove(&mut self, variant: u128, object: &Arc<Object>) {
         if self.holds(variant, object) {
-            self.removed.extend(self.shard.remove(self.table_key(variant)));
+            self.removed
+                .extend(self.shard.remove(self.table_key(variant)));
             self.shard.prune(self.primary);
         }
     }
@@ -142,7 +144,8 @@ impl Locked<'_> {
     fn clear_but(&mut self, kept: Option<u128>) {
         for (variant, _) in self.all() {
             if Some(variant) != kept {
-                self.removed.extend(self.shard.remove(self.table_key(variant)));
+                self.removed
+                    .extend(self.shard.remove(self.table_key(variant)));
             }
         }
     }
@@ -212,7 +215,8 @@ impl Locked<'_> {
             self.clear_but(Some(from));
         }
         if from != to {
-            self.removed.extend(self.shard.refile(self.table_key(from), to));
+            self.removed
+                .extend(self.shard.refile(self.table_key(from), to));
         }
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
             entry.vary = names.cloned();

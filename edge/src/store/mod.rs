@@ -1,23 +1,23 @@
 //! Objects in memory: the table that owns them, their bytes, and the ledger that bounds them.
 
+mod blocks;
 mod claims;
-mod head;
 pub mod disk_tier;
+mod head;
 mod landing;
 mod ledger;
 mod locked;
 mod object;
 mod page;
 mod pages;
-mod blocks;
+mod pass_through;
 mod purges;
 mod reader;
 mod slots;
+mod snapshot;
 mod standing;
 mod sync;
 mod table;
-mod pass_through;
-mod snapshot;
 
 #[cfg(test)]
 mod tests;
@@ -37,12 +37,12 @@ pub use ledger::{Charge, Ledger};
 pub use locked::{Locked, Lore};
 pub use object::{Abandoned, Failure, Object, Phase};
 pub use page::PAGE;
+pub use pass_through::WINDOW;
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
+pub use snapshot::{Decision, ObjectSnapshot};
 pub use standing::Standing;
 pub use table::{TableKey, VARIANTS_MAX};
-pub use pass_through::WINDOW;
-pub use snapshot::{Decision, ObjectSnapshot};
 
 use crate::evict;
 use purges::{Birth, Purges};
@@ -240,7 +240,9 @@ impl Store {
 
     /// Takes an object out of the table, if it is still there. Its readers go on.
     pub fn withdraw(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
-        self.enter(table_key.primary, |locked| locked.remove(table_key.variant, object));
+        self.enter(table_key.primary, |locked| {
+            locked.remove(table_key.variant, object)
+        });
     }
 
     /// Puts `new` in the place of `old`, if that is still in the table. In any case nothing more is
@@ -326,7 +328,9 @@ impl Store {
     }
 
     fn holds(&self, table_key: TableKey, object: &Arc<Object>) -> bool {
-        self.shard(table_key.primary).lock().holds(table_key, object)
+        self.shard(table_key.primary)
+            .lock()
+            .holds(table_key, object)
     }
 
     /// Charges `bytes`, dropping the least useful objects and blocks as far as that takes.

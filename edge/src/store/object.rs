@@ -17,14 +17,14 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::claims::Claim;
-use super::head::Head;
 use super::disk_tier::DiskCopy;
+use super::head::Head;
 use super::ledger::Charge;
 use super::purges::Birth;
 use super::slots::Slots;
+use super::snapshot::Notes;
 use super::standing::{Standing, Ties};
 use super::sync::{Mutex, MutexGuard};
-use super::snapshot::Notes;
 use crate::ranges::Ranges;
 
 /// What knowing what volumes have of an object takes, for one that is not in many pieces.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::blocks::BLOCK_OVERHEAD;
 use super::object::{Object, Phase, State};
 use super::page::{PAGE, Page};
-use super::blocks::BLOCK_OVERHEAD;
 use super::slots::{Slot, Slots};
 
 /// A page in memory. What waits to be written is one, too; what is only on volumes is none.

@@ -129,8 +129,8 @@ impl Landing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{head, table_key, store};
-    use super::super::{TableKey, Store};
+    use super::super::tests::{head, store, table_key};
+    use super::super::{Store, TableKey};
     use super::*;
 
     /// An open object in the table, and one that is fetched to confirm it.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::blocks::{Block, Blocks};
 use super::head::VaryNames;
 use super::locked::Lore;
 use super::object::Object;
 use super::page::PAGE;
-use super::blocks::{Block, Blocks};
 use super::slots::Dropped;
 use crate::evict::Policy;
 
@@ -233,7 +233,10 @@ impl Shard {
         let held = Arc::strong_count(&variant.object) > 1;
         // Its blocks go one by one, each when its time has come, and the last before the row. What
         // is of no use to anyone goes at once.
-        let in_blocks = variant.blocks.as_ref().is_some_and(|blocks| !blocks.list.is_empty());
+        let in_blocks = variant
+            .blocks
+            .as_ref()
+            .is_some_and(|blocks| !blocks.list.is_empty());
         if held || in_blocks && !variant.object.is_retired() {
             self.policy.track(id, table_key.hash(), variant.weight);
             return Some(Evicted::InUse(self.ids.len()));
@@ -332,7 +335,10 @@ impl Shard {
         let variant = self.take(table_key)?;
         self.policy.forget(variant.id);
         self.ids.remove(variant.id as usize);
-        let blocks = variant.blocks.iter().flat_map(|blocks| blocks.list.values());
+        let blocks = variant
+            .blocks
+            .iter()
+            .flat_map(|blocks| blocks.list.values());
         for block in blocks {
             self.policy.forget(block.id);
             self.ids.remove(block.id as usize);

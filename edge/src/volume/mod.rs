@@ -2,26 +2,26 @@
 //!
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
-pub mod reclaim_budget;
 mod batch;
 mod checksum;
 mod compose;
 mod counters;
 mod device_io;
+mod device_writer;
 pub mod exercise;
 mod format;
 mod index;
-mod supervisor;
 mod mount;
 mod mounted;
-mod device_writer;
 mod purges;
 mod queue;
 mod reading;
 mod recency;
 mod reclaim;
+pub mod reclaim_budget;
 mod recover;
 mod status;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -42,9 +42,9 @@ use crate::sys::buffer::Buffer;
 use crate::sys::disk::device;
 use crate::sys::random::Random;
 use counters::Counters;
-use supervisor::{Inner, Opener, wait_for};
 use mounted::{Bell, Context, LOADED};
 use queue::Overrun;
+use supervisor::{Inner, Opener, wait_for};
 
 pub use format::{
     SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment, room,

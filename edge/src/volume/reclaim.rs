@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::reclaim_budget::ReclaimBudget;
 use super::checksum::Salt;
 use super::compose::{Origin, Pages, Record};
 use super::device_io::{read_block, read_exactly, shared};
@@ -14,6 +13,7 @@ use super::format::segment::{ENTRY, Entry, Footer, RECORDS, entries, table_crc};
 use super::format::{BLOCK, up};
 use super::index::{RecordLocation, Use};
 use super::mounted::{Mounted, Position, place};
+use super::reclaim_budget::ReclaimBudget;
 use super::{Id, PAGE};
 
 /// Bytes that are read at once for records that lie together.
@@ -120,10 +120,7 @@ impl Reclaim {
             let key = mounted.index.key(&entry.id);
             // A newer one that is on its way would be hidden by this one at the next start.
             let is_there = mounted.index.usage(key, from).is_some();
-            if !is_there
-                || mounted.queue.is_pending(&entry.id)
-                || !self.budget.take(cost(&entry))
-            {
+            if !is_there || mounted.queue.is_pending(&entry.id) || !self.budget.take(cost(&entry)) {
                 continue;
             }
             let lap = mounted.index.lap(self.next.segment as u16);

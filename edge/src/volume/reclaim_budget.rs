@@ -168,7 +168,11 @@ mod tests {
     fn one_large_record_fits_and_it_begins_while_it_does() {
         assert_eq!(ReclaimBudget::of(64, 10).left(), 16);
         assert_eq!(ReclaimBudget::of(64, 20).left(), 20);
-        assert_eq!(ReclaimBudget::of(64, 40).left(), 32, "half a segment at most");
+        assert_eq!(
+            ReclaimBudget::of(64, 40).left(),
+            32,
+            "half a segment at most"
+        );
         let budget = ReclaimBudget::of(64, 20);
         assert!(!budget.is_time(40, 1000, 20));
         assert!(

@@ -357,7 +357,12 @@ impl Inner {
 }
 
 /// Drops a record, for good, unless what it belongs to is in memory.
-fn drop_unless_in_use(mounted: &Mounted, key: Key, at: RecordLocation, now: u32) -> Result<(), Overrun> {
+fn drop_unless_in_use(
+    mounted: &Mounted,
+    key: Key,
+    at: RecordLocation,
+    now: u32,
+) -> Result<(), Overrun> {
     match read_id(mounted, at).filter(|id| mounted.index.key(id) == key) {
         Some(id) if mounted.is_witnessed(&id) => mounted.index.touch(key, at, now),
         Some(id) => mounted.queue.forget_at(&id, key, at, &mounted.index)?,

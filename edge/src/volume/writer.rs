@@ -10,9 +10,9 @@ use bytes::Bytes;
 
 use super::batch::{Batch, Packer, Told};
 use super::compose::{Open, Origin, Pages, Record, fits, in_pages};
+use super::device_writer::{self, Done, Job};
 use super::format::record::Mark;
 use super::mounted::{LOADED, Mounted, Position};
-use super::device_writer::{self, Done, Job};
 use super::queue::Item;
 use super::reclaim::Reclaim;
 use super::{Id, Kind, recency};

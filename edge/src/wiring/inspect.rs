@@ -162,7 +162,13 @@ fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     };
     let coming = |claim: &Claim| claim.at..end(claim, snapshot.length);
     let flying = snapshot.flights.iter().map(coming).collect();
-    list_bytes(&mut state, &snapshot.stored, &flying, &snapshot.missing, &snapshot.on_disk);
+    list_bytes(
+        &mut state,
+        &snapshot.stored,
+        &flying,
+        &snapshot.missing,
+        &snapshot.on_disk,
+    );
     describe_phase(&mut state, &object.phase(), now_ms);
     state
 }

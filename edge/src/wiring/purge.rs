@@ -10,7 +10,7 @@ use super::Edge;
 use tokio::sync::oneshot;
 
 use super::snapshot::{Snapshot, Stored};
-use crate::admin::{PurgeLogged, Order, Purging, Refusal};
+use crate::admin::{Order, PurgeLogged, Purging, Refusal};
 use crate::cache::purge::{self, Enforced};
 use crate::http::key::KeyRules;
 use crate::http::purge::{Answer, Purged};

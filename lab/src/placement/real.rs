@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::bed::{Asking, Bed, LENGTH, Phase, Storage, Server, middle, stored};
+use super::bed::{Asking, Bed, LENGTH, Phase, Server, Storage, middle, stored};
 use super::slow::{start_nginx, start_sluice};
 use super::{Options, RealRow};
 use crate::bench::Volume;

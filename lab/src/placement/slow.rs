@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::bed::{Asking, Bed, PLAIN, Phase, Storage, Server, middle};
+use super::bed::{Asking, Bed, PLAIN, Phase, Server, Storage, middle};
 use super::{Layout, LayoutRow, Options};
 use crate::bench::{Route, Sluice, SluiceOptions, Volume};
 use crate::disk::{Pace, SlowDisk, Usage};
@@ -191,7 +191,12 @@ pub(super) fn start_sluice(
     Ok(Server::Sluice(Box::new(sluice)))
 }
 
-fn nginx(options: &Options, bed: &Bed, places: &[Storage], threads: bool) -> anyhow::Result<Server> {
+fn nginx(
+    options: &Options,
+    bed: &Bed,
+    places: &[Storage],
+    threads: bool,
+) -> anyhow::Result<Server> {
     start_nginx(options, bed, places, options.size, threads)
 }
 

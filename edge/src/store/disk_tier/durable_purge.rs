@@ -98,7 +98,12 @@ impl DurablePurge {
 
 impl Store {
     /// What makes a purge with this number last, where there are volumes.
-    pub fn durable_purge(&self, rule: &Rule, soft_ms: Option<u64>, number: u64) -> Option<DurablePurge> {
+    pub fn durable_purge(
+        &self,
+        rule: &Rule,
+        soft_ms: Option<u64>,
+        number: u64,
+    ) -> Option<DurablePurge> {
         let volumes = self.volumes()?;
         let written = Written {
             soft_ms,
@@ -255,7 +260,9 @@ mod tests {
         let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
         let store = store_on(&volumes[..1], &Options::default());
         let number = store.purge(&Rule::All, false, 0).expect("room");
-        let durable = store.durable_purge(&Rule::All, None, number).expect("volumes");
+        let durable = store
+            .durable_purge(&Rule::All, None, number)
+            .expect("volumes");
         durable.log().expect("a volume that is up");
         // Another cache has something on the other one.
         let another = store_on(&[], &Options::default());

@@ -6,8 +6,8 @@
 //! was made for.
 
 mod admission;
-mod known;
 mod durable_purge;
+mod known;
 mod meta;
 pub mod placement;
 mod reads;
@@ -213,7 +213,12 @@ impl Volumes {
 impl Store {
     /// What an object that is about to be opened with this head knows of volumes, where there are
     /// any. An older head of it is forgotten, and so are those that its Vary leaves out of reach.
-    pub(super) fn disk_copy(&self, object: &Arc<Object>, table_key: TableKey, head: &Head) -> Option<DiskCopy> {
+    pub(super) fn disk_copy(
+        &self,
+        object: &Arc<Object>,
+        table_key: TableKey,
+        head: &Head,
+    ) -> Option<DiskCopy> {
         let volumes = self.volumes()?;
         let varies = head.vary.is_some();
         volumes.forget_heads(table_key.primary, |tag| (tag != 0) != varies);

@@ -15,7 +15,7 @@ use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
 use crate::store::pages::span;
 use crate::store::slots::Dropped;
-use crate::store::{TableKey, Store};
+use crate::store::{Store, TableKey};
 use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
 

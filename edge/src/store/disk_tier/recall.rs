@@ -16,7 +16,7 @@ use crate::store::landing::Landing;
 use crate::store::object::{Abandoned, Object};
 use crate::store::page::{PAGE, Page};
 use crate::store::pages::PageState;
-use crate::store::{TableKey, Seen, Store};
+use crate::store::{Seen, Store, TableKey};
 use crate::sys::buffer::Buffer;
 use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 

@@ -320,7 +320,9 @@ fn a_volume_that_missed_a_purge_is_wiped() {
         wait_until_loaded(&volumes[0]);
         let store = store_on(&volumes, &Options::default());
         let number = store.purge(&Rule::All, false, 0).expect("room");
-        let lasting = store.durable_purge(&Rule::All, None, number).expect("volumes");
+        let lasting = store
+            .durable_purge(&Rule::All, None, number)
+            .expect("volumes");
         lasting.log().expect("a volume that is up");
     }
     let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));

@@ -13,7 +13,7 @@ use super::{DiskCopy, Volumes, meta};
 use crate::store::head::Head;
 use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
-use crate::store::{TableKey, Store};
+use crate::store::{Store, TableKey};
 use crate::volume::{Content, Id, Source, Volume};
 
 /// About what a head takes while it waits.
@@ -64,7 +64,10 @@ impl Source for PendingWrite {
             Phase::Open(head) => head,
             _ => return None,
         };
-        if self.store.is_gone(self.table_key.primary, &self.object, &head) {
+        if self
+            .store
+            .is_gone(self.table_key.primary, &self.object, &head)
+        {
             return None;
         }
         let state = self.object.lock();
@@ -230,12 +233,18 @@ impl Store {
     /// Whether what stands here has handed its own head over.
     fn another_head_is_written(self: &Arc<Self>, table_key: TableKey) -> bool {
         let all = self.enter(table_key.primary, |locked| locked.all());
-        let mut here = all.iter().filter(|(variant, _)| *variant == table_key.variant);
+        let mut here = all
+            .iter()
+            .filter(|(variant, _)| *variant == table_key.variant);
         here.any(|(_, object)| object.lock().disk.as_ref().is_some_and(|disk| disk.head))
     }
 
     /// The object has another head: that is kept from now on.
-    pub(in crate::store) fn enqueue_head(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
+    pub(in crate::store) fn enqueue_head(
+        self: &Arc<Self>,
+        table_key: TableKey,
+        object: &Arc<Object>,
+    ) {
         let mut state = object.lock();
         let (complete, length) = (state.is_complete(), state.length);
         let wanted = |disk: &&mut Box<DiskCopy>| {

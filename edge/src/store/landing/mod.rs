@@ -12,7 +12,7 @@ use crate::store::ledger::Charge;
 use crate::store::object::{Abandoned, Failure, Object};
 use crate::store::page::{PAGE, Page};
 use crate::store::purges::Birth;
-use crate::store::{Locked, TableKey, Store};
+use crate::store::{Locked, Store, TableKey};
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
@@ -194,7 +194,8 @@ impl Landing {
     pub fn reserve(&mut self) -> Result<(), &'static str> {
         if !self.store.holds(self.table_key, &self.object) {
             // Out of the table it can't be evicted: its readers carry it along with them.
-            self.store.shed(self.table_key, &self.object, u64::MAX, true);
+            self.store
+                .shed(self.table_key, &self.object, u64::MAX, true);
         }
         let more = match self.unreserved() {
             0 => self.store.ledger.charge_anyway(0),
@@ -213,7 +214,8 @@ impl Landing {
         let more = self.store.make_room(lacking).unwrap_or_else(|| {
             // What others read and fetch is all there is. This object gives up so much of what is
             // not needed at this moment.
-            self.store.shed(self.table_key, &self.object, lacking, false);
+            self.store
+                .shed(self.table_key, &self.object, lacking, false);
             self.store.ledger.charge_anyway(lacking)
         });
         self.put_by(more);

@@ -204,7 +204,8 @@ impl Landing {
         let from = self.enqueued_upto;
         if landed || self.at / block > from / block || self.at >= self.end {
             self.enqueued_upto = self.at;
-            self.store.enqueue_writes(self.table_key, &self.object, from..self.at);
+            self.store
+                .enqueue_writes(self.table_key, &self.object, from..self.at);
         }
     }
 

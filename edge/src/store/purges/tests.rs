@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
-use super::super::tests::{begin, content, head, launch, now, table_key, store};
+use super::super::tests::{begin, content, head, launch, now, store, table_key};
 use super::super::{Landing, Seen};
 use super::*;
 

@@ -6,9 +6,9 @@ use shuttle::future::block_on;
 use shuttle::rand::Rng;
 use shuttle::thread;
 
+use super::super::*;
 use super::model::{accepted, ask, begin_sparse};
 use super::{Missing, begin, content, head, launch, store};
-use super::super::*;
 
 const SCHEDULES: usize = 300;
 

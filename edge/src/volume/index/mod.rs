@@ -331,7 +331,11 @@ impl Index {
 
     /// Some of the records that were not used for as long as their cache says: those of a few
     /// buckets. `None` when the last bucket is behind the cursor, which then begins anew.
-    pub fn inactive(&self, cursor: &mut Cursor, now: u32) -> Option<SmallVec<[(Key, RecordLocation); 8]>> {
+    pub fn inactive(
+        &self,
+        cursor: &mut Cursor,
+        now: u32,
+    ) -> Option<SmallVec<[(Key, RecordLocation); 8]>> {
         let Some(shard) = self.shards.get(cursor.shard) else {
             *cursor = Cursor::default();
             return None;
@@ -398,7 +402,12 @@ impl Index {
         tables.sum::<usize>() + size_of_val(&*self.shards) + size_of_val(&*self.laps)
     }
 
-    fn take(&self, key: Key, remember: bool, when: impl FnOnce(&Entry) -> bool) -> Option<RecordLocation> {
+    fn take(
+        &self,
+        key: Key,
+        remember: bool,
+        when: impl FnOnce(&Entry) -> bool,
+    ) -> Option<RecordLocation> {
         let mut table = self.shard(key.hash).lock();
         let is_loading = self.is_loading.load(Ordering::SeqCst);
         let taken = table.take(key, when);

@@ -183,7 +183,8 @@ impl Reader {
     fn done<R: Read>(&self, found: &Found, key: Key, read: R) -> Result<R::Output, Missing> {
         let (bytes, output) = read.finish().ok_or(Missing::Failed)?;
         self.tally.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.index.touch(key, RecordLocation::from(found), self.now());
+        self.index
+            .touch(key, RecordLocation::from(found), self.now());
         Ok(output)
     }
 

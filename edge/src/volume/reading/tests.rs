@@ -83,7 +83,8 @@ impl Rig {
         copy(layout.data, data);
         let at = source.geometry.segment_place(SEGMENT) + offset;
         self.device.write(at, &[&record]).expect("there is room");
-        let place = RecordLocation::new(u64::from(SEGMENT), offset, layout.length()).expect("a place");
+        let place =
+            RecordLocation::new(u64::from(SEGMENT), offset, layout.length()).expect("a place");
         self.reader.index.insert(id, place, 0);
         self.reader.index.find(id).expect("it was put in")
     }

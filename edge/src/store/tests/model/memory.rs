@@ -394,8 +394,8 @@ fn lore_lasts_as_long_as_the_key_has_an_object() {
 
 #[test]
 fn an_object_takes_no_more_than_is_charged_for_it() {
-    use crate::store::page::Page;
     use crate::store::blocks::BLOCK_OVERHEAD;
+    use crate::store::page::Page;
     use crate::store::table::row_bytes;
     // The object with its reference counts, in the allocator's size class. Tables are between half
     // full and full, so their rows count one and a half times. Of the eviction policy's: a node in

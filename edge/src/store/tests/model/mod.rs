@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use smallvec::SmallVec;
 
-use super::{begin, content, head, launch, now, table_key, read_on, store};
+use super::{begin, content, head, launch, now, read_on, store, table_key};
 use crate::store::*;
 
 mod claims;
