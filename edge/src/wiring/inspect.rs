@@ -15,7 +15,7 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
-use crate::upstream::Shared;
+use crate::upstream;
 
 impl Inspect for Edge {
     fn status(&self) -> Status {
@@ -126,13 +126,16 @@ fn files_state(files: &files::Shared) -> FilesState {
     }
 }
 
-fn upstream_state(shared: &Shared) -> UpstreamState {
-    let servers = shared.status().into_iter().map(|server| ServerState {
-        address: server.address,
-        idle: server.idle,
-        busy: server.busy,
-        requests: server.requests,
-        failures: server.failures,
+fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
+    let servers = state.servers().iter().map(|server| {
+        let numbers = server.numbers();
+        ServerState {
+            address: server.address().to_owned(),
+            idle: numbers.idle,
+            busy: numbers.busy,
+            requests: numbers.requests,
+            failures: numbers.failures,
+        }
     });
     UpstreamState {
         servers: servers.collect(),
