@@ -13,9 +13,9 @@ mod pages;
 mod pass_through;
 mod purges;
 mod reader;
+mod revalidation;
 mod slots;
 mod snapshot;
-mod standing;
 mod sync;
 mod table;
 
@@ -34,14 +34,14 @@ pub use claims::{CLAIMS_MAX, Claim, NotOurs, Seen};
 pub use head::{Head, Selected, VaryNames};
 pub use landing::{Landing, Progress};
 pub use ledger::{Charge, Ledger};
-pub use locked::{Locked, Lore};
+pub use locked::{Locked, ResourceHistory};
 pub use object::{Abandoned, Failure, Object, Phase};
 pub use page::PAGE;
 pub use pass_through::WINDOW;
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
 pub use snapshot::{Decision, ObjectSnapshot};
-pub use standing::Standing;
+pub use revalidation::Revalidated;
 pub use table::{TableKey, VARIANTS_MAX};
 
 use crate::evict;

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::blocks::{Block, Blocks};
 use super::head::VaryNames;
-use super::locked::Lore;
+use super::locked::ResourceHistory;
 use super::object::Object;
 use super::page::PAGE;
 use super::slots::Dropped;
@@ -76,7 +76,7 @@ const WHOLE: u64 = u64::MAX;
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) vary: Option<VaryNames>,
-    pub(super) lore: Option<Box<Lore>>,
+    pub(super) history: Option<Box<ResourceHistory>>,
     pub(super) variants: SmallVec<[Variant; 1]>,
 }
 
