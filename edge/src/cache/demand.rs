@@ -129,7 +129,10 @@ impl Demand {
         self.asked_block = Some(want.start / block);
         self.crowded = false;
         let (object, place) = (reader.object().clone(), self.place);
-        for read in parts.store.claim_disk_reads(&object, place, want.clone(), now_us) {
+        for read in parts
+            .store
+            .claim_disk_reads(&object, place, want.clone(), now_us)
+        {
             // What can't be had after all is asked for at once.
             self.stood_at = None;
             let clock = parts.clock.clone();

@@ -18,7 +18,7 @@ use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
 use crate::store::{
-    Abandoned, Head as StoredHead, Landing, Object, Phase, TableKey, Progress, ResourceHistory,
+    Abandoned, Head as StoredHead, Landing, Object, Phase, Progress, ResourceHistory, TableKey,
 };
 use crate::telemetry::Counters;
 

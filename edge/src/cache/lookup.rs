@@ -11,7 +11,7 @@ use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::http::vary::Codings;
 use crate::http::{CacheStatus, Fwd};
-use crate::store::{Head, Locked, Object, Phase, TableKey, ResourceHistory, VARIANTS_MAX};
+use crate::store::{Head, Locked, Object, Phase, ResourceHistory, TableKey, VARIANTS_MAX};
 
 /// What looking up found.
 pub(super) enum Lookup {

@@ -15,7 +15,7 @@ use crate::handler::{Answer, Cause, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
 use crate::http::{CacheStatus, Fwd};
-use crate::store::{Head, Object, Phase, TableKey, Revalidated};
+use crate::store::{Head, Object, Phase, Revalidated, TableKey};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
 const LOOKS_MAX: usize = 6;

@@ -39,7 +39,7 @@ use crate::handler::{Answer, Body, Cause, Choice, Encodings, Fault, Handler, Req
 use crate::http::key::KeyHash;
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Method};
-use crate::store::{Failure, Head, Object, TableKey, Store, disk_tier};
+use crate::store::{Failure, Head, Object, Store, TableKey, disk_tier};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 pub use client_budget::ClientBudgets;
@@ -242,7 +242,13 @@ impl Cache {
     }
 
     /// A part of a block that may have been fetched for this very client was of use, and is sent.
-    fn note_piece(&self, request: &Request, object: &Arc<Object>, place: TableKey, wanted: &Wanted) {
+    fn note_piece(
+        &self,
+        request: &Request,
+        object: &Arc<Object>,
+        place: TableKey,
+        wanted: &Wanted,
+    ) {
         let Some(range) = wanted.first() else {
             return;
         };

@@ -9,7 +9,7 @@ use crate::handler::{Answer, Body, Head, Pending, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::vary::{self, Codings};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
-use crate::store::{Phase, TableKey, RULES_MAX, Rule, Store};
+use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
 
 /// What a response to a request that was sent on alone may change.
 enum Teaches {

@@ -22,7 +22,7 @@ use crate::http::freshness::Exchanged;
 use crate::http::key::{Key, KeyHash};
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Fields, Method, hop};
-use crate::store::{Landing, TableKey, ResourceHistory};
+use crate::store::{Landing, ResourceHistory, TableKey};
 
 /// Fields of a POST that are about its content, which a GET does not have.
 const OF_CONTENT: [&str; 5] = [

@@ -17,7 +17,7 @@ use super::{Cache, resource_history};
 use crate::handler::{Body, Fault, Request, Response};
 use crate::http::Method;
 use crate::http::freshness::Exchanged;
-use crate::store::{Object, TableKey, Revalidated};
+use crate::store::{Object, Revalidated, TableKey};
 
 impl Cache {
     /// Has a stale response validated behind the answer that it gave, unless that is being done.

@@ -40,8 +40,8 @@ pub use page::PAGE;
 pub use pass_through::WINDOW;
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
-pub use snapshot::{Decision, ObjectSnapshot};
 pub use revalidation::Revalidated;
+pub use snapshot::{Decision, ObjectSnapshot};
 pub use table::{TableKey, VARIANTS_MAX};
 
 use crate::evict;
