@@ -6,7 +6,7 @@ use sluice_lab::client::Client;
 use sluice_lab::origin::{Gate, Origin, Seen};
 
 use crate::harness::{
-    Edge, SOON, assert_hit, assert_says, eventually, fresh, origin, serving, wait_asked,
+    Edge, SOON, assert_has_parameter, assert_hit, eventually, fresh, origin, serving, wait_asked,
 };
 use crate::pieces::{FILE, asked, check_range, filling, good, send_range, send_whole};
 
@@ -51,7 +51,7 @@ fn who_would_wait_for_a_locked_fill_is_forwarded() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, first) = held_fill(&gate, &[]);
     let range = check_range(&edge, 2_000_000, 2_000_009);
-    assert_says(&range, "detail=lock");
+    assert_has_parameter(&range, "detail=lock");
     let several = edge.get("/x", &[("Range", "bytes=2000000-2000009,-10")]);
     let ranges = [(2_000_000, 2_000_009), (FILE - 10, FILE - 1)];
     several.verify_parts(&ranges, FILE).expect("as it came");

@@ -7,7 +7,9 @@ use sluice_lab::client::{Client, Closing};
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Framing, Gate, Origin, Resource};
 
-use crate::harness::{Edge, SOON, Setup, assert_hit, assert_says, fresh, serving, wait_asked};
+use crate::harness::{
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, fresh, serving, wait_asked,
+};
 
 const FILE: u64 = 10 << 20;
 
@@ -307,7 +309,7 @@ fn ranges_of_an_origin_without_ranges() {
     let cold = edge.get("/x", &[("Range", "bytes=70000-70009")]);
     cold.verify_range(70_000, 70_009, 100_000)
         .expect("the range");
-    assert_says(&cold, "stored");
+    assert_has_parameter(&cold, "stored");
     assert_eq!(origin.requests().len(), 1);
 }
 

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, assert_says, eventually, fresh, origin, serving,
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, eventually, fresh, origin, serving,
 };
 
 fn generation(edge: &Edge) -> u64 {
@@ -24,7 +24,7 @@ fn a_reload_changes_what_was_changed_and_keeps_the_rest() {
     let setup = Setup::cached(&origin);
     let edge = setup.start();
     edge.get("/x", &[]);
-    assert_says(&edge.get("/y", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/y", &[]), "detail=no-lifetime");
     let mut kept = edge.client();
     kept.get("/x", &[]).expect("a reply");
     edge.rewrite(&setup.clone().limits("keepalive_header = true").text());

@@ -9,8 +9,8 @@ use crate::disks::{
     records, settled, shelf, start, sum, without_origin, written,
 };
 use crate::harness::{
-    Edge, Setup, assert_hit, assert_says, cache_status, eventually, fresh, origin, serving, ttl,
-    wait_asked,
+    Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin,
+    serving, ttl, wait_asked,
 };
 
 /// A small body that is stored with its head, and one in blocks.
@@ -548,5 +548,5 @@ fn freshness_runs_out_all_the_same() {
     let reply: Reply = get(&edge, "/x");
     assert_hit(&reply);
     assert!((1..=100).contains(&ttl(&reply)), "{}", ttl(&reply));
-    assert_says(&reply, &format!("ttl={}", ttl(&reply)));
+    assert_has_parameter(&reply, &format!("ttl={}", ttl(&reply)));
 }

@@ -2,7 +2,7 @@
 
 use sluice_lab::origin::Resource;
 
-use crate::harness::{Setup, assert_hit, assert_says, fresh, serving};
+use crate::harness::{Setup, assert_has_parameter, assert_hit, fresh, serving};
 
 // "The route's win, key by key"
 #[test]
@@ -17,7 +17,7 @@ fn a_routes_rules_win_over_its_caches() {
     // The last table of the text is the route's.
     let text = cache.text() + "valid = { 404 = \"1m\" }\n";
     let edge = Setup::of_text(text).start();
-    assert_says(&edge.get("/x", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/x", &[]), "detail=no-lifetime");
     let text = cache.text() + "stale_if_error = \"1m\"\n";
     let edge = Setup::of_text(text).start();
     edge.get("/x", &[]);
@@ -35,7 +35,7 @@ fn a_reload_brings_new_rules_and_keeps_what_is_stored() {
     let setup = Setup::cached(&origin).cache("heuristic = \"0s\"");
     let edge = setup.start();
     edge.get("/x", &[]);
-    assert_says(&edge.get("/a", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/a", &[]), "detail=no-lifetime");
     let reload = |text: &str| {
         edge.rewrite(text);
         let output = edge.command(&["reload"]);
@@ -49,9 +49,9 @@ fn a_reload_brings_new_rules_and_keeps_what_is_stored() {
     assert_hit(&edge.get("/x", &[]));
     let text = text + "bypass = { cookies = [\"session\"] }\n";
     assert_eq!(reload(&text), "caching rules changed\n");
-    assert_says(&edge.get("/b", &[("Cookie", "session=1")]), "detail=cookie");
+    assert_has_parameter(&edge.get("/b", &[("Cookie", "session=1")]), "detail=cookie");
     assert_hit(&edge.get("/b", &[]));
     reload(&setup.text());
-    assert_says(&edge.get("/c", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/c", &[]), "detail=no-lifetime");
     assert_hit(&edge.get("/b", &[]));
 }

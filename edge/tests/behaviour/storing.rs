@@ -5,7 +5,9 @@ use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
 use crate::aging::{
     Case, Crowd, LENGTH, aged, bare, check_kept, current, date_in, kept_for, stale, times,
 };
-use crate::harness::{SOON, Setup, assert_hit, assert_says, cache_status, fresh, origin, serving};
+use crate::harness::{
+    SOON, Setup, assert_has_parameter, assert_hit, cache_status, fresh, origin, serving,
+};
 
 const HOUR: std::ops::RangeInclusive<i64> = 3580..=3600;
 const YEAR: i64 = 365 * 24 * 3600;
@@ -219,7 +221,7 @@ fn an_authorized_answer_does_not_make_others_pass() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[ANN]);
-    assert_says(&edge.get("/x", &[]), "stored");
+    assert_has_parameter(&edge.get("/x", &[]), "stored");
     assert_hit(&edge.get("/x", &[]));
 }
 
@@ -675,7 +677,7 @@ fn what_is_stale_is_stored_where_it_is_of_use() {
         origin.serve(&path, resource);
         let reply = edge.get(&path, &[]);
         reply.verify_whole(LENGTH).expect("the body");
-        assert_says(&reply, word);
+        assert_has_parameter(&reply, word);
     }
 }
 
