@@ -1,5 +1,5 @@
-//! Origins that misbehave: a named reason, never a hang, never a truncated body that looks whole,
-//! never stored as whole.
+//! Tests of misbehaving origins: each failure has a named reason, no request hangs, and no
+//! truncated body looks complete or is stored as complete.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -91,9 +91,9 @@ fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
     eventually("nothing is kept", || edge.objects("/x").is_empty());
 }
 
-// "An origin that is down"
+// "An origin that is an_origin_that_is_down_is_a_named_fault"
 #[test]
-fn down() {
+fn an_origin_that_is_down_is_a_named_fault() {
     let origin = origin();
     let edge = impatient(&origin, fresh(10));
     origin.refuse().expect("it stops listening");
@@ -106,7 +106,7 @@ fn down() {
 
 // "slow": it never says anything, or begins and stops.
 #[test]
-fn silent() {
+fn a_silent_origin_times_out() {
     for fault in [
         Fault::NeverAnswer,
         Fault::StallHead { after: 0 },
@@ -120,7 +120,7 @@ fn silent() {
 
 // "slow": it accepts and does nothing at all.
 #[test]
-fn deaf() {
+fn an_origin_that_never_reads_times_out() {
     let origin = origin();
     origin.set_rules(|rules| rules.accept = Accept::Ignore);
     let edge = impatient(&origin, fresh(1000));
@@ -129,7 +129,7 @@ fn deaf() {
 
 // It ends connections before or after it has heard the request.
 #[test]
-fn hanging_up() {
+fn an_origin_that_closes_connections_is_a_named_fault() {
     for ending in [Ending::Fin, Ending::Reset] {
         let origin = origin();
         let edge = impatient(&origin, fresh(1000).fault(Fault::EndBeforeHead(ending)));
@@ -143,7 +143,7 @@ fn hanging_up() {
 
 // "sends broken heads"
 #[test]
-fn broken_heads() {
+fn malformed_response_heads_are_refused() {
     let origin = origin();
     let edge = impatient(&origin, fresh(100));
     for broken in BROKEN {
@@ -161,7 +161,7 @@ fn broken_heads() {
 
 // Bare LF is the one mistake that a recipient may overlook (RFC 9112 2.2), and then it does no harm.
 #[test]
-fn bare_lf_is_read_as_a_line_end() {
+fn a_bare_lf_is_accepted_as_a_line_end() {
     let origin = serving(
         "/x",
         fresh(100).fault(Fault::Head(BrokenHead::BareLf)).close(),
@@ -176,7 +176,7 @@ fn bare_lf_is_read_as_a_line_end() {
 
 // "cuts a body": it ends too early, politely or not.
 #[test]
-fn cut_bodies() {
+fn truncated_bodies_are_cut_off_for_the_client() {
     for ending in [Ending::Fin, Ending::Reset] {
         let origin = origin();
         let after = 150_000;
@@ -192,7 +192,7 @@ fn cut_bodies() {
 
 // "cuts a body": without a length too a body that is cut does not look whole.
 #[test]
-fn cut_chunked_bodies() {
+fn truncated_chunked_bodies_are_cut_off_for_the_client() {
     let origin = origin();
     let cut = Fault::CutBody {
         after: 150_000,
@@ -205,7 +205,7 @@ fn cut_chunked_bodies() {
 
 // A body that ends with its connection is cut by a reset, and then it does not look whole either.
 #[test]
-fn bodies_until_close() {
+fn bodies_delimited_by_close_and_reset_are_cut_off() {
     let origin = origin();
     let resource = fresh(30_000).framing(Framing::Close);
     let edge = impatient(&origin, resource.clone());
@@ -227,7 +227,7 @@ fn bodies_until_close() {
 
 // "slow": a body that stops coming.
 #[test]
-fn stalled_bodies() {
+fn stalled_bodies_time_out() {
     let origin = origin();
     let edge = impatient(
         &origin,
@@ -240,7 +240,7 @@ fn stalled_bodies() {
 
 // "lies about lengths": less than declared.
 #[test]
-fn lengths_that_are_too_long() {
+fn bodies_shorter_than_declared_are_cut_off() {
     let origin = origin();
     let edge = impatient(
         &origin,
@@ -258,7 +258,7 @@ fn lengths_that_are_too_long() {
 
 // "lies about lengths": more than declared does not become part of the next answer.
 #[test]
-fn bytes_beyond_the_length() {
+fn bytes_beyond_the_declared_length_are_dropped() {
     let more = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged".to_vec();
     let origin = serving("/x", Resource::offset(1000).fault(Fault::ExtraBytes(more)));
     origin.serve("/y", Resource::offset(50));
@@ -274,7 +274,7 @@ fn bytes_beyond_the_length() {
 
 // "sends broken heads" has its like in chunks.
 #[test]
-fn broken_chunks() {
+fn malformed_chunks_are_cut_off() {
     let origin = origin();
     let edge = impatient(&origin, fresh(10));
     for broken in BAD_CHUNKS {
@@ -294,7 +294,7 @@ fn broken_chunks() {
 
 // "never stored as whole": once the origin has recovered, the next one gets all of it.
 #[test]
-fn what_was_cut_is_fetched_anew() {
+fn a_truncated_response_is_fetched_again() {
     let cut = Fault::CutBody {
         after: 150_000,
         // A reset may overtake what was sent, head and all.
@@ -311,7 +311,7 @@ fn what_was_cut_is_fetched_anew() {
 
 // An origin that drips is slow, not broken: all of it arrives.
 #[test]
-fn dripping() {
+fn a_slow_origin_is_served_completely() {
     let drip = Fault::Drip {
         bytes: 40,
         every: Duration::from_millis(1),
@@ -325,7 +325,7 @@ fn dripping() {
 
 // Answers that a cache must not take for the whole: a range that nobody asked for.
 #[test]
-fn a_part_is_never_stored_as_the_whole() {
+fn an_unrequested_part_is_never_stored_as_the_whole() {
     let part = Resource::offset(10)
         .with_status(206)
         .header("Content-Range", "bytes 0-9/100")
@@ -345,7 +345,7 @@ fn a_part_is_never_stored_as_the_whole() {
 
 // Without a length and without chunks a cut is shown by a reset.
 #[test]
-fn http_1_0_clients_see_a_cut_as_well() {
+fn http_1_0_clients_notice_a_truncated_body() {
     let origin = origin();
     let cut = Fault::CutBody {
         after: 15_000,
@@ -364,7 +364,7 @@ fn http_1_0_clients_see_a_cut_as_well() {
 
 // "slow": a server that does not even accept, because its queue is full.
 #[test]
-fn a_server_that_does_not_accept() {
+fn a_server_that_does_not_accept_connections_times_out() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     full.bind(&address.into()).expect("a free port");
@@ -385,7 +385,7 @@ fn a_server_that_does_not_accept() {
 
 // Names are looked up; one that leads nowhere is a fault like others.
 #[test]
-fn servers_have_names() {
+fn server_names_are_resolved() {
     let origin = serving("/x", fresh(10));
     let named = format!("http://localhost:{}", origin.addr().port());
     let edge = Setup::of_servers(vec![named]).start();

@@ -1,4 +1,4 @@
-//! What may not be shared is still answered as if the cache were not there.
+//! Tests of responses that may not be shared: clients receive them as if there were no cache.
 
 use sluice_lab::origin::{Gate, Resource};
 
@@ -31,7 +31,7 @@ fn ranges_and_conditions_reach_the_origin() {
 
 // HEAD: no body is waited for, and the connection stays in step.
 #[test]
-fn head_of_what_is_not_stored() {
+fn head_of_an_unstored_response_keeps_the_connection_in_sync() {
     let origin = serving("/x", unshared(500_000));
     let edge = Setup::cached(&origin).start();
     let mut client = edge.client();
@@ -46,7 +46,7 @@ fn head_of_what_is_not_stored() {
 
 // Those who waited for a fetch that can't be shared ask for themselves, all at once.
 #[test]
-fn who_waited_asks_alone() {
+fn requests_that_waited_are_forwarded_on_their_own() {
     let gate = Gate::closed();
     let origin = serving("/x", unshared(1000).gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -68,7 +68,7 @@ fn who_waited_asks_alone() {
 
 // Fields and statuses are passed as they are.
 #[test]
-fn answers_are_passed_as_they_are() {
+fn responses_are_passed_on_unchanged() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     let big = "v".repeat(50_000);
@@ -99,7 +99,7 @@ fn answers_are_passed_as_they_are() {
 
 // The same out of the cache.
 #[test]
-fn stored_answers_are_given_as_they_came() {
+fn stored_responses_are_served_unchanged() {
     let big = "v".repeat(50_000);
     let resource = fresh(10)
         .header("X-Twice", "1")
@@ -137,7 +137,7 @@ fn no_content_has_no_length() {
 
 // An edge in front of an edge: each does its part.
 #[test]
-fn edges_can_stand_in_a_row() {
+fn edges_can_be_chained() {
     let origin = serving("/x", fresh(3_000_000));
     let inner = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let outer = Setup::of_servers(vec![format!("http://{}", inner.http)])
