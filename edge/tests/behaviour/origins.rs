@@ -35,7 +35,7 @@ const BROKEN: [BrokenHead; 19] = [
     BrokenHead::Endless,
 ];
 
-/// Chunked bodies that are refused where the mistake is.
+/// Chunked bodies that are refused at the error.
 const BAD_CHUNKS: [BadChunk; 10] = [
     BadChunk::NotHex,
     BadChunk::Negative,
@@ -49,7 +49,7 @@ const BAD_CHUNKS: [BadChunk; 10] = [
     BadChunk::HugeTrailer(200_000),
 ];
 
-/// An edge that loses patience soon, with the same thing cached and passed.
+/// An edge with short timeouts and one route with a cache and one without.
 fn impatient(origin: &Origin, resource: Resource) -> Edge {
     origin.serve("/x", resource.clone());
     origin.serve("/pass/x", resource);
@@ -59,7 +59,7 @@ fn impatient(origin: &Origin, resource: Resource) -> Edge {
         .start()
 }
 
-/// Both ways to it fail with this status and reason, and nothing of it is kept.
+/// Asserts that both routes fail with this status and reason, and that nothing is stored.
 fn assert_fails(edge: &Edge, status: u16, reason: &str) {
     for target in ["/pass/x", "/x"] {
         let reply = edge.get(target, &[]);
@@ -70,7 +70,7 @@ fn assert_fails(edge: &Edge, status: u16, reason: &str) {
     assert!(edge.objects("/x").is_empty());
 }
 
-/// A body that was cut, and shows it.
+/// Asserts that a body was visibly cut off.
 fn assert_cut(reply: &Reply, longest: usize) {
     assert_eq!(reply.status, 200);
     assert!(reply.truncated(), "it looks whole: {:?}", reply.end);
@@ -79,7 +79,8 @@ fn assert_cut(reply: &Reply, longest: usize) {
     right.expect("what came is right");
 }
 
-/// Both ways to it are cut, the log says why, and nothing of it is kept.
+/// Asserts that both routes cut the body off, that the log gives this reason, and that nothing is
+/// stored.
 fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
     for target in ["/pass/x", "/x"] {
         assert_cut(&edge.get(target, &[]), longest);
@@ -91,7 +92,6 @@ fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
     eventually("nothing is kept", || edge.objects("/x").is_empty());
 }
 
-// "An origin that is an_origin_that_is_down_is_a_named_fault"
 #[test]
 fn an_origin_that_is_down_is_a_named_fault() {
     let origin = origin();
@@ -104,7 +104,7 @@ fn an_origin_that_is_down_is_a_named_fault() {
         .expect("as if nothing had been");
 }
 
-// "slow": it never says anything, or begins and stops.
+// The origin never responds, or stops after it began.
 #[test]
 fn a_silent_origin_times_out() {
     for fault in [
@@ -118,7 +118,7 @@ fn a_silent_origin_times_out() {
     }
 }
 
-// "slow": it accepts and does nothing at all.
+// The origin accepts connections and does nothing else.
 #[test]
 fn an_origin_that_never_reads_times_out() {
     let origin = origin();
@@ -127,7 +127,7 @@ fn an_origin_that_never_reads_times_out() {
     assert_fails(&edge, 504, "head-timeout");
 }
 
-// It ends connections before or after it has heard the request.
+// The origin closes connections before or after it has read the request.
 #[test]
 fn an_origin_that_closes_connections_is_a_named_fault() {
     for ending in [Ending::Fin, Ending::Reset] {
@@ -141,7 +141,6 @@ fn an_origin_that_closes_connections_is_a_named_fault() {
     assert_fails(&edge, 502, "closed-before-head");
 }
 
-// "sends broken heads"
 #[test]
 fn malformed_response_heads_are_refused() {
     let origin = origin();
@@ -159,7 +158,7 @@ fn malformed_response_heads_are_refused() {
     }
 }
 
-// Bare LF is the one mistake that a recipient may overlook (RFC 9112 2.2), and then it does no harm.
+// A recipient may accept a bare LF as a line end (RFC 9112 2.2), and that does no harm.
 #[test]
 fn a_bare_lf_is_accepted_as_a_line_end() {
     let origin = serving(
@@ -174,7 +173,7 @@ fn a_bare_lf_is_accepted_as_a_line_end() {
     }
 }
 
-// "cuts a body": it ends too early, politely or not.
+// The body ends too early, by a close or by a reset.
 #[test]
 fn truncated_bodies_are_cut_off_for_the_client() {
     for ending in [Ending::Fin, Ending::Reset] {
@@ -190,7 +189,7 @@ fn truncated_bodies_are_cut_off_for_the_client() {
     }
 }
 
-// "cuts a body": without a length too a body that is cut does not look whole.
+// Without a length, a truncated body does not look complete either.
 #[test]
 fn truncated_chunked_bodies_are_cut_off_for_the_client() {
     let origin = origin();
@@ -203,7 +202,7 @@ fn truncated_chunked_bodies_are_cut_off_for_the_client() {
     assert_cut_both(&edge, 150_000, "body-cut");
 }
 
-// A body that ends with its connection is cut by a reset, and then it does not look whole either.
+// A body that ends with its connection and is reset does not look complete either.
 #[test]
 fn bodies_delimited_by_close_and_reset_are_cut_off() {
     let origin = origin();
@@ -225,7 +224,6 @@ fn bodies_delimited_by_close_and_reset_are_cut_off() {
     }
 }
 
-// "slow": a body that stops coming.
 #[test]
 fn stalled_bodies_time_out() {
     let origin = origin();
@@ -238,7 +236,7 @@ fn stalled_bodies_time_out() {
     assert_cut_both(&edge, 100_000, "body-timeout");
 }
 
-// "lies about lengths": less than declared.
+// The body is shorter than its declared length.
 #[test]
 fn bodies_shorter_than_declared_are_cut_off() {
     let origin = origin();
@@ -256,7 +254,7 @@ fn bodies_shorter_than_declared_are_cut_off() {
     assert!(edge.objects("/x").is_empty());
 }
 
-// "lies about lengths": more than declared does not become part of the next answer.
+// Bytes beyond the declared length do not become part of the next response.
 #[test]
 fn bytes_beyond_the_declared_length_are_dropped() {
     let more = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged".to_vec();
@@ -272,7 +270,6 @@ fn bytes_beyond_the_declared_length_are_dropped() {
     }
 }
 
-// "sends broken heads" has its like in chunks.
 #[test]
 fn malformed_chunks_are_cut_off() {
     let origin = origin();
@@ -292,12 +289,12 @@ fn malformed_chunks_are_cut_off() {
     }
 }
 
-// "never stored as whole": once the origin has recovered, the next one gets all of it.
+// Once the origin has recovered, the next request receives the complete response.
 #[test]
 fn a_truncated_response_is_fetched_again() {
     let cut = Fault::CutBody {
         after: 150_000,
-        // A reset may overtake what was sent, head and all.
+        // A reset may overtake the sent data, including the head.
         ending: Ending::Fin,
     };
     let origin = serving("/x", fresh(300_000).ranges(false).fault_times(1, cut));
@@ -309,7 +306,7 @@ fn a_truncated_response_is_fetched_again() {
     assert_eq!(edge.counter("flights_failed"), 1);
 }
 
-// An origin that drips is slow, not broken: all of it arrives.
+// A slow origin is not broken: the whole body arrives.
 #[test]
 fn a_slow_origin_is_served_completely() {
     let drip = Fault::Drip {
@@ -323,7 +320,7 @@ fn a_slow_origin_is_served_completely() {
     }
 }
 
-// Answers that a cache must not take for the whole: a range that nobody asked for.
+// A 206 without a range request is not stored as the whole response.
 #[test]
 fn an_unrequested_part_is_never_stored_as_the_whole() {
     let part = Resource::offset(10)
@@ -343,7 +340,7 @@ fn an_unrequested_part_is_never_stored_as_the_whole() {
     );
 }
 
-// Without a length and without chunks a cut is shown by a reset.
+// Without a length and without chunks, a truncated body is shown by a reset.
 #[test]
 fn http_1_0_clients_notice_a_truncated_body() {
     let origin = origin();
@@ -362,7 +359,7 @@ fn http_1_0_clients_notice_a_truncated_body() {
     }
 }
 
-// "slow": a server that does not even accept, because its queue is full.
+// The server's accept queue is full.
 #[test]
 fn a_server_that_does_not_accept_connections_times_out() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -383,7 +380,7 @@ fn a_server_that_does_not_accept_connections_times_out() {
     assert_fails(&edge, 504, "connect-timeout");
 }
 
-// Names are looked up; one that leads nowhere is a fault like others.
+// Server names are resolved; a name without an address is a fault like others.
 #[test]
 fn server_names_are_resolved() {
     let origin = serving("/x", fresh(10));
@@ -396,7 +393,7 @@ fn server_names_are_resolved() {
     let reply = edge.get("/x", &[]);
     match reply.status {
         502 => assert_has_parameter(&reply, "detail=unresolved"),
-        // Whoever answers for names may be slow to say that there is none.
+        // The resolver may need long to report that the name does not exist.
         _ => assert_has_parameter(&reply, "detail=connect-timeout"),
     }
 }

@@ -10,7 +10,7 @@ fn unshared(length: u64) -> Resource {
     Resource::offset(length).cache_control("no-store")
 }
 
-// Ranges and conditions are the origin's to answer then, from the first request on.
+// The origin evaluates ranges and conditions from the first request on.
 #[test]
 fn ranges_and_conditions_reach_the_origin() {
     let origin = serving("/x", unshared(1_000_000));
@@ -29,7 +29,7 @@ fn ranges_and_conditions_reach_the_origin() {
     assert_eq!(origin.read_record(|record| record.count("/z")), 1);
 }
 
-// HEAD: no body is waited for, and the connection stays in step.
+// The edge waits for no body after HEAD, and the connection stays in sync.
 #[test]
 fn head_of_an_unstored_response_keeps_the_connection_in_sync() {
     let origin = serving("/x", unshared(500_000));
@@ -44,7 +44,8 @@ fn head_of_an_unstored_response_keeps_the_connection_in_sync() {
     get.verify_whole(500_000).expect("the body");
 }
 
-// Those who waited for a fetch that can't be shared ask for themselves, all at once.
+// Requests that waited for a fetch whose response can't be shared go to the origin at once, each on
+// its own.
 #[test]
 fn requests_that_waited_are_forwarded_on_their_own() {
     let gate = Gate::closed();
@@ -66,7 +67,6 @@ fn requests_that_waited_are_forwarded_on_their_own() {
     assert_eq!(origin.requests().len(), 4);
 }
 
-// Fields and statuses are passed as they are.
 #[test]
 fn responses_are_passed_on_unchanged() {
     let origin = origin();
@@ -97,7 +97,6 @@ fn responses_are_passed_on_unchanged() {
     }
 }
 
-// The same out of the cache.
 #[test]
 fn stored_responses_are_served_unchanged() {
     let big = "v".repeat(50_000);
@@ -120,7 +119,7 @@ fn stored_responses_are_served_unchanged() {
     }
 }
 
-// 204: no content and no length, stored or not.
+// A 204 has neither content nor a length, stored or not.
 #[test]
 fn no_content_has_no_length() {
     let origin = serving("/x", fresh(0).with_status(204));
@@ -135,7 +134,7 @@ fn no_content_has_no_length() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// An edge in front of an edge: each does its part.
+// Two edges in a row each do their part.
 #[test]
 fn edges_can_be_chained() {
     let origin = serving("/x", fresh(3_000_000));
