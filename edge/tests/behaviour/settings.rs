@@ -1,12 +1,12 @@
-//! Caching rules come from the cache and from the route, and a reload brings new ones.
+//! Tests of caching rules in caches and routes, and of changing them by a reload.
 
 use sluice_lab::origin::Resource;
 
 use crate::harness::{Setup, assert_has_parameter, assert_hit, fresh, serving};
 
-// "The route's win, key by key"
+// Each key of a route takes precedence over the same key of its cache.
 #[test]
-fn a_routes_rules_win_over_its_caches() {
+fn rules_of_a_route_override_those_of_its_cache() {
     let origin = serving("/x", Resource::offset(10));
     let cache = Setup::cached(&origin)
         .cache("heuristic = \"0s\"")
@@ -24,10 +24,9 @@ fn a_routes_rules_win_over_its_caches() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// "Caching rules hold for responses as they arrive …: what is stored keeps the lifetime it was stored
-// with."
+// New rules apply to responses on arrival: stored responses keep their lifetimes.
 #[test]
-fn a_reload_brings_new_rules_and_keeps_what_is_stored() {
+fn a_reload_applies_new_rules_to_new_responses_only() {
     let origin = serving("/x", fresh(10));
     for path in ["/a", "/b", "/c"] {
         origin.serve(path, Resource::offset(10));
