@@ -1,5 +1,6 @@
-//! The rules of `ARCHITECTURE.md`, checked: who may import whom, what pure code may name, and how long
-//! files and functions may be. Test code may do as it likes, but may not be skipped.
+//! Checks the rules of `ARCHITECTURE.md`: the import table, what pure code may name, and the
+//! lengths of files and functions. The rules do not apply to test code, except that no test may be
+//! skipped.
 
 #[path = "architecture/facts.rs"]
 mod facts;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rules::{Source, Table};
 
-/// What is too long today, with its lines: `file` or `file function`. This list only shrinks.
+/// Files and functions that exceed the limits, with their lengths: `file` or `file function`. The
+/// list only shrinks.
 const TOO_LONG: &[(&str, usize)] = &[];
 
 #[test]
@@ -27,7 +29,7 @@ fn libraries_clock_and_files_are_named_only_where_they_may_be() {
 }
 
 #[test]
-fn every_file_says_what_lives_there_and_nothing_is_skipped_or_unfinished() {
+fn every_file_begins_with_a_doc_line_and_nothing_is_skipped_or_unfinished() {
     let mut sources = all_sources();
     sources.extend(package("edge", "tests"));
     none(rules::tidiness(&sources));
@@ -53,7 +55,7 @@ fn all_sources() -> Vec<Source> {
         .collect()
 }
 
-/// All files of a package's folder, those that are only compiled for tests last and without content.
+/// All files of a package's folder. Files compiled only for tests are last and have no content.
 fn package(name: &str, folder: &str) -> Vec<Source> {
     let base = root().join(name).join(folder);
     let mut files = Vec::new();
@@ -68,7 +70,7 @@ fn package(name: &str, folder: &str) -> Vec<Source> {
             source(&format!("{name}/{folder}/{inside}"), inside, &read(file))
         })
         .collect();
-    without_test_modules(sources)
+    clear_test_modules(sources)
 }
 
 fn find_rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -101,8 +103,9 @@ fn source(file: &str, inside: &str, text: &str) -> Source {
     }
 }
 
-/// Files of `#[cfg(test)] mod name;` are tests: what they name and how long they are is their own affair.
-fn without_test_modules(mut sources: Vec<Source>) -> Vec<Source> {
+/// Removes the content of files declared as `#[cfg(test)] mod name;`: the rules do not apply to
+/// them.
+fn clear_test_modules(mut sources: Vec<Source>) -> Vec<Source> {
     let tests: BTreeSet<Vec<String>> = sources
         .iter_mut()
         .flat_map(|source| std::mem::take(&mut source.facts.test_modules))
@@ -117,7 +120,7 @@ fn without_test_modules(mut sources: Vec<Source>) -> Vec<Source> {
     sources
 }
 
-/// The checker itself, on small inputs.
+/// Tests of the checker itself, on small inputs.
 mod checker {
     use super::*;
 
@@ -128,7 +131,7 @@ mod checker {
         rules::read_table(TABLE).expect("a correct table")
     }
 
-    /// These files, and one for each further part of the table.
+    /// These files, and one file for each other part of the table.
     fn files(given: &[(&str, &str)]) -> Vec<Source> {
         let mut sources: Vec<_> = given
             .iter()
@@ -143,7 +146,7 @@ mod checker {
                 sources.push(source(&file, &file, "//! A part."));
             }
         }
-        without_test_modules(sources)
+        clear_test_modules(sources)
     }
 
     fn imports(inside: &str, text: &str) -> Vec<String> {
@@ -207,7 +210,7 @@ mod checker {
     }
 
     #[test]
-    fn tests_may_import_anything() {
+    fn test_code_may_import_anything() {
         for text in [
             "#[cfg(test)] mod tests { use crate::b; }",
             "#[cfg(all(test, feature = \"x\"))] mod tests { use crate::b; }",
