@@ -2,10 +2,14 @@
 //! lengths of files and functions. The rules do not apply to test code, except that no test may be
 //! skipped.
 
+#[path = "architecture/circles.rs"]
+mod circles;
 #[path = "architecture/facts.rs"]
 mod facts;
 #[path = "architecture/rules.rs"]
 mod rules;
+#[path = "architecture/words.rs"]
+mod words;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,6 +19,14 @@ use rules::{Source, Table};
 /// Files and functions that exceed the limits, with their lengths: `file` or `file function`. The
 /// list only shrinks.
 const TOO_LONG: &[(&str, usize)] = &[];
+
+/// Circles of imports inside a part: the numbers of files in each, the largest first. The list only
+/// shrinks.
+const CIRCLES: &[(&str, &[usize])] = &[];
+
+/// Paragraphs of comments and documents that begin without naming their subject, by folder. The
+/// list only shrinks.
+const UNCLEAR: &[(&str, usize)] = &[];
 
 #[test]
 fn imports_follow_the_table() {
@@ -40,6 +52,36 @@ fn files_and_functions_are_short() {
     none(rules::lengths(&all_sources(), TOO_LONG));
 }
 
+#[test]
+fn files_of_a_part_import_one_another_in_one_direction() {
+    none(circles::circles(&package("edge", "src"), CIRCLES));
+}
+
+#[test]
+fn the_exchange_names_nothing_of_http1() {
+    none(rules::exchange(&package("edge", "src")));
+}
+
+#[test]
+fn paragraphs_name_their_subject() {
+    let mut files = Vec::new();
+    for folder in ["edge", "lab", "xtask", "fuzz", "docs"] {
+        find(&root().join(folder), &["rs", "md"], &mut files);
+    }
+    let top = std::fs::read_dir(root()).expect("the workspace can be read");
+    let top = top.map(|entry| entry.expect("a readable folder").path());
+    files.extend(top.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    let texts: Vec<_> = files
+        .iter()
+        .map(|file| {
+            let inside = file.strip_prefix(root()).expect("found in the workspace");
+            let name = inside.to_str().expect("names of files are UTF-8");
+            (name.to_owned(), read(file))
+        })
+        .collect();
+    none(words::beginnings(&texts, UNCLEAR));
+}
+
 fn none(findings: Vec<String>) {
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
@@ -59,7 +101,7 @@ fn all_sources() -> Vec<Source> {
 fn package(name: &str, folder: &str) -> Vec<Source> {
     let base = root().join(name).join(folder);
     let mut files = Vec::new();
-    find_rust_files(&base, &mut files);
+    find(&base, &["rs"], &mut files);
     assert!(!files.is_empty(), "no source in {}", base.display());
     files.sort();
     let sources = files
@@ -73,12 +115,14 @@ fn package(name: &str, folder: &str) -> Vec<Source> {
     clear_test_modules(sources)
 }
 
-fn find_rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Adds the files below a folder whose names end so, without those that builds make.
+fn find(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for path in entries.map(|entry| entry.expect("a readable folder").path()) {
-        if path.is_dir() {
-            find_rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let end = path.extension().and_then(|end| end.to_str());
+        if path.is_dir() && !path.ends_with("target") {
+            find(&path, ends, found);
+        } else if end.is_some_and(|end| ends.contains(&end)) {
             found.push(path);
         }
     }
@@ -230,6 +274,59 @@ mod checker {
             ("a/laws.rs", "use crate::b;"),
         ]);
         assert_eq!(rules::imports(&laws, &table()), [""; 0]);
+    }
+
+    #[test]
+    fn circles_inside_a_part_are_found() {
+        let sources = files(&[
+            ("cache/mod.rs", "mod x; mod y; mod z; use z::Z;"),
+            ("cache/x.rs", "use super::y::Y; pub(super) struct X;"),
+            ("cache/y.rs", "use super::x::X; use crate::a::A;"),
+            ("cache/z.rs", "fn f() { crate::cache::x::g() }"),
+        ]);
+        let found = circles::circles(&sources, &[]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains("cache::x -> cache::y -> cache::x"),
+            "{found:?}"
+        );
+        assert_eq!(circles::circles(&sources, &[("cache", &[2])]), [""; 0]);
+    }
+
+    #[test]
+    fn names_of_http1_in_the_exchange_are_found() {
+        let found = |inside: &str| {
+            let text = "use crate::downstream::http1::Wire;";
+            rules::exchange(&files(&[(inside, text)])).len()
+        };
+        assert_eq!(found("downstream/exchange/body.rs"), 1);
+        assert_eq!(found("downstream/connection.rs"), 0);
+    }
+
+    #[test]
+    fn paragraphs_without_a_subject_are_found() {
+        let found = |file: &str, text: &str| {
+            let files = [(file.to_owned(), text.to_owned())];
+            words::beginnings(&files, &[]).len()
+        };
+        for text in [
+            "// It is.\n",
+            "/// A.\n///\n/// What is.\n",
+            "fn f() {\n    // Who is.\n",
+        ] {
+            assert_eq!(found("a.rs", text), 1, "{text}");
+        }
+        for text in [
+            "// A.\n// It is.\n",
+            "/// Items.\n",
+            "let x = \"// It is\";\n",
+        ] {
+            assert_eq!(found("a.rs", text), 0, "{text}");
+        }
+        for text in ["A.\n\nThat is.\n", "- It is.\n", "| a | What is |\n"] {
+            assert_eq!(found("a.md", text), 1, "{text}");
+        }
+        assert_eq!(found("a.md", "A\nThat is.\n\n```\n\nIt is\n```\n"), 0);
     }
 
     #[test]

@@ -251,6 +251,9 @@ impl<'ast> Visit<'ast> for Scan {
         self.use_tree(item.leading_colon.is_some(), &[], &item.tree);
     }
 
+    /// The module in `pub(in …)` is not imported.
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<_> = path.segments.iter().map(|s| s.ident.to_string()).collect();
         if segments.len() > 1 {

@@ -92,6 +92,28 @@ pub fn imports(sources: &[Source], table: &Table) -> Vec<String> {
     findings
 }
 
+/// Findings: paths of HTTP/1 in the protocol-neutral exchange.
+pub fn exchange(sources: &[Source]) -> Vec<String> {
+    let in_exchange = |source: &&Source| {
+        source
+            .module
+            .starts_with(&["downstream", "exchange"].map(str::to_owned))
+    };
+    let mut findings = Vec::new();
+    for source in sources.iter().filter(in_exchange) {
+        for Named { line, path } in &source.facts.paths {
+            if path.iter().any(|segment| segment == "http1") {
+                findings.push(format!(
+                    "{}:{line}: the exchange may not name `{}`: it serves every protocol",
+                    source.file,
+                    path.join("::"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
 /// Paths that only some parts may name.
 struct Reserved {
     what: &'static str,

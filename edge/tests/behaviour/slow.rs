@@ -275,7 +275,7 @@ fn plain(length: u64) -> Resource {
     fresh(length).tag(Tag::None).modified(Modified::None)
 }
 
-/// Asserts that a file which is in memory comes without the origin.
+/// Asserts that a file in memory is served without the origin.
 fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     let before = origin.read_record(|record| record.count(&file.path()));
     for _ in 0..20 {
@@ -285,7 +285,8 @@ fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     assert_eq!(before, after);
 }
 
-// Asserts that a file in memory is served without the origin.
+// The write queue is bounded: records that find it full are dropped and counted. Clients receive
+// every byte.
 #[test]
 fn records_that_a_slow_disk_can_not_take_are_dropped() {
     let slow = Pace {
