@@ -1,42 +1,42 @@
-//! The condition under which a route handles a request.
+//! The condition of one route.
 
 use regex::{Regex, RegexBuilder};
 
-/// Largest size in bytes of a compiled regular expression, and of its lazily built automaton.
+/// A compiled regex and its lazily built automaton may each take this many bytes.
 const REGEX_BYTES_MAX: usize = 1 << 20;
-/// Longest pattern in bytes.
+/// Longest pattern.
 const PATTERN_MAX: usize = 4 << 10;
 
-/// The requests that a route handles. Paths are compared as the bytes received, without decoding
-/// escapes: the cache key and the origin get the same bytes.
+/// Which requests a route takes. Paths are compared as the bytes that came, percent-encoding
+/// untouched: the same bytes that the cache's key and the origin get.
 #[derive(Clone, Debug)]
 pub enum Matcher {
-    /// All requests.
+    /// All.
     Any,
-    /// Requests for this path, with any query.
+    /// This path, with any query.
     Exact(Box<str>),
-    /// Requests for every path with this prefix.
+    /// Every path that begins like this.
     Prefix(Box<str>),
-    /// Requests whose path and query match the regular expression.
+    /// Path and query in which the pattern is found.
     Regex(Regex),
 }
 
-/// An error in a pattern.
+/// What is wrong with a pattern: the fact, the place's remark, the advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError {
-    /// The error.
+    /// What is wrong.
     pub what: &'static str,
-    /// The reason, shown at the position in the file.
+    /// Why it is.
     pub why: String,
-    /// How to correct it.
+    /// How to mend it.
     pub help: String,
 }
 
 impl Matcher {
-    /// Parses `path = "…"`: a path, or a prefix followed by `*`.
+    /// From `path = "…"`: a path, or with a `*` at its end all that begin like it.
     ///
     /// # Errors
-    /// No request can have that path.
+    /// When no request could have that path.
     pub fn path(text: &str) -> Result<Matcher, PatternError> {
         let error = |why: &str, help: &str| {
             Err(PatternError {
@@ -84,11 +84,11 @@ impl Matcher {
         })
     }
 
-    /// Parses `match = '…'`: a regular expression in the syntax of the regex crate, which may match
-    /// anywhere in path and query. Matching takes time linear in the target's length.
+    /// From `match = '…'`: a regular expression in the syntax of the regex crate, found anywhere in
+    /// path and query. Its time is linear in the target's length.
     ///
     /// # Errors
-    /// The expression is malformed or its compiled form is too large.
+    /// When it can't be parsed or becomes too large.
     pub fn regex(pattern: &str) -> Result<Matcher, PatternError> {
         let error = |why: String, help: &str| PatternError {
             what: "this regular expression can't be used",
@@ -117,7 +117,7 @@ impl Matcher {
             })
     }
 
-    /// Whether the route handles this target in origin-form (path and query).
+    /// Whether a target in origin-form (path and query) is meant.
     #[inline]
     pub fn matches(&self, target: &str) -> bool {
         match self {
@@ -126,14 +126,13 @@ impl Matcher {
                 Some(rest) => rest.is_empty() || rest.starts_with('?'),
                 None => false,
             },
-            // A prefix contains no `?`, so it can only match within the path.
+            // A prefix holds no `?`, so what it matches lies within the path.
             Matcher::Prefix(prefix) => target.starts_with(&**prefix),
             Matcher::Regex(regex) => regex.is_match(target),
         }
     }
 
-    /// Whether this matcher matches every request that `other` matches. The target `*` of OPTIONS
-    /// is not considered.
+    /// Whether this certainly matches every request that `other` matches. (`*` of OPTIONS aside.)
     pub fn covers(&self, other: &Matcher) -> bool {
         match (self, other) {
             (Matcher::Any, _) => true,
@@ -157,7 +156,7 @@ impl PartialEq for Matcher {
     }
 }
 
-/// Describes the matcher for operators.
+/// In words, for people.
 impl std::fmt::Display for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -169,8 +168,7 @@ impl std::fmt::Display for Matcher {
     }
 }
 
-/// The last line of a message of the regex crate, which states the error below a drawing of the
-/// pattern.
+/// The regex crate draws the pattern with its fault; the last line says what it is.
 fn last_line(text: &str) -> String {
     let line = text.trim_end().lines().last().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()

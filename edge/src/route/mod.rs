@@ -1,4 +1,4 @@
-//! The router: finds the route for a host and path among the sites.
+//! Host and path to what answers: the sites and their routes.
 
 mod matcher;
 #[cfg(test)]
@@ -11,31 +11,31 @@ use crate::handler::{Answer, Cause, Handler, Request};
 
 pub use matcher::{Matcher, PatternError};
 
-/// Longest host name in bytes (RFC 1035 2.3.4). A longer host can't be configured.
+/// A DNS name is no longer (RFC 1035 2.3.4), so a longer host can't have been configured.
 const NAME_MAX: usize = 253;
 
-/// Finds the route for a host and a target. `T` is the value of a route, such as its handler.
+/// Finds what answers for a host and a target. `T` is whatever a route leads to.
 ///
-/// The host selects the site: an exact name, otherwise the longest matching `*.name`, otherwise the
-/// site without names. Within the site the first matching route counts. No other site is tried.
+/// A site is chosen by its host: an exact name, else the longest `*.name` that fits, else the site
+/// without names. Within the site the first route that matches counts; no other site is tried.
 pub struct Router<T> {
     sites: Vec<Vec<(Matcher, T)>>,
     exact: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
-    /// Sites by the part of their wildcard name after `*.`.
+    /// By what follows the `*.`.
     wildcard: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
     any: Option<usize>,
 }
 
-/// The configuration of a site.
+/// What a site is made of.
 pub struct Site<T> {
-    /// Lower-case names, or `*.name`; if empty, the site handles all other hosts.
+    /// Lower-case names, or `*.name`; none: any host.
     pub hosts: Vec<String>,
-    /// Routes with their matchers, tried in order.
+    /// Tried in order.
     pub routes: Vec<(Matcher, T)>,
 }
 
 impl<T> Router<T> {
-    /// Builds a router. If two sites have the same host, the first one gets it.
+    /// From sites. Where two claim the same host the first has it.
     pub fn new(sites: impl IntoIterator<Item = Site<T>>) -> Router<T> {
         let mut router = Router {
             sites: Vec::new(),
@@ -59,8 +59,8 @@ impl<T> Router<T> {
         router
     }
 
-    /// Finds the route for this authority (host and optional port, lower case) and this target in
-    /// origin-form, without allocating. With a single site for any host, the authority is ignored.
+    /// What answers for this authority (host and optional port, lower case) and this target in
+    /// origin-form. Allocates nothing; with one site for any host it does not look at the authority.
     #[inline]
     pub fn find(&self, authority: &str, target: &str) -> Option<&T> {
         let site = match self.exact.is_empty() && self.wildcard.is_empty() {
@@ -84,14 +84,14 @@ impl<T> Router<T> {
         if self.wildcard.is_empty() {
             return None;
         }
-        // Suffixes are tried from the first dot on, so the longest matching name is found first.
+        // From the first dot on, so that the longest name is found first.
         memchr::memchr_iter(b'.', host.as_bytes())
             .filter(|dot| *dot > 0)
             .find_map(|dot| self.wildcard.get(&host[dot + 1..]).copied())
     }
 }
 
-/// The host without its port and without a final dot.
+/// The host without port and without the root's dot.
 fn host_of(authority: &str) -> &str {
     let host = match authority.starts_with('[') {
         true => authority

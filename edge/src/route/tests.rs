@@ -1,4 +1,4 @@
-//! Tests of the router: the host selects the site, the order selects the route.
+//! Laws of the router: the host decides the site, the order decides the route.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -24,7 +24,7 @@ fn regex(text: &str) -> Matcher {
 }
 
 #[test]
-fn the_host_selects_the_site() {
+fn the_host_decides_the_site() {
     let router = Router::new([
         site(&["a.example", "*.b.example"], vec![(Matcher::Any, 1)]),
         site(
@@ -57,7 +57,7 @@ fn the_host_selects_the_site() {
 }
 
 #[test]
-fn the_order_selects_the_route_and_no_other_site_is_tried() {
+fn the_order_decides_the_route_and_no_other_site_is_tried() {
     let router = Router::new([
         site(
             &["a.example"],
@@ -92,7 +92,7 @@ fn the_order_selects_the_route_and_no_other_site_is_tried() {
 }
 
 #[test]
-fn patterns_that_cannot_match_or_are_too_expensive_are_refused() {
+fn patterns_that_can_not_match_or_cost_too_much_are_refused() {
     for bad in [
         "", "static/*", "/a*b", "/a?b", "/a#b", "/a b", "/é", "/a\\b", "*", "/**",
     ] {
@@ -137,7 +137,7 @@ fn request(authority: &str, target: &str) -> Request {
 }
 
 #[test]
-fn as_a_handler_the_router_forwards_or_reports_a_missing_route() {
+fn as_a_handler_it_passes_on_or_says_that_there_is_no_route() {
     let handler: Rc<dyn Handler> = Rc::new(Names("found"));
     let router = Router::new([site(&["a"], vec![(Matcher::Any, handler)])]);
     let Answer::Ready(Ok(response)) = router.handle(request("a:80", "/")) else {
@@ -152,7 +152,7 @@ fn as_a_handler_the_router_forwards_or_reports_a_missing_route() {
 
 proptest! {
     #[test]
-    fn a_covered_route_is_never_reached(
+    fn what_is_covered_is_never_reached(
         paths in prop::collection::vec("/[ab]{0,3}[*]?", 1..6), target in "/[ab]{0,4}(\\?[ab]{0,2})?",
     ) {
         let matchers: Vec<Matcher> = paths.iter().map(|p| path(p)).collect();
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn any_authority_and_target_are_accepted(authority in "\\PC{0,40}", target in "\\PC{0,40}") {
+    fn any_authority_and_target_are_taken(authority in "\\PC{0,40}", target in "\\PC{0,40}") {
         let router = Router::new([
             site(&["a.b", "*.c"], vec![(path("/x*"), 1)]),
             site(&[], vec![(regex("^/[0-9]+$"), 2), (Matcher::Any, 3)]),
