@@ -30,8 +30,8 @@ use table::{ClientId, Which};
 /// What stands before one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Networks whose addresses may ask; none: all.
-    pub allow: Vec<Network>,
+    /// Networks whose addresses may send requests; `None`: all addresses may.
+    pub allow: Option<Vec<Network>>,
     /// Networks whose addresses may not, also if they are allowed.
     pub deny: Vec<Network>,
     /// Networks from which a PURGE goes past all this.
@@ -45,7 +45,7 @@ pub struct Options {
 impl Options {
     /// Whether everybody may do everything.
     pub fn is_open(&self) -> bool {
-        let nobody_is_denied = self.allow.is_empty() && self.deny.is_empty();
+        let nobody_is_denied = self.allow.is_none() && self.deny.is_empty();
         nobody_is_denied && self.limit.is_none() && self.signed.is_none()
     }
 }

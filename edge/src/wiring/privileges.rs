@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use crate::config::{self, Confine, Plan};
+use crate::config::{self, Plan, Sandbox};
 use crate::sys::account::{self, Account};
 use crate::sys::confine::{self, Allowed, Confined, Reach};
 use crate::sys::disk;
@@ -63,7 +63,7 @@ pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Give
         account::gain_no_rights().context("can't refuse to gain rights")?;
         given.user = Some(user.to_string());
     }
-    if wanted.confine != Confine::No {
+    if wanted.sandbox != Sandbox::No {
         given.given = confined(plan, config)?;
     }
     if let Some(path) = config
@@ -85,12 +85,12 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Given>>
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = confine::confine(&allowed.allowed, &ports);
-    match (outcome, plan.privileges.confine) {
+    match (outcome, plan.privileges.sandbox) {
         (Ok(Confined::Fully), _) => tracing::info!("confined to the files that it needs"),
         (Ok(Confined::Partly), _) => {
             tracing::info!("confined to the files that it needs, as far as this kernel can");
         }
-        (Ok(Confined::Not), Confine::Yes) => {
+        (Ok(Confined::Not), Sandbox::Yes) => {
             bail!("can't be confined: this kernel has no Landlock, or it is turned off")
         }
         (Ok(Confined::Not), _) => {
@@ -164,7 +164,7 @@ impl GivenUp {
             .collect();
         (!beyond.is_empty()).then(|| {
             format!(
-                "only a new start can change this: it is confined (`confine` in [server]), and can't reach {}\n",
+                "only a new start can change this: it is sandboxed (`sandbox` in [server]), and can't reach {}\n",
                 beyond.join(", ")
             )
         })
@@ -176,7 +176,7 @@ impl GivenUp {
         if !text.contains("ermission denied") {
             return error;
         }
-        let confined = "it is confined (`confine` in [server]) to what its configuration names";
+        let confined = "it is sandboxed (`sandbox` in [server]) to what its configuration names";
         match (&self.user, self.given.is_some()) {
             (Some(user), false) => {
                 anyhow::anyhow!("{text}\nit runs as {user}, which has to be let do this")

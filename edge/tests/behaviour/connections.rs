@@ -67,13 +67,13 @@ fn few_connections_are_shared_evenly() {
 // "limits on connections … per address": the next one is closed, others have their own number.
 #[test]
 fn one_address_has_so_many_connections_and_no_more() {
-    let (_folder, setup) = folder("workers = 2", "connections_per_address = 3", "");
+    let (_folder, setup) = folder("workers = 2", "connections_per_ip = 3", "");
     let edge = setup.start();
     let mut mine: Vec<Client> = (0..3).map(|_| client_from(&edge, "127.0.0.5")).collect();
     assert!(mine.iter_mut().all(served));
     assert!(!served(&mut client_from(&edge, "127.0.0.5")));
     assert!(served(&mut client_from(&edge, "127.0.0.6")));
-    assert_eq!(edge.counter("connections_over_address"), 1);
+    assert_eq!(edge.counter("connections_over_ip"), 1);
     assert!(mine.iter_mut().all(served), "those that it has go on");
     mine.pop();
     eventually("there is room again", || {

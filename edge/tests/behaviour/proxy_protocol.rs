@@ -131,7 +131,7 @@ fn an_introduction_has_a_time_limit() {
 // The limit per address is the introduced client's.
 #[test]
 fn an_introduced_address_has_its_own_connections() {
-    let (_origin, edge) = introduced("any", "connections_per_address = 1");
+    let (_origin, edge) = introduced("any", "connections_per_ip = 1");
     let ask = |client: &mut Client, address: &str| {
         let line = LINE.replace("192.0.2.1", address);
         client
@@ -143,5 +143,5 @@ fn an_introduced_address_has_its_own_connections() {
     assert!(ask(&mut first, "192.0.2.1"));
     assert!(ask(&mut second, "192.0.2.2"));
     assert!(!ask(&mut third, "192.0.2.1"));
-    assert_eq!(edge.counter("connections_over_address"), 1);
+    assert_eq!(edge.counter("connections_over_ip"), 1);
 }
