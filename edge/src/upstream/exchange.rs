@@ -9,7 +9,7 @@ use super::request::{self, Source};
 use super::response::{self, Content, Received};
 use super::upload::Upload;
 use super::{Inner, Limits};
-use crate::handler::{Body, Cause, Exchange, Fault, Head, Interim, Peer, Response};
+use crate::handler::{Body, Cause, Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::{Status, Version};
 use crate::sys::connect::{ConnectError, connect};
 
@@ -20,7 +20,7 @@ pub(super) struct Asking {
     pub(super) peer: Peer,
     pub(super) upload: Upload,
     pub(super) interim: Option<Interim>,
-    pub(super) record: Rc<Exchange>,
+    pub(super) record: Rc<UpstreamTimings>,
 }
 
 impl Asking {
@@ -207,7 +207,7 @@ impl Asking {
             return Err(Cause::UnexpectedStatus.into());
         }
         let mut response = Response::new(received.status);
-        response.exchange = Some(self.record.clone());
+        response.upstream = Some(self.record.clone());
         response.fields = received.fields;
         response::add_via(&mut response.fields, received.version);
         for protocol in received.protocols {

@@ -43,7 +43,7 @@ use self::pool::Pool;
 use self::shared::Numbers;
 use self::upload::Upload;
 use crate::balance;
-use crate::handler::{Answer, Exchange, Handler, Pending, Request, Response};
+use crate::handler::{Answer, Handler, Pending, Request, Response, UpstreamTimings};
 use crate::http::fields::is_field_value;
 use crate::http::{Method, Version};
 use crate::sys::Clock;
@@ -237,7 +237,7 @@ impl Handler for Upstream {
             peer: request.peer,
             upload: Upload::new(request.body),
             interim: interim.clone(),
-            record: Rc::<Exchange>::default(),
+            record: Rc::<UpstreamTimings>::default(),
         };
         Answer::Later(Pending {
             response: Box::pin(asking.run()),
