@@ -36,7 +36,7 @@ const RENAMED: &[Renamed] = &[
     renamed("sandbox", "confine", "`sandbox`"),
     renamed("client_ip_header", "client_field", "`client_ip_header`"),
     // [limits]
-    renamed("connections_per_ip", "connections_per_ip", "`connections_per_ip`"),
+    renamed("connections_per_ip", "connections_per_address", "`connections_per_ip`"),
     renamed("shutdown_timeout", "drain", "`shutdown_timeout`"),
     // [[listener]]
     renamed("tcp_keepalive", "keepalive", "`tcp_keepalive`"),

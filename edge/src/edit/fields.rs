@@ -5,7 +5,7 @@ use crate::handler::{Request, Response};
 use crate::http::fields::lines_of;
 use crate::http::{Fields, Status, hop};
 
-/// `request_fields` and `response_fields`: what is done to a head's field lines.
+/// `request_headers` and `response_headers`: what is done to a head's field lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldEdits {
     /// Lower-case names of which every line goes: those that are removed, and those that are set.

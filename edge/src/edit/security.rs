@@ -1,4 +1,4 @@
-//! `security`: fields that close well-known holes in browsers.
+//! `security_headers`: fields that close well-known holes in browsers.
 
 use super::fields::value_of;
 use crate::handler::Response;

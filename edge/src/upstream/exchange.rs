@@ -26,7 +26,7 @@ pub(super) struct Asking {
 impl Asking {
     /// Asks until there is a response or nothing more may be tried.
     ///
-    /// Servers that cannot be reached are passed over, up to `retries` of them. A request that met
+    /// Servers that cannot be reached are passed over, up to `retry.tries` in all. A request that met
     /// a connection which the server had closed meanwhile is sent once more if that is safe
     /// (`may_repeat`): on a new connection, to the same server if it accepts one.
     pub(super) async fn run(self) -> Result<Response, Fault> {

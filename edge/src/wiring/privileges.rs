@@ -86,18 +86,18 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Given>>
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = confine::confine(&allowed.allowed, &ports);
     match (outcome, plan.privileges.sandbox) {
-        (Ok(Confined::Fully), _) => tracing::info!("confined to the files that it needs"),
+        (Ok(Confined::Fully), _) => tracing::info!("sandboxed to the files that it needs"),
         (Ok(Confined::Partly), _) => {
-            tracing::info!("confined to the files that it needs, as far as this kernel can");
+            tracing::info!("sandboxed to the files that it needs, as far as this kernel can");
         }
         (Ok(Confined::Not), Sandbox::Yes) => {
-            bail!("can't be confined: this kernel has no Landlock, or it is turned off")
+            bail!("can't be sandboxed: this kernel has no Landlock, or it is turned off")
         }
         (Ok(Confined::Not), _) => {
-            tracing::warn!("not confined: this kernel has no Landlock, or it is turned off");
+            tracing::warn!("not sandboxed: this kernel has no Landlock, or it is turned off");
             return Ok(None);
         }
-        (Err(error), _) => return Err(error).context("can't be confined"),
+        (Err(error), _) => return Err(error).context("can't be sandboxed"),
     }
     Ok(Some(allowed))
 }

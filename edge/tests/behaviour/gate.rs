@@ -75,7 +75,7 @@ fn a_routes_word_counts_in_place_of_its_sites() {
     origin.serve("/open/x", fresh(10));
     let text = Setup::uncached(&origin).text().replace(
         "[[site.route]]\n",
-        "deny = [\"127.0.0.0/8\"]\n[[site.route]]\npath = \"/open/*\"\nproxy = \"origin\"\ndeny = []\n[[site.route]]\n",
+        "deny = [\"127.0.0.0/8\"]\n[[site.route]]\npath = \"/open/*\"\nproxy = \"origin\"\ndeny = false\n[[site.route]]\n",
     );
     let edge = Setup::of_text(text).start();
     assert_eq!(edge.get("/open/x", &[]).status, 200);
@@ -139,7 +139,7 @@ fn purging_goes_past_the_gate() {
     let text = Setup::cached(&origin)
         .tables("[site.route.limit]\nrequests = \"1/h\"\nburst = 2\n")
         .text()
-        .replace("[admin]\n", "[admin]\npurge = [\"127.0.0.1\"]\n");
+        .replace("[admin]\n", "[admin]\npurge_from = [\"127.0.0.1\"]\n");
     let edge = Setup::of_text(text).start();
     assert_eq!(edge.get("/x", &[]).status, 200);
     for _ in 0..5 {
@@ -157,7 +157,7 @@ fn purging_goes_past_the_gate() {
 
 /// A route for signed URLs alone, with a key and more lines.
 fn signing(setup: Setup, more: &str) -> Setup {
-    setup.tables(&format!("[site.route.signed]\nkeys = [\"{KEY}\"]\n{more}"))
+    setup.tables(&format!("[site.route.signed_urls]\nkeys = [\"{KEY}\"]\n{more}"))
 }
 
 // "neither the cache nor the origin sees them"
@@ -283,7 +283,7 @@ fn keys_change_with_a_reload() {
     let file = folder.path().join("key");
     std::fs::write(&file, "another key, not that one").expect("written");
     let setup =
-        Setup::cached(&origin).tables(&format!("[site.route.signed]\nkey_files = [{file:?}]\n"));
+        Setup::cached(&origin).tables(&format!("[site.route.signed_urls]\nkey_files = [{file:?}]\n"));
     let edge = setup.start();
     let signed = sign("/x", &[]);
     assert_eq!(edge.get(&signed, &[]).status, 403);

@@ -396,7 +396,7 @@ fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
     })
 }
 
-// `forward`: what shared fetches carry beyond the allow-list.
+// `forward_headers`: what shared fetches carry beyond the allow-list.
 #[test]
 fn shared_fetches_carry_what_they_are_told() {
     let cases: [(&str, &[&str]); 4] = [
@@ -408,7 +408,7 @@ fn shared_fetches_carry_what_they_are_told() {
     for (setting, expected) in cases {
         let origin = serving("/x", current());
         let edge = Setup::cached(&origin)
-            .cache(&format!("forward = {setting}"))
+            .cache(&format!("forward_headers = {setting}"))
             .cache("fill = \"whole\"")
             .start();
         assert_eq!(carried(&edge, &origin), expected, "{setting}");

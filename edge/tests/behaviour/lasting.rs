@@ -523,7 +523,7 @@ fn the_method_and_the_command_last() {
         let origin = four();
         let disks = Disks::in_memory(1);
         let text = disks.setup(&origin).text();
-        let allowed = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let allowed = "[admin]\npurge_from = [\"127.0.0.1\"]\n";
         let setup = Setup::of_text(text.replace("[admin]\n", allowed));
         let edge = start(&setup);
         keep_four(&edge);

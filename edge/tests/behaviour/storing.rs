@@ -338,11 +338,11 @@ fn malformed_targeted_fields_are_not_heeded() {
     check_kept(&Setup::cached(&origin), &origin, cases.into());
 }
 
-// `targets`: which fields are heeded.
+// `target_list`: which fields are heeded.
 #[test]
 fn targeted_fields_are_those_of_the_configuration() {
     let origin = origin();
-    let setup = Setup::cached(&origin).cache("targets = [\"X-Cache-Control\"]");
+    let setup = Setup::cached(&origin).cache("target_list = [\"X-Cache-Control\"]");
     let cases = vec![
         (
             "named",
@@ -363,7 +363,7 @@ fn targeted_fields_are_those_of_the_configuration() {
 #[test]
 fn surrogate_control_may_be_a_target() {
     let origin = origin();
-    let setup = Setup::cached(&origin).cache("targets = [\"Surrogate-Control\"]");
+    let setup = Setup::cached(&origin).cache("target_list = [\"Surrogate-Control\"]");
     let control = |value: &str| with("Surrogate-Control", value).cache_control("no-store");
     let cases: Vec<Case<'_>> = vec![
         ("max-age", control("max-age=3600"), Some(HOUR)),
@@ -495,7 +495,7 @@ fn statuses_that_do_not_say_are_valid_as_configured() {
     check_kept(&setup, &origin, cases);
 }
 
-// `ignore`: what the response says is not heeded.
+// `ignore_headers`: what the response says is not heeded.
 #[test]
 fn fields_can_be_ignored() {
     let valid = "valid = { 200 = \"1h\" }";
@@ -512,16 +512,16 @@ fn fields_can_be_ignored() {
     ] {
         let origin = origin();
         let setup = Setup::cached(&origin).cache(valid);
-        let ignoring = setup.cache(&format!("ignore = [\"{name}\"]"));
+        let ignoring = setup.cache(&format!("ignore_headers = [\"{name}\"]"));
         check_kept(&ignoring, &origin, vec![(name, resource, Some(HOUR))]);
     }
 }
 
-// `ignore = ["vary"]`: one response for all.
+// `ignore_headers = ["vary"]`: one response for all.
 #[test]
 fn vary_can_be_ignored() {
     let origin = serving("/x", current().vary("X-Flavour"));
-    let edge = Setup::cached(&origin).cache("ignore = [\"vary\"]").start();
+    let edge = Setup::cached(&origin).cache("ignore_headers = [\"vary\"]").start();
     edge.get("/x", &[("X-Flavour", "cherry")]);
     assert_hit(&edge.get("/x", &[("X-Flavour", "lemon")]));
     assert_hit(&edge.get("/x", &[]));

@@ -57,8 +57,8 @@ fn every_key_is_documented_in_its_section() {
             "[[site]]\n[[site.route]]\n[site.route.limit]",
         ),
         (
-            "## `[site.route.signed]`",
-            "[[site]]\n[[site.route]]\n[site.route.signed]",
+            "## `[site.route.signed_urls]`",
+            "[[site]]\n[[site.route]]\n[site.route.signed_urls]",
         ),
         (
             "## `[site.route.respond]`",

@@ -162,13 +162,13 @@ fn what_the_origin_compresses_is_left_alone() {
     assert_eq!(asked, [Some("gzip".to_owned()), Some("br".to_owned())]);
 }
 
-// With `ask_plain` one response is fetched for all, and each is given it in the coding it likes.
+// With `request_identity` one response is fetched for all, and each is given it in the coding it likes.
 #[test]
 fn one_plain_response_is_enough() {
     let content = text(30_000);
     let resource = css(content.clone()).encoded("gzip", b"zipped".to_vec());
     let origin = serving("/x", resource);
-    let edge = compressing(&origin, "ask_plain = true");
+    let edge = compressing(&origin, "request_identity = true");
     for coding in ["gzip", "br", "zstd"] {
         let reply = in_coding(&edge, "/x", coding, coding);
         assert!(decoded(coding, &reply.body) == content);

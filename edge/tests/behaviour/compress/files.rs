@@ -138,7 +138,7 @@ fn what_is_not_worth_it_stays_as_it_is() {
 #[test]
 fn another_file_is_made_anew() {
     let (first, second) = (text(30_000), text(30_001));
-    let shelf = Shelf::new(&[("a.css", &first)], "valid = \"1ms\"", ALL);
+    let shelf = Shelf::new(&[("a.css", &first)], "recheck = \"1ms\"", ALL);
     let before = in_coding(&shelf.edge, "/a.css", "gzip", "gzip");
     assert!(decoded("gzip", &before.body) == first);
     let new = shelf.path("new");
@@ -199,7 +199,7 @@ fn memory_is_bounded() {
         .iter()
         .map(|(name, text)| (&**name, &**text))
         .collect();
-    let shelf = Shelf::new(&files, "", "{ codings = [\"gzip\"], memory = \"1MiB\" }");
+    let shelf = Shelf::new(&files, "", "{ encodings = [\"gzip\"], memory = \"1MiB\" }");
     for (name, content) in &files {
         let reply = in_coding(&shelf.edge, &format!("/{name}"), "gzip", "gzip");
         assert!(decoded("gzip", &reply.body) == *content);
