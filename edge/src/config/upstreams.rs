@@ -12,6 +12,7 @@ use super::connections::ListenerPlan;
 use super::file::{RetryFile, RouteFile, ServerFile, UpstreamFile};
 use super::report::Problem;
 use super::value::{Key, Named, OrFalse, Table};
+use crate::http::Scheme;
 use crate::upstream::{Options, Server};
 
 const MS: Duration = Duration::from_millis(1);
@@ -213,6 +214,7 @@ fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
     let weight = checks.within("weight", &file.weight, 1, 1..=1000) as u32;
     match origin(url.get_ref()) {
         Ok((host, port)) => Some(Server {
+            scheme: Scheme::Http,
             host,
             port,
             weight,
@@ -398,6 +400,7 @@ mod tests {
     #[test]
     fn our_own_listeners_are_known() {
         let at = |host: &str, port| Server {
+            scheme: Scheme::Http,
             host: host.to_owned(),
             port,
             weight: 1,

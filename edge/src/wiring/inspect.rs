@@ -15,7 +15,7 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
-use crate::upstream::Shared;
+use crate::upstream;
 
 impl Inspect for Edge {
     fn status(&self) -> Status {
@@ -126,13 +126,16 @@ fn files_state(files: &files::Shared) -> FilesState {
     }
 }
 
-fn upstream_state(shared: &Shared) -> UpstreamState {
-    let servers = shared.status().into_iter().map(|server| ServerState {
-        address: server.address,
-        idle: server.idle,
-        busy: server.busy,
-        requests: server.requests,
-        failures: server.failures,
+fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
+    let servers = state.servers().iter().map(|server| {
+        let numbers = server.numbers();
+        ServerState {
+            address: server.address().to_owned(),
+            idle: numbers.idle,
+            busy: numbers.busy,
+            requests: numbers.requests,
+            failures: numbers.failures,
+        }
     });
     UpstreamState {
         servers: servers.collect(),
@@ -245,12 +248,12 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
         Phase::Open(_) => "open",
         Phase::Refused { .. } => "refused",
         Phase::Failed(_) => "failed",
-        Phase::Stands { .. } => "stands",
+        Phase::Revalidated { .. } => "stands",
         Phase::Retired => "retired",
     }
     .to_owned();
     match phase {
-        Phase::Awaiting | Phase::Retired | Phase::Stands { .. } => {}
+        Phase::Awaiting | Phase::Retired | Phase::Revalidated { .. } => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
         Phase::Refused { word, until_ms } => {
             state.why = Some((*word).to_owned());

@@ -33,8 +33,8 @@ pub(super) struct Snapshot {
     pub(super) stores: BTreeMap<String, Stored>,
     /// Of caches that are in the plan no more, those stores that busy workers may still serve from.
     left_out: BTreeMap<String, Arc<Stores>>,
-    pub(super) accounts: BTreeMap<String, Arc<cache::Accounts>>,
-    pub(super) upstreams: BTreeMap<String, Arc<upstream::Shared>>,
+    pub(super) accounts: BTreeMap<String, Arc<cache::ClientBudgets>>,
+    pub(super) upstreams: BTreeMap<String, Arc<upstream::UpstreamState>>,
     /// One for each folder that is served in one way.
     pub(super) files: Vec<Arc<files::Shared>>,
     pub(super) compression: Compression,
@@ -103,7 +103,7 @@ impl Snapshot {
             let shared = before
                 .filter(|before| before.plan.upstreams.get(name) == Some(options))
                 .and_then(|before| before.upstreams.get(name).cloned())
-                .unwrap_or_else(|| upstream::Shared::new(name.clone(), options));
+                .unwrap_or_else(|| upstream::UpstreamState::new(name, options));
             (name.clone(), shared)
         });
         let accounts = plan.caches.keys().map(|name| {

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::hop::{self, Ending};
 use crate::handler::{Cause, Fault, Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::is_in;
 use crate::http::{Fields, Method, Version};
+use crate::upstream::hop::{self, Ending};
 
 /// The name under which we stand in Via.
 pub(super) const PSEUDONYM: &[u8] = b"sluice";
@@ -24,22 +24,22 @@ const PROTOCOLS_MAX: usize = 16;
 const REPLACED: &[&str] = &["host", "content-length", "expect"];
 
 /// What a request is built from, beside the body.
-pub(super) struct Source<'a> {
-    pub(super) head: &'a Head,
-    pub(super) peer: &'a Peer,
+pub(in crate::upstream) struct Source<'a> {
+    pub(in crate::upstream) head: &'a Head,
+    pub(in crate::upstream) peer: &'a Peer,
     /// The Host to send in place of the client's.
-    pub(super) host: Option<&'a str>,
+    pub(in crate::upstream) host: Option<&'a str>,
     /// The Host to send when neither client nor configuration name one (HTTP/1.0).
-    pub(super) fallback_host: &'a str,
+    pub(in crate::upstream) fallback_host: &'a str,
     /// Bytes of content, if known.
-    pub(super) length: Option<u64>,
+    pub(in crate::upstream) length: Option<u64>,
 }
 
 /// Appends the request's head to `out`, without the empty line that ends it.
 ///
 /// Connection fields end here (`hop`). What came in as Forwarded and X-Forwarded-* is replaced by
 /// what we know, and trusted proxies told us, of the client. Field names go out in lower case.
-pub(super) fn build(source: &Source<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(in crate::upstream) fn build(source: &Source<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let head = source.head;
     refuse_loops(&head.fields)?;
     out.reserve(head.target.len() + head.fields.text().len() + 3 * head.authority.len() + 320);
@@ -208,7 +208,7 @@ fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>) {
 
 /// The protocols that the origin is asked to switch to. Not HTTP/2 in the clear and not TLS: those
 /// would carry requests that nobody here looks at, past every rule (RFC 9110 7.8).
-pub(super) fn protocols(head: &Head) -> impl Iterator<Item = &[u8]> {
+pub(in crate::upstream) fn protocols(head: &Head) -> impl Iterator<Item = &[u8]> {
     let asked = head.upgrade.then(|| head.fields.members("upgrade"));
     let asked = asked.into_iter().flatten().take(PROTOCOLS_MAX);
     asked.filter(|protocol| {

@@ -1,21 +1,21 @@
 //! A response on its way in: bytes from the wire, its head, its content by frames.
 
-use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::ReadBuf;
 
-use super::READ_BUFFER;
-use super::io::Wire;
 use super::response::{self, Content, Received};
 use crate::handler::{Cause, Fault, Frame};
 use crate::http::Method;
 use crate::http::chunked::{Decoded, Decoder};
+use crate::upstream::transport::Transport;
 
-/// The first read's size, and what idle connections go back to.
+/// Largest single read, for large bodies. A connection keeps a buffer of this size for as long
+/// as its origin sends that fast.
+const READ_MAX: usize = 128 << 10;
+/// Size of the first read on a connection, and of the buffer that an idle one keeps.
 const READ_MIN: usize = 8 << 10;
 /// Longest trailer section.
 const TRAILERS_MAX: usize = 16 << 10;
@@ -44,7 +44,7 @@ enum Decoding {
 }
 
 /// A step through the content.
-pub(super) enum Step {
+pub(in crate::upstream) enum Step {
     Frame(Frame),
     /// More has to be read first.
     More,
@@ -74,8 +74,8 @@ impl Incoming {
         matches!(self.decoding, Decoding::Ended)
     }
 
-    /// Memory for big bodies is not kept by a connection that rests.
-    pub(super) fn rest(&mut self) {
+    /// Frees memory for large bodies, which an idle connection does not need.
+    pub(super) fn trim(&mut self) {
         if self.size > READ_MIN {
             *self = Incoming::new();
         }
@@ -85,16 +85,15 @@ impl Incoming {
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        transport: &mut Transport,
     ) -> Poll<io::Result<usize>> {
         if self.buffer.capacity() - self.buffer.len() < self.size {
             self.buffer.reserve(self.size);
         }
         let room = self.buffer.capacity() - self.buffer.len();
-        let n = ready!(pin!(wire.stream.read_buf(&mut self.buffer)).poll(cx))?;
-        wire.read += n as u64;
+        let n = ready!(transport.poll_read_buffer(cx, &mut self.buffer))?;
         if n == room {
-            self.size = (self.size * 2).min(READ_BUFFER);
+            self.size = (self.size * 2).min(READ_MAX);
         } else if n < self.size / 4 {
             self.size = (self.size / 2).max(READ_MIN);
         }
@@ -111,13 +110,10 @@ impl Incoming {
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        transport: &mut Transport,
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
-        let before = room.filled().len();
-        ready!(Pin::new(&mut wire.stream).poll_read(cx, room))?;
-        let n = room.filled().len() - before;
-        wire.read += n as u64;
+        let n = ready!(transport.poll_read(cx, room))?;
         if let Decoding::Sized(left) = &mut self.decoding {
             *left = left.saturating_sub(n as u64);
             if *left == 0 {

@@ -1,27 +1,28 @@
-//! One waker per connection that passes wake-ups on to whoever drives the connection just now.
+//! One waker per connection, which wakes the task that uses the connection at the moment.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
-/// Everything inside a connection (socket, timer, upload) is given the relay's waker and
-/// keeps it; only the relay's target changes as the connection goes from one exchange to the next
-/// and to the pool between them.
+/// Forwards wake-ups to a target that may change.
+///
+/// Socket, timer and upload of a connection are given one waker and keep it. Only the target changes
+/// as the connection goes from one exchange to the next, and to the pool between them.
 #[derive(Default)]
-pub(super) struct Relay {
+pub(super) struct WakeForwarder {
     target: Mutex<Option<Waker>>,
 }
 
-impl Relay {
-    /// A relay, and the waker that speaks to it.
-    pub(super) fn new() -> (Arc<Relay>, Waker) {
-        let relay = Arc::new(Relay::default());
-        (relay.clone(), Waker::from(relay))
+impl WakeForwarder {
+    /// A forwarder, and the waker whose wake-ups it forwards.
+    pub(super) fn new() -> (Arc<WakeForwarder>, Waker) {
+        let forwarder = Arc::new(WakeForwarder::default());
+        (forwarder.clone(), Waker::from(forwarder))
     }
 
-    /// From now on this one is woken.
-    pub(super) fn aim(&self, waker: &Waker) {
+    /// Forwards wake-ups to this waker from now on.
+    pub(super) fn set_target(&self, waker: &Waker) {
         let mut target = self.target.lock();
         if !target.as_ref().is_some_and(|t| t.will_wake(waker)) {
             *target = Some(waker.clone());
@@ -29,7 +30,7 @@ impl Relay {
     }
 }
 
-impl Wake for Relay {
+impl Wake for WakeForwarder {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -55,16 +56,16 @@ mod tests {
     }
 
     #[test]
-    fn wakes_reach_the_target_of_the_moment() {
-        let (relay, waker) = Relay::new();
+    fn a_wake_up_reaches_the_current_target() {
+        let (forwarder, waker) = WakeForwarder::new();
         waker.wake_by_ref();
         let (a, b) = (
             Arc::new(Count(AtomicUsize::new(0))),
             Arc::new(Count(AtomicUsize::new(0))),
         );
-        relay.aim(&Waker::from(a.clone()));
+        forwarder.set_target(&Waker::from(a.clone()));
         waker.wake_by_ref();
-        relay.aim(&Waker::from(b.clone()));
+        forwarder.set_target(&Waker::from(b.clone()));
         waker.wake_by_ref();
         assert_eq!(a.0.load(Ordering::SeqCst), 1);
         assert_eq!(b.0.load(Ordering::SeqCst), 1);

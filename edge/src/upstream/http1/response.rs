@@ -5,18 +5,18 @@ use std::mem::MaybeUninit;
 use httparse::{Header, ParserConfig, Status as Parse};
 use smallvec::SmallVec;
 
-use super::hop::{self, Ending};
 use super::request;
 use crate::handler::{Cause, Fault};
 use crate::http::fields::is_field_value;
 use crate::http::{Fields, Method, Status, Version};
+use crate::upstream::hop::{self, Ending};
 
 /// Field lines in one head or trailer section.
 const LINES_MAX: usize = 256;
 
 /// How a response's content is delimited (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(in crate::upstream) enum Content {
     /// There is none. The Content-Length it would have had, where HEAD or 304 tells.
     None { declared: Option<u64> },
     /// Exactly so many bytes.
@@ -29,18 +29,18 @@ pub(super) enum Content {
 
 /// A response's head.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(in crate::upstream) struct Received {
     /// Bytes that the head took.
-    pub(super) length: usize,
-    pub(super) status: Status,
-    pub(super) version: Version,
+    pub(in crate::upstream) length: usize,
+    pub(in crate::upstream) status: Status,
+    pub(in crate::upstream) version: Version,
     /// The field lines that go on, without ours.
-    pub(super) fields: Fields,
-    pub(super) content: Content,
+    pub(in crate::upstream) fields: Fields,
+    pub(in crate::upstream) content: Content,
     /// Whether the connection may be used again.
-    pub(super) keeps: bool,
+    pub(in crate::upstream) keeps: bool,
     /// With 101: the protocols.
-    pub(super) protocols: SmallVec<[Vec<u8>; 1]>,
+    pub(in crate::upstream) protocols: SmallVec<[Vec<u8>; 1]>,
 }
 
 /// Reads the head at the front of `bytes`; `None` while it is not complete. `method` is what was
@@ -182,7 +182,7 @@ fn lower(name: &[u8]) -> SmallVec<[u8; 40]> {
 }
 
 /// Our own entry among the field lines of a response.
-pub(super) fn add_via(fields: &mut Fields, version: Version) {
+pub(in crate::upstream) fn add_via(fields: &mut Fields, version: Version) {
     fields.append("via", request::via(version));
 }
 

@@ -7,11 +7,11 @@ use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 
 use super::SPARE_HEAD_BYTES_MAX;
-use super::hop;
-use super::io::Wire;
-use super::upload::Upload;
 use crate::handler::{Cause, Fault, Frame};
 use crate::http::Fields;
+use crate::upstream::hop;
+use crate::upstream::transport::Transport;
+use crate::upstream::upload::Upload;
 
 /// What is still to be sent. Head and first content go out in one write when both are at hand.
 #[derive(Default)]
@@ -43,8 +43,8 @@ impl Outgoing {
         std::mem::replace(&mut self.text, text)
     }
 
-    /// Lets go of a request that was sent, but for a buffer of usual size.
-    pub(super) fn rest(&mut self) {
+    /// Drops a request that was sent, except for a head buffer of usual size.
+    pub(super) fn trim(&mut self) {
         self.upload = Upload::default();
         self.content = Bytes::new();
         if self.text.capacity() > SPARE_HEAD_BYTES_MAX {
@@ -70,19 +70,23 @@ impl Outgoing {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        transport: &mut Transport,
     ) -> Poll<Result<(), Fault>> {
         if let Some(fault) = self.broken {
             return Poll::Ready(Err(fault));
         }
-        let sent = self.poll_on(cx, wire);
+        let sent = self.poll_on(cx, transport);
         if let Poll::Ready(Err(fault)) = sent {
             self.broken = Some(fault);
         }
         sent
     }
 
-    fn poll_on(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Result<(), Fault>> {
+    fn poll_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<Result<(), Fault>> {
         loop {
             if !self.ended && self.content.is_empty() && self.tail.is_empty() {
                 self.gather(cx)?;
@@ -93,7 +97,7 @@ impl Outgoing {
                     false => Poll::Pending,
                 };
             }
-            ready!(self.write(cx, wire))?;
+            ready!(self.write(cx, transport))?;
         }
     }
 
@@ -147,10 +151,14 @@ impl Outgoing {
         Ok(())
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Result<(), Fault>> {
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<Result<(), Fault>> {
         let text = &self.text[self.at..];
         let written = if self.content.is_empty() && self.tail.is_empty() {
-            ready!(wire.poll_write(cx, text))
+            ready!(transport.poll_write(cx, text))
         } else {
             let parts = [text, &self.content, self.tail];
             let parts: SmallVec<[IoSlice<'_>; 3]> = parts
@@ -158,7 +166,7 @@ impl Outgoing {
                 .filter(|part| !part.is_empty())
                 .map(IoSlice::new)
                 .collect();
-            ready!(wire.poll_write_vectored(cx, &parts))
+            ready!(transport.poll_write_vectored(cx, &parts))
         };
         match written {
             Ok(0) | Err(_) => Poll::Ready(Err(Cause::SendFailed.into())),
@@ -248,7 +256,7 @@ mod tests {
         outgoing.take(content.slice(..)).expect("as declared");
         outgoing.written(2 * SPARE_HEAD_BYTES_MAX + 100);
         assert!(outgoing.is_done() && !content.is_unique());
-        outgoing.rest();
+        outgoing.trim();
         assert!(outgoing.is_done() && content.is_unique());
         assert_eq!(outgoing.text.capacity(), 0);
     }
