@@ -193,9 +193,17 @@ fn impossible(text: &str) -> Option<(&'static str, &'static str)> {
 }
 
 fn pattern(text: &str) -> Result<Pattern, PatternError> {
+    let what = "this regular expression can't be used";
+    if text.len() > PATTERN_MAX {
+        return Err(PatternError {
+            what,
+            why: "it is too long".to_owned(),
+            help: "use at most 4096 bytes".to_owned(),
+        });
+    }
     Ok(Pattern {
         text: text.into(),
-        regex: compile(text, "this regular expression can't be used")?,
+        regex: compile(text, what)?,
     })
 }
 
@@ -205,10 +213,6 @@ fn compile(pattern: &str, what: &'static str) -> Result<Regex, PatternError> {
         why,
         help: help.to_owned(),
     };
-    // A glob becomes at most six times as long.
-    if pattern.len() > 6 * PATTERN_MAX {
-        return Err(error("it is too long".to_owned(), "use at most 4096 bytes"));
-    }
     RegexBuilder::new(pattern)
         .size_limit(REGEX_BYTES_MAX)
         .dfa_size_limit(REGEX_BYTES_MAX)

@@ -42,7 +42,7 @@ fn site(lines: &str) -> Setup {
     ))
 }
 
-const REQUEST: &str = "[site.route.request_fields]\n\
+const REQUEST: &str = "[site.route.request_headers]\n\
     set = { X-Set = \"ours\", X-Client = \"{client} {method} {header:X-Who}\" }\n\
     add = { X-Add = \"more\" }\nremove = [\"Cookie\", \"X-Gone\"]\n";
 

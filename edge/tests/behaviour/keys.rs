@@ -404,7 +404,7 @@ fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
 #[test]
 fn shared_fetches_carry_the_configured_headers() {
     let cases: [(&str, &[&str]); 4] = [
-        ("[]", &[]),
+        ("false", &[]),
         ("[\"x-tenant\"]", &["X-Tenant"]),
         ("[\"*\"]", &["X-Tenant", "X-Anything"]),
         ("[\"*\", \"Cookie\"]", &["X-Tenant", "X-Anything", "Cookie"]),

@@ -103,7 +103,7 @@ fn errors_in_edits_show_the_place_and_the_fix() {
             "framing",
             route(
                 "",
-                "[site.route.request_fields.set]\nContent-Length = \"5\"\nTransfer-Encoding = \"chunked\"\n",
+                "[site.route.request_headers.set]\nContent-Length = \"5\"\nTransfer-Encoding = \"chunked\"\n",
             ),
         ),
         (
@@ -117,28 +117,28 @@ fn errors_in_edits_show_the_place_and_the_fix() {
             "request's own",
             route(
                 "",
-                "[site.route.request_fields.set]\nHost = \"a\"\nX_Forwarded_For = \"1\"\nVia = \"x\"\nExpect = \"x\"\n",
+                "[site.route.request_headers.set]\nHost = \"a\"\nX_Forwarded_For = \"1\"\nVia = \"x\"\nExpect = \"x\"\n",
             ),
         ),
         (
             "response's own",
             route(
                 "",
-                "[site.route.response_fields]\nset = { Age = \"0\" }\nremove = [\"Content-Encoding\", \"Cache-Status\"]\n",
+                "[site.route.response_headers]\nset = { Age = \"0\" }\nremove = [\"Content-Encoding\", \"Cache-Status\"]\n",
             ),
         ),
         (
             "names",
             route(
                 "",
-                "[site.route.request_fields]\nset = { \"a b\" = \"1\", \"\" = \"1\", A = \"1\", a = \"2\" }\n",
+                "[site.route.request_headers]\nset = { \"a b\" = \"1\", \"\" = \"1\", A = \"1\", a = \"2\" }\n",
             ),
         ),
         (
             "values",
             route(
                 "",
-                "[site.route.response_fields.set]\na = \"{hots}\"\nb = \"{host\"\nc = \"x\\r\\nSet-Cookie: a\"\nd = \"{header:}\"\n",
+                "[site.route.response_headers.set]\na = \"{hots}\"\nb = \"{host\"\nc = \"x\\r\\nSet-Cookie: a\"\nd = \"{header:}\"\n",
             ),
         ),
         (
