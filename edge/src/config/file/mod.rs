@@ -17,7 +17,7 @@ use super::value::{
     Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Parallel, Sandbox, Size, Statuses,
     Switch, Table, Time, Word, Words, word,
 };
-use crate::store::kept::PlacementKind;
+use crate::store::disk_tier::PlacementKind;
 use crate::{balance, evict, fill};
 
 pub use compress::{CompressFile, CompressForm};
