@@ -64,7 +64,9 @@ pub fn listeners(
         checks.push(
             Problem::error("`listen` without an address")
                 .at(off.span())
-                .help(format!("write one as in \":8080\", or leave it out for {LISTEN}")),
+                .help(format!(
+                    "write one as in \":8080\", or leave it out for {LISTEN}"
+                )),
         );
     }
     for file in short.chain(files.iter().cloned()) {
@@ -133,13 +135,14 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
 /// Whoever may introduce clients is named: any other could say what it likes of who it is.
 fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
     let typed = file.proxy_protocol.as_ref();
-    let versions = typed
-        .and_then(|typed| typed.get_ref().on())
-        .map(|Word(version)| match version {
-            ProxyVersion::V1 => Versions::V1,
-            ProxyVersion::V2 => Versions::V2,
-            ProxyVersion::Any => Versions::Any,
-        });
+    let versions =
+        typed
+            .and_then(|typed| typed.get_ref().on())
+            .map(|Word(version)| match version {
+                ProxyVersion::V1 => Versions::V1,
+                ProxyVersion::V2 => Versions::V2,
+                ProxyVersion::Any => Versions::Any,
+            });
     let every = "every address may say who its client is";
     let trusted = names::networks("trusted", file.trusted.as_ref(), every, checks);
     match (versions, typed, &file.trusted) {
@@ -162,9 +165,18 @@ fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
 /// `[server] trusted_proxies` and `client_ip_header`.
 pub fn trust(file: &ServerSection, checks: &mut Checks) -> Trust {
     let every = "every client may say who it is";
-    let proxies = names::networks("trusted_proxies", file.trusted_proxies.as_ref(), every, checks);
+    let proxies = names::networks(
+        "trusted_proxies",
+        file.trusted_proxies.as_ref(),
+        every,
+        checks,
+    );
     let word = |key: &Spanned<Word<ClientHeader>>| key.get_ref().0;
-    if let Some(typed) = file.client_ip_header.as_ref().filter(|_| proxies.is_empty()) {
+    if let Some(typed) = file
+        .client_ip_header
+        .as_ref()
+        .filter(|_| proxies.is_empty())
+    {
         checks.push(
             Problem::warning("`client_ip_header` does nothing here")
                 .at(typed.span())

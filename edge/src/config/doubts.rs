@@ -125,7 +125,11 @@ fn ignored(file: &RulesFile, checks: &mut Checks) {
 }
 
 fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
-    let Some(typed) = file.target_list.as_ref().filter(|t| !t.get_ref().is_empty()) else {
+    let Some(typed) = file
+        .target_list
+        .as_ref()
+        .filter(|t| !t.get_ref().is_empty())
+    else {
         return;
     };
     for entry in typed.get_ref().iter().filter(|name| has_a_meaning(name)) {
@@ -300,7 +304,10 @@ fn bypass(file: &RulesFile, checks: &mut Checks) {
 }
 
 fn cookie_forwarded(file: &RulesFile, checks: &mut Checks) {
-    let typed = file.forward_headers.iter().flat_map(|typed| typed.get_ref());
+    let typed = file
+        .forward_headers
+        .iter()
+        .flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| name.get_ref().eq_ignore_ascii_case("cookie")) {
         checks.push(
             Problem::warning("what one client gets by its cookies may be given to all")

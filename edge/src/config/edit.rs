@@ -318,11 +318,7 @@ fn is_media_type_or_range(text: &str) -> bool {
         .is_some_and(|(kind, own)| is_name(kind) && (own == "*" || is_name(own)))
 }
 
-fn lifetime(
-    typed: &OrFalse<String>,
-    at: std::ops::Range<usize>,
-    checks: &mut Checks,
-) -> Lifetime {
+fn lifetime(typed: &OrFalse<String>, at: std::ops::Range<usize>, checks: &mut Checks) -> Lifetime {
     let OrFalse::On(text) = typed else {
         return Lifetime::Off;
     };

@@ -78,11 +78,7 @@ pub fn unused(files: &Named<VolumeFile>, used: impl Fn(&str) -> bool, checks: &m
     }
 }
 
-fn volume_names(
-    key: Option<&Names>,
-    volumes: &Volumes,
-    checks: &mut Checks,
-) -> Vec<String> {
+fn volume_names(key: Option<&Names>, volumes: &Volumes, checks: &mut Checks) -> Vec<String> {
     let Some(typed) = key else {
         return Vec::new();
     };

@@ -10,10 +10,10 @@ use super::checks::Checks;
 use super::connections::{self, ListenerPlan};
 use super::edit::Read;
 use super::file::{AdminFile, File, LimitsFile};
-use super::value::Level;
 use super::privileges::{self, Privileges};
 use super::report::Problem;
 use super::sites::SitePlan;
+use super::value::Level;
 use super::volumes::{self, Look};
 use super::{caches, kept, logs, names, sites, upstreams};
 use crate::downstream::Trust;
@@ -78,7 +78,8 @@ pub struct LogOptions {
 pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(&file.admin, &mut checks);
-    let listeners = connections::listeners(&file.listener, file.listen.as_ref(), admin, &mut checks);
+    let listeners =
+        connections::listeners(&file.listener, file.listen.as_ref(), admin, &mut checks);
     let mut upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
     let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
     let routes = sites.chain(&file.route).map(Spanned::get_ref);

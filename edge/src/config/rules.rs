@@ -29,7 +29,12 @@ pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
     let rules = Rules {
         ignore: ignored(file.ignore_headers.as_ref(), base.ignore),
         set_cookie: set_cookie(&file.set_cookie, base.set_cookie),
-        targets: names::fields("target_list", file.target_list.as_ref(), &base.targets, checks),
+        targets: names::fields(
+            "target_list",
+            file.target_list.as_ref(),
+            &base.targets,
+            checks,
+        ),
         tags: names::fields("tag_headers", file.tag_headers.as_ref(), &base.tags, checks),
         client_directives: value(&file.client_cache_control, base.client_directives),
         bypass: bypass(&file.bypass, &base.bypass, checks),

@@ -36,7 +36,11 @@ const RENAMED: &[Renamed] = &[
     renamed("sandbox", "confine", "`sandbox`"),
     renamed("client_ip_header", "client_field", "`client_ip_header`"),
     // [limits]
-    renamed("connections_per_ip", "connections_per_address", "`connections_per_ip`"),
+    renamed(
+        "connections_per_ip",
+        "connections_per_address",
+        "`connections_per_ip`",
+    ),
     renamed("shutdown_timeout", "drain", "`shutdown_timeout`"),
     // [[listener]]
     renamed("tcp_keepalive", "keepalive", "`tcp_keepalive`"),
@@ -44,7 +48,11 @@ const RENAMED: &[Renamed] = &[
     renamed("purge_from", "purge", "`purge_from`"),
     // [cache.NAME]
     renamed("max_object_size", "object", "`max_object_size`"),
-    renamed("min_uses", "admit", "`min_uses = 2` for `admit = \"second\"`"),
+    renamed(
+        "min_uses",
+        "admit",
+        "`min_uses = 2` for `admit = \"second\"`",
+    ),
     // [upstream.NAME]
     renamed("max_connections", "connections", "`max_connections`"),
     renamed("max_response_headers", "head", "`max_response_headers`"),
@@ -70,7 +78,11 @@ const RENAMED: &[Renamed] = &[
     renamed("ignore_headers", "ignore", "`ignore_headers`"),
     renamed("target_list", "targets", "`target_list`"),
     renamed("tag_headers", "tags", "`tag_headers`"),
-    renamed("client_cache_control", "client_directives", "`client_cache_control`"),
+    renamed(
+        "client_cache_control",
+        "client_directives",
+        "`client_cache_control`",
+    ),
     renamed("forward_headers", "forward", "`forward_headers`"),
     renamed("hit_for_pass", "pass_for", "`hit_for_pass`"),
     // [site.route.files]

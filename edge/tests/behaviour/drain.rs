@@ -82,7 +82,9 @@ fn a_second_signal_cuts_off_remaining_requests_at_once() {
     let gate = Gate::closed();
     let origin = origin();
     origin.serve("/head", Resource::offset(5000).gate_head(&gate));
-    let mut edge = Setup::uncached(&origin).limits("shutdown_timeout = \"1h\"").start();
+    let mut edge = Setup::uncached(&origin)
+        .limits("shutdown_timeout = \"1h\"")
+        .start();
     let mut client = edge.client();
     client.send("GET", "/head", &[], b"").expect("sent");
     wait_asked(&origin, "/head", 1);

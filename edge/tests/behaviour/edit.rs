@@ -317,7 +317,9 @@ fn a_configured_cache_control_applies_to_files_and_not_to_errors() {
 #[test]
 fn security_headers_of_the_origin_are_kept() {
     let origin = serving("/x", fresh(10).header("X-Frame-Options", "DENY"));
-    let edge = Setup::cached(&origin).tables("security_headers = true\n").start();
+    let edge = Setup::cached(&origin)
+        .tables("security_headers = true\n")
+        .start();
     for _ in 0..2 {
         let reply = edge.get("/x", &[]);
         assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
@@ -443,8 +445,9 @@ fn a_reload_reads_pages_again() {
 // If a page's file is missing, the program does not start and names the line of the configuration.
 #[test]
 fn the_program_does_not_start_if_an_error_page_is_missing() {
-    let said = site("error_pages = { 404 = \"/nowhere/404.html\" }\n[[site.route]]\nrespond = \"x\"\n")
-        .refused();
+    let said =
+        site("error_pages = { 404 = \"/nowhere/404.html\" }\n[[site.route]]\nrespond = \"x\"\n")
+            .refused();
     assert!(
         said.contains("can't read an error page: No such file"),
         "{said}"

@@ -156,7 +156,9 @@ fn purging_is_not_rate_limited() {
 
 /// A route that accepts signed URLs only, with a key and further lines.
 fn signing(setup: Setup, more: &str) -> Setup {
-    setup.tables(&format!("[site.route.signed_urls]\nkeys = [\"{KEY}\"]\n{more}"))
+    setup.tables(&format!(
+        "[site.route.signed_urls]\nkeys = [\"{KEY}\"]\n{more}"
+    ))
 }
 
 // Neither the cache nor the origin sees the signature.
@@ -281,8 +283,9 @@ fn keys_change_with_a_reload() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("key");
     std::fs::write(&file, "another key, not that one").expect("written");
-    let setup =
-        Setup::cached(&origin).tables(&format!("[site.route.signed_urls]\nkey_files = [{file:?}]\n"));
+    let setup = Setup::cached(&origin).tables(&format!(
+        "[site.route.signed_urls]\nkey_files = [{file:?}]\n"
+    ));
     let edge = setup.start();
     let signed = sign("/x", &[]);
     assert_eq!(edge.get(&signed, &[]).status, 403);

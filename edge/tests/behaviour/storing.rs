@@ -521,7 +521,9 @@ fn headers_of_responses_can_be_ignored() {
 #[test]
 fn vary_can_be_ignored() {
     let origin = serving("/x", current().vary("X-Flavour"));
-    let edge = Setup::cached(&origin).cache("ignore_headers = [\"vary\"]").start();
+    let edge = Setup::cached(&origin)
+        .cache("ignore_headers = [\"vary\"]")
+        .start();
     edge.get("/x", &[("X-Flavour", "cherry")]);
     assert_hit(&edge.get("/x", &[("X-Flavour", "lemon")]));
     assert_hit(&edge.get("/x", &[]));

@@ -7,7 +7,9 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
-use crate::config::value::{COMPRESS, Key, List, Names, Size, is_old_off, nothing_in, written_false};
+use crate::config::value::{
+    COMPRESS, Key, List, Names, Size, is_old_off, nothing_in, written_false,
+};
 
 /// `compress` as a table
 #[derive(Clone, Debug, Default, Deserialize)]

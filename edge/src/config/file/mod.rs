@@ -14,8 +14,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{
-    Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Parallel, Sandbox, Size, Statuses,
-    Switch, Table, Time, Word, Words, word,
+    Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Parallel, Sandbox, Size,
+    Statuses, Switch, Table, Time, Word, Words, word,
 };
 use crate::store::disk_tier::PlacementKind;
 use crate::{balance, evict, fill};

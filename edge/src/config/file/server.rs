@@ -56,4 +56,3 @@ impl<'de> Deserialize<'de> for ServerFile {
         deserializer.deserialize_any(ServerVisitor)
     }
 }
-

@@ -7,7 +7,8 @@ use toml::Spanned;
 
 use super::words::Symlinks;
 use crate::config::value::{
-    EDITS, Key, Names, OrFalse, OrTable, PAGES, RETRY, Shaped, Size, TABLE, TABLE_OR_FALSE, Time, Word,
+    EDITS, Key, Names, OrFalse, OrTable, PAGES, RETRY, Shaped, Size, TABLE, TABLE_OR_FALSE, Time,
+    Word,
 };
 
 /// `files`

@@ -22,10 +22,16 @@ const SECTIONS: &[(&str, &str)] = &[
     ("## `[site.route.files]`", "[[route]]\n[route.files]"),
     ("## `[site.route.compress]`", "[[route]]\n[route.compress]"),
     ("## `[site.route.limit]`", "[[route]]\n[route.limit]"),
-    ("## `[site.route.signed_urls]`", "[[route]]\n[route.signed_urls]"),
+    (
+        "## `[site.route.signed_urls]`",
+        "[[route]]\n[route.signed_urls]",
+    ),
     ("## `[site.route.respond]`", "[[route]]\n[route.respond]"),
     ("## `[site.route.redirect]`", "[[route]]\n[route.redirect]"),
-    ("## `[site.route.request_headers]`", "[[route]]\n[route.request_headers]"),
+    (
+        "## `[site.route.request_headers]`",
+        "[[route]]\n[route.request_headers]",
+    ),
     ("## `[site.route.expires]`", "[[route]]\n[route.expires]"),
 ];
 
@@ -81,7 +87,10 @@ fn cells(row: &str) -> Vec<String> {
 /// The rows of a section's table of keys: its key, and the other cells.
 fn table(part: &str) -> Vec<(String, Vec<String>)> {
     let rows = part.split("| key |").nth(1).unwrap_or_default();
-    let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let rows = rows
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
     rows.map(|row| {
         let mut cells = cells(row);
         let key = cells.remove(0);
@@ -165,7 +174,10 @@ fn documented_defaults_are_the_programs() {
                 continue;
             };
             let line = format!("{key} = {value}");
-            let (with, without) = (with_line(section, &line), with_line(section, &format!("# {line}")));
+            let (with, without) = (
+                with_line(section, &line),
+                with_line(section, &format!("# {line}")),
+            );
             // `without` still has what the key itself needs.
             let without = without.replace(&format!("# {line}\n"), "");
             assert_eq!(plan(&with), plan(&without), "{section}: {line}");
@@ -274,7 +286,13 @@ fn every_caching_rule_is_explained() {
     let document = include_str!("../../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
     let own = [
-        "path", "path_regex", "query", "proxy", "cache", "files", "compress",
+        "path",
+        "path_regex",
+        "query",
+        "proxy",
+        "cache",
+        "files",
+        "compress",
     ];
     let elsewhere = [
         include_str!("../../../../docs/access.md"),

@@ -120,7 +120,10 @@ fn a_routes_rules_win_key_by_key() {
 
 #[test]
 fn what_is_wrong_with_a_cache_is_said_once() {
-    let text = cached("set_cookie = \"store\"\nlifetime_max = \"1m\"", "tag_headers = false");
+    let text = cached(
+        "set_cookie = \"store\"\nlifetime_max = \"1m\"",
+        "tag_headers = false",
+    );
     let text = format!("{text}[[site.route]]\nproxy = \"origin\"\ncache = \"a\"\n");
     let said = said(&text);
     assert_eq!(
@@ -191,7 +194,10 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         ("wrong types", cache("ignore_headers = 1")),
         ("a table of names", cache("bypass = [\"session\"]")),
         ("a word", cache("set_cookie = true")),
-        ("unknown words", cache("ignore_headers = [\"cache-contol\"]")),
+        (
+            "unknown words",
+            cache("ignore_headers = [\"cache-contol\"]"),
+        ),
         ("unknown method", cache("methods = [\"GET\", \"PUT\"]")),
         (
             "unknown key of a table",

@@ -47,7 +47,10 @@ log = { statuses = "5xx" }
     }
     assert_eq!(long.matches("= [\"").count(), 12);
     assert_eq!(plan(short), plan(&long));
-    let table = LEAST.replace("[\"http://127.0.0.1:9000\"]", "{ url = \"http://a\", weight = 2 }");
+    let table = LEAST.replace(
+        "[\"http://127.0.0.1:9000\"]",
+        "{ url = \"http://a\", weight = 2 }",
+    );
     assert_eq!(plan(&table).upstreams["origin"].servers[0].weight, 2);
 }
 

@@ -164,4 +164,3 @@ impl<'de> Deserialize<'de> for Ahead {
         deserializer.deserialize_any(AheadVisitor)
     }
 }
-

@@ -106,8 +106,7 @@ impl<'de, T: DeserializeOwned, const EMPTY: bool> Deserialize<'de> for Form<T, E
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Form<T, EMPTY>, A::Error> {
-                let entries: Vec<Spanned<T>> =
-                    Vec::deserialize(SeqAccessDeserializer::new(list))?;
+                let entries: Vec<Spanned<T>> = Vec::deserialize(SeqAccessDeserializer::new(list))?;
                 match entries.is_empty() && !EMPTY {
                     true => Err(A::Error::custom(nothing_in("list"))),
                     false => Ok(Form::Many(entries)),

@@ -42,4 +42,3 @@ impl<'de> Deserialize<'de> for Sandbox {
         deserializer.deserialize_any(SandboxVisitor)
     }
 }
-

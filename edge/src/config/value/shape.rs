@@ -17,8 +17,14 @@ const SHAPES: [(&str, &str); 19] = [
     ),
     (PAGES, "write { 404 = \"/srv/404.html\" }"),
     (RETRY, "write { tries = 2 }"),
-    (TABLE_OR_FALSE, "write a table, as in { NAME = … }, or false"),
-    (BOOL_OR_TABLE, "write true or false without quotes, or a table"),
+    (
+        TABLE_OR_FALSE,
+        "write a table, as in { NAME = … }, or false",
+    ),
+    (
+        BOOL_OR_TABLE,
+        "write true or false without quotes, or a table",
+    ),
     ("a map", "write { NAME = \"value\" }, with braces"),
     (OR_TABLE, "write \"…\", or a table with that and more"),
     (

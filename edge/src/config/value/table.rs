@@ -104,4 +104,3 @@ where
         deserializer.deserialize_any(EitherVisitor(PhantomData))
     }
 }
-

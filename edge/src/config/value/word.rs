@@ -57,4 +57,3 @@ fn words<T: DeserializeOwned>() -> String {
         None => String::new(),
     }
 }
-
