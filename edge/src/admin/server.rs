@@ -23,8 +23,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Sleep;
 
-use super::purge::{BODY_MAX, LASTING_MAX};
-use super::{Inspect, Order, Refusal, metrics};
+use super::inspect::Inspect;
+use super::metrics;
+use super::purge::{BODY_MAX, LASTING_MAX, Order, Refusal};
 
 /// Connections at once; more wait in the accept queue.
 const CONNECTIONS_MAX: usize = 64;

@@ -8,7 +8,10 @@ use sluice_lab::client::{self, Reply};
 
 use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{
+    CacheNumbers, CompressNumbers, FilesNumbers, ServerNumbers, Telemetry, VolumeNumbers,
+    WorkerNumbers,
+};
 
 #[derive(Default)]
 struct Edge {
@@ -18,44 +21,54 @@ struct Edge {
 
 impl Inspect for Edge {
     fn status(&self) -> Status {
-        let cache = CacheState {
+        let cache = CacheNumbers {
             objects: 3,
             bytes: 2048,
             limit: 4096,
-            ..CacheState::default()
+            ..CacheNumbers::default()
         };
         let server = ServerState {
             address: "127.0.0.1:9000".to_owned(),
-            requests: 7,
-            ..ServerState::default()
+            numbers: ServerNumbers {
+                requests: 7,
+                ..ServerNumbers::default()
+            },
         };
         let workers = self.telemetry.workers();
         Status {
             version: "1.2.3".to_owned(),
             pid: 42,
             uptime_s: 5,
-            workers: workers.iter().map(|w| Numbers(w.list())).collect(),
-            counters: Numbers(self.telemetry.merged()),
+            workers: workers.iter().map(|worker| worker.numbers()).collect(),
+            counters: WorkerNumbers {
+                requests: 7,
+                ..WorkerNumbers::default()
+            },
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
-            compress: Some(CompressState {
+            compress: Some(CompressNumbers {
                 made: 3,
-                ..CompressState::default()
+                ..CompressNumbers::default()
             }),
             volumes: vec![VolumeState {
                 name: "disk1".to_owned(),
                 state: "loading".to_owned(),
                 loaded: 0.5,
-                size: 16 << 20,
+                numbers: VolumeNumbers {
+                    size: 16 << 20,
+                    ..VolumeNumbers::default()
+                },
                 caches: vec!["video".to_owned()],
                 ..VolumeState::default()
             }],
             files: vec![FilesState {
                 root: "/srv/www".to_owned(),
-                entries: 3,
-                bytes: 7000,
-                limit: 64 << 20,
-                open: 1,
-                loaded: 9,
+                numbers: FilesNumbers {
+                    entries: 3,
+                    bytes: 7000,
+                    limit: 64 << 20,
+                    open: 1,
+                    loaded: 9,
+                },
             }],
             upstreams: [(
                 "origin".to_owned(),

@@ -1,17 +1,29 @@
-//! What is told of what happens: counters, the access log, messages.
+//! Telemetry: counters and the table that describes them, the access log, messages.
 
 mod access;
 mod access_format;
 mod access_writer;
-mod counters;
+mod counter;
 pub mod messages;
+mod metric;
+mod registry;
 mod selection;
+mod table;
 mod template;
+
+#[cfg(test)]
+mod documentation;
 
 pub use access::{AccessLog, AccessRecord, AccessUpstream};
 pub use access_writer::AccessWriter;
-pub use counters::{Counter, Counters, Telemetry};
+pub use counter::Counter;
+pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
+pub use registry::Telemetry;
 pub use selection::{LogRule, Selection};
+pub use table::{
+    CacheNumbers, CompressNumbers, Counters, FilesNumbers, ProcessNumbers, ServerCounters,
+    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+};
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};
 
 use std::path::PathBuf;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::admin::CompressState;
 use crate::compress::{Encoder, Status, Workshop};
 use crate::config::Plan;
 
@@ -46,11 +45,11 @@ impl Compression {
         })
     }
 
-    /// What all of them hold and have done.
-    pub(super) fn state(&self) -> Option<CompressState> {
+    /// The numbers of all encoders together; `None` if there is none.
+    pub(super) fn numbers(&self) -> Option<CompressNumbers> {
         let all = self.encoders.iter().map(|encoder| encoder.status());
         let status = all.reduce(Status::and)?;
-        Some(CompressState {
+        Some(CompressNumbers {
             contents: status.contents,
             bytes: status.bytes,
             limit: status.limit,

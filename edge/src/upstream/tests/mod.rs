@@ -21,6 +21,7 @@ use bytes::Bytes;
 use super::*;
 use crate::handler::{Body, BodyStream, Cause, Fault, Frame, Head, Peer};
 use crate::http::Scheme;
+use crate::telemetry::ServerNumbers;
 
 /// Runs on a worker's kind of runtime; a test that hangs fails.
 fn run<T>(future: impl Future<Output = T>) -> T {
