@@ -110,7 +110,7 @@ impl Handler for Cache {
         let rules = &self.0.rules;
         let asks = match decide::asks::admit(&request.head, request.body.is_empty(), rules) {
             Ok(asks) => asks,
-            Err(_) if purge::is_purge(&request.head) => {
+            Err(_) if request.head.method.is_purge() => {
                 return self.purge_for(&request);
             }
             Err(status) => return self.pass(request, status),

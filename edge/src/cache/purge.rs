@@ -294,11 +294,6 @@ impl Enforced {
     }
 }
 
-/// Whether a request is to purge what is stored of its own target.
-pub(super) fn is_purge(head: &Head) -> bool {
-    matches!(&head.method, Method::Other(token) if &**token == "PURGE")
-}
-
 impl Cache {
     /// Answers a PURGE, from addresses that may.
     pub(super) fn purge_for(&self, request: &Request) -> Answer {

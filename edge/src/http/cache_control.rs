@@ -41,6 +41,15 @@ pub struct ResponseDirectives {
     pub immutable: bool,
 }
 
+/// The directives of one field, or of all lines of Cache-Control together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The directives.
+    pub directives: ResponseDirectives,
+    /// The lower-case names of fields to which they limit `private` and `no-cache`.
+    pub named: Vec<String>,
+}
+
 /// The directives of a request (RFC 9111 5.2.1, RFC 5861). Times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the directive of its name")]
@@ -56,21 +65,29 @@ pub struct RequestDirectives {
     pub only_if_cached: bool,
 }
 
+/// A set of directives that is read one directive at a time.
+trait ReadDirectives: Default {
+    fn apply(&mut self, directive: &Directive<'_>);
+}
+
+/// Reads the directives of all these lines.
+fn read<'a, D: ReadDirectives>(values: impl IntoIterator<Item = &'a [u8]>) -> D {
+    let mut all = D::default();
+    for directive in values.into_iter().flat_map(Directives) {
+        all.apply(&directive);
+    }
+    all
+}
+
 impl ResponseDirectives {
     /// From all Cache-Control lines of a response.
     pub fn of(fields: &Fields) -> ResponseDirectives {
-        let mut all = ResponseDirectives::default();
-        for value in fields.get_all("cache-control") {
-            all.add(value);
-        }
-        all
+        read(fields.get_all("cache-control"))
     }
 
     /// From one line's value.
     pub fn parse(value: &[u8]) -> ResponseDirectives {
-        let mut all = ResponseDirectives::default();
-        all.add(value);
-        all
+        read([value])
     }
 
     /// Whether a stale response must never be given (RFC 9111 4.2.4): must-revalidate,
@@ -88,13 +105,9 @@ impl ResponseDirectives {
     pub fn is_for_all(&self) -> bool {
         self.public || self.must_revalidate || self.s_maxage.is_some()
     }
+}
 
-    fn add(&mut self, value: &[u8]) {
-        for directive in Directives(value) {
-            self.apply(&directive);
-        }
-    }
-
+impl ReadDirectives for ResponseDirectives {
     fn apply(&mut self, d: &Directive<'_>) {
         match () {
             _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
@@ -121,26 +134,16 @@ impl ResponseDirectives {
 impl RequestDirectives {
     /// From all Cache-Control lines of a request. (Pragma is not looked at: RFC 9111 5.4.)
     pub fn of(fields: &Fields) -> RequestDirectives {
-        let mut all = RequestDirectives::default();
-        for value in fields.get_all("cache-control") {
-            all.add(value);
-        }
-        all
+        read(fields.get_all("cache-control"))
     }
 
     /// From one line's value.
     pub fn parse(value: &[u8]) -> RequestDirectives {
-        let mut all = RequestDirectives::default();
-        all.add(value);
-        all
+        read([value])
     }
+}
 
-    fn add(&mut self, value: &[u8]) {
-        for directive in Directives(value) {
-            self.apply(&directive);
-        }
-    }
-
+impl ReadDirectives for RequestDirectives {
     fn apply(&mut self, d: &Directive<'_>) {
         match () {
             _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
@@ -189,15 +192,18 @@ pub(super) fn names_in(list: &[u8]) -> Option<Vec<String>> {
     Some(names.iter().map(lower).collect())
 }
 
-/// The number that decimal digits write, at most `SECONDS_MAX`.
-pub(super) fn seconds_of(digits: &[u8]) -> u32 {
-    digits.iter().fold(0, |seconds: u32, &digit| {
-        let digit = u32::from(digit.wrapping_sub(b'0'));
+/// delta-seconds (RFC 9111 1.2.2): the number that decimal digits write, at most `SECONDS_MAX`;
+/// `None` for anything else.
+pub(super) fn delta_seconds(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |seconds: u32, &digit| {
         seconds
             .saturating_mul(10)
-            .saturating_add(digit)
+            .saturating_add(u32::from(digit - b'0'))
             .min(SECONDS_MAX)
-    })
+    }))
 }
 
 fn smaller(kept: &mut Option<u32>, seconds: u32) {
@@ -223,13 +229,8 @@ impl Directive<'_> {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// delta-seconds (RFC 9111 1.2.2).
     fn valid_seconds(&self) -> Option<u32> {
-        let digits = self.argument.filter(|a| a.valid)?.text;
-        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        Some(seconds_of(digits))
+        delta_seconds(self.argument.filter(|a| a.valid)?.text)
     }
 
     /// delta-seconds; 0 when they are invalid.

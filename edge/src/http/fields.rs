@@ -126,11 +126,6 @@ impl Fields {
             .map(|(_, value)| value)
     }
 
-    /// The first value of that name, when it is visible text.
-    pub fn get_str(&self, name: &str) -> Option<&str> {
-        self.get(name).and_then(|v| std::str::from_utf8(v).ok())
-    }
-
     /// The values of all lines of that name, in order.
     #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {

@@ -4,16 +4,9 @@
 use sfv::{BareItem, Dictionary, ListEntry, Parser, Version};
 
 use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, names_in};
-use super::{Fields, surrogate};
 
-/// What one field says, or all lines of Cache-Control together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// Its directives.
-    pub directives: ResponseDirectives,
-    /// The lower-case names of fields to which it limits `private` and `no-cache`.
-    pub named: Vec<String>,
-}
+pub use super::cache_control::Policy;
+use super::{Fields, surrogate};
 
 /// The policy of the first target that the response has, valid and not empty (RFC 9213 2.2). Neither
 /// Cache-Control nor Expires are heeded then. `targets` are names in lower case.
