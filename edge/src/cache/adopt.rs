@@ -114,7 +114,7 @@ impl Cache {
             Some(adopted) => adopted,
             None => serve::content(&answering, ride, Wanted::All),
         };
-        adopted.exchange = response.exchange.take();
+        adopted.upstream = response.upstream.take();
         for (name, value) in withheld.iter() {
             adopted.fields.append_bytes(name, value);
         }

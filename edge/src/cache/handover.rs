@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::handler::{Exchange, Response};
+use crate::handler::{Response, UpstreamTimings};
 use crate::http::{Fields, Outcome};
 
 /// What a flight leaves for the request that launched it. Both are on the same worker.
@@ -14,7 +14,7 @@ struct Left {
     /// Whether the request may have a response that can't be shared.
     may_take: bool,
     response: RefCell<Option<Response>>,
-    exchange: RefCell<Option<Rc<Exchange>>>,
+    exchange: RefCell<Option<Rc<UpstreamTimings>>>,
     withheld: RefCell<Fields>,
 }
 
@@ -38,7 +38,7 @@ impl Handover {
 
     /// Leaves the record of the exchange.
     pub(super) fn note(&self, response: &Response) {
-        self.0.exchange.borrow_mut().clone_from(&response.exchange);
+        self.0.exchange.borrow_mut().clone_from(&response.upstream);
     }
 
     /// Leaves field lines that are for the client of this request alone, if it may have them.
@@ -54,8 +54,8 @@ impl Handover {
         for (name, value) in self.0.withheld.take().iter() {
             response.fields.append_bytes(name, value);
         }
-        response.exchange = response.exchange.or_else(|| self.exchange());
-        let answered = response.exchange.as_ref().and_then(|e| e.status.get());
+        response.upstream = response.upstream.or_else(|| self.exchange());
+        let answered = response.upstream.as_ref().and_then(|e| e.status.get());
         if let Some(status) = &mut response.cache
             && matches!(status.outcome, Outcome::Fwd(_))
         {
@@ -70,7 +70,7 @@ impl Handover {
     }
 
     /// The exchange with the origin, for the log.
-    pub(super) fn exchange(&self) -> Option<Rc<Exchange>> {
+    pub(super) fn exchange(&self) -> Option<Rc<UpstreamTimings>> {
         self.0.exchange.borrow().clone()
     }
 }

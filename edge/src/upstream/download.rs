@@ -9,7 +9,7 @@ use tokio::io::ReadBuf;
 use super::http1::Step;
 use super::lease::Lease;
 use super::worker::UpstreamWorker;
-use crate::handler::{Body, BodyStream, Exchange, Fault, Frame, Piece};
+use crate::handler::{Body, BodyStream, Fault, Frame, Piece, UpstreamTimings};
 
 /// The content still to come, and the connection over which it comes. Dropping it before the
 /// content's end closes the connection.
@@ -20,7 +20,7 @@ pub(super) struct Download {
     pub(super) first: Option<Bytes>,
     /// Bytes still to come, if declared.
     pub(super) left: Option<u64>,
-    pub(super) record: Rc<Exchange>,
+    pub(super) record: Rc<UpstreamTimings>,
     /// When the request was sent.
     pub(super) sent_us: u64,
 }

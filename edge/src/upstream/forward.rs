@@ -10,7 +10,7 @@ use super::pool::Failed;
 use super::upload::Upload;
 use super::worker::UpstreamWorker;
 use crate::balance::Outcome;
-use crate::handler::{Body, Cause, Exchange, Fault, Head, Interim, Peer, Response};
+use crate::handler::{Body, Cause, Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
 use crate::http::{Status, Version};
 
@@ -21,7 +21,7 @@ pub(super) struct Forward {
     pub(super) peer: Peer,
     pub(super) upload: Upload,
     pub(super) interim: Option<Interim>,
-    pub(super) record: Rc<Exchange>,
+    pub(super) record: Rc<UpstreamTimings>,
 }
 
 impl Forward {
@@ -212,7 +212,7 @@ impl Forward {
             return Err(Cause::UnexpectedStatus.into());
         }
         let mut response = Response::new(received.status);
-        response.exchange = Some(self.record.clone());
+        response.upstream = Some(self.record.clone());
         response.fields = received.fields;
         http1::add_via(&mut response.fields, received.version);
         for protocol in received.protocols {

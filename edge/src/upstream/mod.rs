@@ -33,7 +33,7 @@ pub use self::state::{ServerState, UpstreamState};
 use self::forward::Forward;
 use self::upload::Upload;
 use self::worker::UpstreamWorker;
-use crate::handler::{Answer, Exchange, Handler, Pending, Request, Response};
+use crate::handler::{Answer, Handler, Pending, Request, Response, UpstreamTimings};
 use crate::http::{Method, Version};
 use crate::sys::Clock;
 use crate::telemetry::Counters;
@@ -75,7 +75,7 @@ impl Handler for Upstream {
             peer: request.peer,
             upload: Upload::new(request.body),
             interim: interim.clone(),
-            record: Rc::<Exchange>::default(),
+            record: Rc::<UpstreamTimings>::default(),
         };
         Answer::Later(Pending {
             response: Box::pin(forward.run()),

@@ -1,4 +1,5 @@
-//! `/status` on the admin address: counters, objects, bytes, flights, pools, and for a URL what is stored and in flight.
+//! Tests of the admin address: `/status` with counters, objects, bytes, flights and pools, and the
+//! details of one URL.
 
 use serde_json::{Value, json};
 use sluice_lab::client;
@@ -6,9 +7,8 @@ use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving};
 
-// "JSON: counters, objects, bytes, flights, pools"
 #[test]
-fn status_shows_everything() {
+fn status_shows_counters_objects_bytes_flights_and_pools() {
     let gate = Gate::at(200_000);
     let origin = serving("/x", fresh(100_000));
     origin.serve("/held", fresh(500_000).gate(&gate));
@@ -53,9 +53,8 @@ fn status_shows_everything() {
     assert_eq!(status["reload"]["generation"], 1);
 }
 
-// What the workers count adds up.
 #[test]
-fn the_sum_is_that_of_the_workers() {
+fn the_counters_are_the_sums_of_the_workers_counters() {
     let origin = serving("/x", fresh(100));
     let edge = Setup::cached(&origin).workers(2).start();
     for _ in 0..20 {
@@ -76,9 +75,8 @@ fn the_sum_is_that_of_the_workers() {
     });
 }
 
-// "and for a URL which ranges are stored and in flight"
 #[test]
-fn a_url_shows_its_ranges() {
+fn the_status_of_a_url_lists_stored_and_in_flight_ranges() {
     let gate = Gate::at(300_000);
     let origin = serving("/x", fresh(500_000).gate(&gate));
     let edge = Setup::cached(&origin).start();
@@ -120,9 +118,8 @@ fn a_url_shows_its_ranges() {
     );
 }
 
-// Variants are listed each for itself.
 #[test]
-fn a_url_shows_its_variants() {
+fn the_status_of_a_url_lists_each_variant() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[("Accept-Encoding", "gzip")]);
@@ -142,9 +139,8 @@ fn a_url_shows_its_variants() {
     assert!(objects.iter().all(named), "{objects:?}");
 }
 
-// What is no URL is said to be none.
 #[test]
-fn a_bad_url_is_refused() {
+fn a_malformed_url_is_refused_with_an_explanation() {
     let edge = Setup::cached(&origin()).start();
     for url in ["/x", "a", "ftp://a/x", "http://a/..", "http://a%2500/"] {
         let reply = edge.ask_admin(&format!("/status?url={url}"));
@@ -153,9 +149,9 @@ fn a_bad_url_is_refused() {
     assert_eq!(edge.ask_admin("/status?url=http://a/nothing").text(), "[]");
 }
 
-// The rest of the API: health, metrics, and no reload by a web page.
+// Health and metrics respond, and a web page can't trigger a reload.
 #[test]
-fn the_other_pages() {
+fn health_metrics_and_reload_respond() {
     let edge = Setup::cached(&origin()).start();
     assert_eq!(edge.ask_admin("/health").text(), "ok\n");
     let metrics = edge.ask_admin("/metrics").text();
@@ -167,9 +163,8 @@ fn the_other_pages() {
     assert_eq!(rebound.expect("a reply").status, 421);
 }
 
-// The admin address answers while the workers have much to do.
 #[test]
-fn status_is_not_held_up_by_requests() {
+fn the_admin_address_responds_while_the_workers_are_busy() {
     let gate = Gate::closed();
     let origin = serving("/x", Resource::status(200).gate_head(&gate));
     let edge = Setup::uncached(&origin).workers(1).start();

@@ -1,4 +1,5 @@
-//! What is written to volumes at all, how long it stays, and what is given up when too much waits.
+//! Tests of what is written to volumes, how long it stays there, and what is dropped when the write
+//! queue is full.
 
 use std::thread;
 
@@ -8,9 +9,9 @@ use crate::disks::{
 };
 use crate::harness::eventually;
 
-// "admission settings (all, second request, …)": what was asked for once is in memory alone.
+// An object that was requested once stays in memory only.
 #[test]
-fn what_was_asked_for_a_second_time_is_written() {
+fn an_object_is_written_on_its_second_request() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks.setup(&origin).cache("admit = \"second\"");
@@ -36,9 +37,9 @@ fn what_was_asked_for_a_second_time_is_written() {
     written(&edge, all);
 }
 
-// The second request comes while the first is being answered: that counts, too.
+// A second request counts even if it arrives while the first is still being answered.
 #[test]
-fn a_second_request_counts_while_the_first_goes_on() {
+fn a_second_request_counts_while_the_first_is_answered() {
     let origin = shelf();
     let gate = sluice_lab::origin::Gate::at(100_000);
     let slow = crate::harness::fresh(400_000).gate(&gate);
@@ -62,9 +63,9 @@ fn a_second_request_counts_while_the_first_goes_on() {
     });
 }
 
-// "size limits": by the length of the content.
+// The size limits of admission apply to the length of the content.
 #[test]
-fn what_is_too_small_or_too_large_is_not_written() {
+fn objects_outside_the_size_limits_are_not_written() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks
@@ -88,9 +89,9 @@ fn what_is_too_small_or_too_large_is_not_written() {
     }
 }
 
-// "a block that can't fit is not admitted": larger than a segment, it stays in memory.
+// A block larger than a segment stays in memory.
 #[test]
-fn blocks_that_fit_into_no_segment_are_not_written() {
+fn blocks_larger_than_a_segment_are_not_written() {
     let origin = shelf();
     let disks = Disks::new(1);
     let text = disks.setup(&origin).text();
@@ -108,9 +109,8 @@ fn blocks_that_fit_into_no_segment_are_not_written() {
     assert_eq!(number_of(&edge, 1, "damaged"), 0);
 }
 
-// What asks not to be stored is not written either.
 #[test]
-fn what_is_not_stored_is_not_written() {
+fn responses_that_may_not_be_stored_are_not_written() {
     let origin = shelf();
     for control in ["no-store", "private", "no-store, max-age=60"] {
         let path = format!("/{}", control.len());
@@ -133,9 +133,9 @@ fn what_is_not_stored_is_not_written() {
     assert_eq!(number_of(&edge, 1, "records"), 1);
 }
 
-// "`inactive` drops index entries": what nobody reads goes, what is read stays.
+// `inactive` drops entries that no client requests, and keeps those that clients do request.
 #[test]
-fn what_nobody_reads_is_dropped() {
+fn inactive_objects_are_dropped_from_volumes() {
     let origin = shelf();
     let disks = Disks::new(1).sized(64 << 20);
     let setup = disks
@@ -148,12 +148,12 @@ fn what_nobody_reads_is_dropped() {
     fill(&edge, &idle);
     fill(&edge, &[busy]);
     assert_eq!(number_of(&edge, 1, "records"), 21);
-    // Out of memory they must be to be dropped: others take their place.
+    // Only objects that were evicted from memory are dropped: other objects evict them.
     for other in File::row(1000, 40, 400_000) {
         other.get(&edge);
         busy.assert_kept(&edge);
     }
-    // Of the others those that are in memory may stay.
+    // Those of the other objects that are still in memory may stay.
     eventually("the idle ones are gone", || {
         busy.assert_kept(&edge);
         number_of(&edge, 1, "records") <= 1 + 20 * 3
@@ -170,9 +170,9 @@ fn what_nobody_reads_is_dropped() {
     assert_eq!(before, 1, "it was read all the time");
 }
 
-// "The queue to a writer is bounded in bytes": whatever comes at once, it never grows beyond that, and what is given up is counted.
+// The queue to a writer is bounded in bytes. Records that find it full are dropped and counted.
 #[test]
-fn what_waits_is_bounded_and_what_is_given_up_is_counted() {
+fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     let origin = shelf();
     let disks = Disks::new(1).each("queue = \"1MiB\"").sized(64 << 20);
     let setup = disks.setup(&origin);
@@ -193,7 +193,7 @@ fn what_waits_is_bounded_and_what_is_given_up_is_counted() {
     settled(&edge);
     let (kept, shed) = (sum(&edge, "records"), sum(&edge, "shed"));
     let all: u64 = files.iter().map(|file| records(file.length)).sum();
-    // A head may be written anew when its last byte has come.
+    // A head may be written again when the last byte of its body has arrived.
     assert!(
         kept <= all && kept + shed >= all,
         "{kept} + {shed} of {all}"
@@ -201,7 +201,8 @@ fn what_waits_is_bounded_and_what_is_given_up_is_counted() {
     assert_eq!(shed > 0, sum(&edge, "shed_bytes") > 0);
     files.iter().for_each(|file| drop(file.get(&edge)));
     assert_eq!(edge.counter("responses_5xx"), 0);
-    // What was given up once is written when it comes again, or stays away: never wrong.
+    // A record that was dropped is either written on a later request or stays absent; its content
+    // is never wrong.
     let edge = again(edge, End::Stopped, &setup);
     files.iter().for_each(|file| drop(file.get(&edge)));
 }

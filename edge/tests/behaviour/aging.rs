@@ -1,5 +1,5 @@
-//! What the tests of the caching rules have in common: responses that are old when they come, crowds of
-//! clients, an origin that dies.
+//! Helpers shared by the tests of the caching rules: responses that are old on arrival, crowds of
+//! clients, an origin that stops working.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -9,16 +9,16 @@ use sluice_lab::origin::{Modified, Origin, Resource, Tag};
 
 use crate::harness::{Edge, Setup, assert_hit, assert_says, cache_status, eventually, ttl};
 
-/// The length of most bodies here.
+/// The length of most bodies in these tests.
 pub const LENGTH: u64 = 1000;
 
-/// A body with this Cache-Control that is so many seconds old when it comes (RFC 9111 4.2.3).
+/// A body with this Cache-Control whose Age on arrival is this many seconds (RFC 9111 4.2.3).
 pub fn aged(control: &str, age_s: u64) -> Resource {
     let body = Resource::offset(LENGTH).cache_control(control);
     body.header("Age", &age_s.to_string())
 }
 
-/// A body that has been stale for 40 seconds when it comes, with further directives.
+/// A body that is 40 seconds past its lifetime on arrival, with further directives.
 pub fn stale(more: &str) -> Resource {
     aged(&format!("max-age=60{more}"), 100)
 }
@@ -28,17 +28,17 @@ pub fn current() -> Resource {
     Resource::offset(LENGTH).cache_control("max-age=3600")
 }
 
-/// Without entity tag and date.
+/// The resource without an entity tag and without Date.
 pub fn bare(resource: Resource) -> Resource {
     resource.tag(Tag::None).modified(Modified::None)
 }
 
-/// A strong entity tag.
+/// The resource with a strong entity tag.
 pub fn tagged(tag: &str) -> Tag {
     Tag::Fixed(format!("\"{tag}\""))
 }
 
-/// So many seconds from now, negative for the past, as a date in HTTP (RFC 9110 5.6.7).
+/// The HTTP date this many seconds from now, negative for the past (RFC 9110 5.6.7).
 pub fn date_in(seconds: i64) -> String {
     let span = Duration::from_secs(seconds.unsigned_abs());
     let now = SystemTime::now();
@@ -48,12 +48,12 @@ pub fn date_in(seconds: i64) -> String {
     })
 }
 
-/// Requests that the origin got for a path.
+/// Number of requests for a path that the origin received.
 pub fn times(origin: &Origin, path: &str) -> usize {
     origin.read_record(|record| record.count(path))
 }
 
-/// A field of the request for `path` that reached the origin last.
+/// The value of a header in the latest request for `path` that the origin received.
 pub fn last_sent(origin: &Origin, path: &str, field: &str) -> Option<String> {
     origin.read_record(|record| {
         let last = record.of(path).last().expect("it was asked");
@@ -61,16 +61,16 @@ pub fn last_sent(origin: &Origin, path: &str, field: &str) -> Option<String> {
     })
 }
 
-/// Connections are refused from now on, and those that were open are cut.
+/// Makes the origin refuse connections and resets its open ones.
 pub fn kill(origin: &Origin) {
     origin.refuse().expect("it listens no more");
     origin.drop_connections();
 }
 
-/// Asserts that a reply came out of the cache although it is stale, for this reason.
+/// Asserts that a reply came from the cache although it was stale, for this reason.
 pub fn assert_stale(reply: &Reply, detail: &str) {
     assert_says(reply, &format!("detail={detail}"));
-    // Whose request the origin failed to answer went forward (RFC 9211 2.2).
+    // A request that waited for the origin's failure counts as forwarded (RFC 9211 2.2).
     if detail == "stale-if-error" && cache_status(reply).contains("fwd=stale") {
         return;
     }
@@ -78,13 +78,13 @@ pub fn assert_stale(reply: &Reply, detail: &str) {
     assert!(ttl(reply) <= 0, "{}", cache_status(reply));
 }
 
-/// Asserts that a reply is what was stored, which the origin has just said to be good.
+/// Asserts that a reply came from the cache after the origin confirmed it with a 304.
 pub fn assert_validated(reply: &Reply) {
     assert_says(reply, "fwd=stale");
     assert_says(reply, "fwd-status=304");
 }
 
-/// Asserts that the origin has failed and the client is told so in full.
+/// Asserts that the origin failed and the client received the complete error response.
 pub fn assert_failed(reply: &Reply) {
     let status = reply.status;
     assert!((500..=504).contains(&status), "{status}");
@@ -93,7 +93,7 @@ pub fn assert_failed(reply: &Reply) {
     assert!(!said.contains("hit"), "{said}");
 }
 
-/// Looks until a path is answered fresh from the cache; the reply that was.
+/// Repeats a request until the reply is a fresh hit, and returns that reply.
 pub fn until_fresh(edge: &Edge, path: &str) -> Reply {
     let mut last = None;
     eventually("it is fresh again", || {
@@ -105,7 +105,7 @@ pub fn until_fresh(edge: &Edge, path: &str) -> Reply {
     last.expect("it was asked")
 }
 
-/// Seconds of freshness left where a second request is answered from the cache.
+/// Seconds of freshness left in the response to a second request, or `None` if that was not a hit.
 pub fn kept_for(edge: &Edge, origin: &Origin, path: &str, resource: Resource) -> Option<i64> {
     origin.serve(path, resource);
     edge.get(path, &[]);
@@ -114,11 +114,11 @@ pub fn kept_for(edge: &Edge, origin: &Origin, path: &str, resource: Resource) ->
     hit.then(|| ttl(&again))
 }
 
-/// What a response is, how it looks, and how long it is kept: none where it is not answered from
-/// the cache.
+/// A description, a response, and for how many seconds the response is fresh; `None` if it is not
+/// stored.
 pub type Case<'a> = (&'a str, Resource, Option<RangeInclusive<i64>>);
 
-/// Checks how long responses are kept, each at a path of its own.
+/// Checks for how long each response is fresh, each at its own path.
 pub fn check_kept(setup: &Setup, origin: &Origin, cases: Vec<Case<'_>>) {
     let edge = setup.start();
     for (n, (what, resource, expected)) in cases.into_iter().enumerate() {
@@ -133,16 +133,16 @@ pub fn check_kept(setup: &Setup, origin: &Origin, cases: Vec<Case<'_>>) {
     }
 }
 
-/// Many clients that have sent the same request, which the edge has taken.
+/// Clients that sent the same request, which the edge has accepted.
 pub struct Crowd(Vec<Client>);
 
 impl Crowd {
-    /// So many clients that want this, where nobody else wants anything.
+    /// Starts this many clients with the same request while no other clients are waiting.
     pub fn of(edge: &Edge, count: usize, target: &str, headers: &[(&str, &str)]) -> Crowd {
         Crowd::beside(0, edge, count, target, headers)
     }
 
-    /// So many clients that want this beside so many others who wait already.
+    /// Starts this many clients while this many others are already waiting.
     pub fn beside(
         others: usize,
         edge: &Edge,
@@ -161,7 +161,7 @@ impl Crowd {
         Crowd(clients)
     }
 
-    /// What each of them gets.
+    /// The replies of all clients.
     pub fn replies(mut self) -> Vec<Reply> {
         let read = |client: &mut Client| client.read_response().expect("a reply");
         self.0.iter_mut().map(read).collect()

@@ -1,4 +1,5 @@
-//! Request bodies: with a length or chunked, asked for or not, answered early or late.
+//! Tests of request bodies: with a length or chunked, with Expect or without, and with an early or
+//! late response.
 
 use std::thread;
 
@@ -7,7 +8,7 @@ use sluice_lab::origin::{Framing, Gate, Resource};
 
 use crate::harness::{SOON, Setup, assert_says, fresh, serving, wait_asked};
 
-/// A chunked body in pieces of `size`, with trailers.
+/// A chunked body in chunks of `size` bytes, with trailers.
 fn chunked(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in body.chunks(size) {
@@ -19,7 +20,7 @@ fn chunked(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
     out
 }
 
-// "request bodies with length … (proxied, never cached)"
+// A request body with a length is proxied completely, and its response is not cached.
 #[test]
 fn a_body_with_a_length_arrives_whole_and_is_not_cached() {
     let origin = serving("/x", fresh(10));
@@ -42,7 +43,7 @@ fn a_body_with_a_length_arrives_whole_and_is_not_cached() {
     assert_says(&edge.ask("GET", "/x", &[], b"x"), "detail=request-body");
 }
 
-// "or chunked"; trailers go on.
+// A chunked request body is proxied completely, including its trailers.
 #[test]
 fn a_chunked_body_arrives_whole_with_its_trailers() {
     let origin = serving("/x", Resource::status(200));
@@ -67,9 +68,9 @@ fn a_chunked_body_arrives_whole_with_its_trailers() {
     assert!(received.contains("trailer: x-sum\r\n"), "announced");
 }
 
-// Trailers of a request, in what the origin got.
+// The trailers of a request reach the origin.
 #[test]
-fn trailers_of_a_request_go_on() {
+fn trailers_of_a_request_are_forwarded() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin).start();
     let head =
@@ -82,9 +83,9 @@ fn trailers_of_a_request_go_on() {
     assert!(received.ends_with("0\r\nx-sum: 42\r\n\r\n"), "{received}");
 }
 
-// "Expect: 100-continue": the client is told to go on once somebody wants the body.
+// A client that sends `Expect: 100-continue` receives 100 once the body is needed.
 #[test]
-fn a_client_that_asks_first_is_told_to_continue() {
+fn a_client_that_expects_100_continue_receives_it() {
     let origin = serving("/echo", Resource::echo());
     let edge = Setup::uncached(&origin).start();
     let mut client = edge.client();
@@ -104,9 +105,9 @@ fn a_client_that_asks_first_is_told_to_continue() {
     assert!(asked.iter().all(|seen| seen.header("expect").is_none()));
 }
 
-// "Expect: 100-continue": who does not wait is not told, who is refused does not send.
+// A client that does not wait for 100 receives none, and a refused client does not send its body.
 #[test]
-fn continue_is_not_said_in_vain() {
+fn no_100_continue_is_sent_when_it_is_useless() {
     let origin = serving("/echo", Resource::echo());
     let edge = Setup::uncached(&origin).limits("body = 100").start();
     let mut client = edge.client();
@@ -121,9 +122,9 @@ fn continue_is_not_said_in_vain() {
     assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
 }
 
-// An origin that answers before it has read the body: the answer arrives, and nothing hangs.
+// An origin may respond before it has read the whole body: the client receives the response.
 #[test]
-fn an_early_answer_arrives() {
+fn an_early_response_reaches_the_client() {
     let origin = serving(
         "/x",
         Resource::bytes("no room").with_status(507).answer_early(),
@@ -136,7 +137,7 @@ fn an_early_answer_arrives() {
     let uploading = thread::spawn(move || {
         use std::io::Write;
         let piece = vec![b'x'; 64 << 10];
-        // Until the edge has had enough.
+        // Send until the edge stops reading.
         while sender.write_all(&piece).is_ok() {}
     });
     let reply = client.read_response().expect("a reply");
@@ -145,7 +146,7 @@ fn an_early_answer_arrives() {
     uploading.join().expect("the upload ended");
 }
 
-// A client that leaves in mid-upload: the origin gets nothing that looks whole.
+// If a client disconnects during an upload, the origin never receives a body that looks complete.
 #[test]
 fn an_upload_that_breaks_off_does_not_look_whole() {
     let origin = serving("/x", Resource::status(200));
@@ -170,7 +171,7 @@ fn an_upload_that_breaks_off_does_not_look_whole() {
     assert!(origin.requests().iter().all(|seen| !seen.body_complete));
 }
 
-// "bodies of any length stream both ways": what is sent comes back before more is sent.
+// The response is received while the request body is still being sent.
 #[test]
 fn bodies_stream_both_ways_at_once() {
     let origin = serving("/echo", Resource::echo());
@@ -187,9 +188,9 @@ fn bodies_stream_both_ways_at_once() {
     assert_eq!(client.read_some(5).expect("the end"), b"0\r\n\r\n");
 }
 
-// Trailers of a response reach who takes them, and only those.
+// Trailers of a response reach only clients that accept them.
 #[test]
-fn trailers_of_a_response_go_on() {
+fn trailers_of_a_response_are_forwarded() {
     let resource = Resource::offset(100)
         .framing(Framing::Chunked(30))
         .trailer("X-Sum", "42");
@@ -205,9 +206,10 @@ fn trailers_of_a_response_go_on() {
     assert!(reply.trailers.is_empty());
 }
 
-// A client that resets its connection while the origin works: the edge lets go of the origin.
+// If a client resets its connection while the origin works, the edge closes its connection to the
+// origin.
 #[test]
-fn who_leaves_is_not_worked_for() {
+fn a_request_is_cancelled_when_its_client_disconnects() {
     let gate = Gate::closed();
     let origin = serving("/x", Resource::status(200).gate_head(&gate));
     let edge = Setup::uncached(&origin).start();
@@ -219,9 +221,10 @@ fn who_leaves_is_not_worked_for() {
     assert!(origin.wait_for(left, SOON));
 }
 
-// An early answer to a small body: what is left of the body is read, and the connection goes on.
+// After an early response to a small body, the rest of the body is read and the connection stays
+// usable.
 #[test]
-fn what_nobody_reads_does_not_end_the_connection() {
+fn an_unread_request_body_does_not_close_the_connection() {
     let origin = serving("/x", Resource::bytes("no").with_status(403).answer_early());
     origin.serve("/y", fresh(10));
     let edge = Setup::uncached(&origin).start();

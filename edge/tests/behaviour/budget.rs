@@ -1,4 +1,4 @@
-//! One client can't make the edge fetch without bound, nor hold more than there is room for.
+//! Tests of the limits on what one client can make the edge fetch and hold in memory.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,15 @@ use sluice_lab::origin::{Origin, Record};
 use crate::harness::{Edge, SOON, Setup, fresh, serving};
 use crate::pieces::{asked, landed};
 
-/// A file that no disk here could hold; its origin makes it up as it is asked.
+/// A length larger than any disk here; the origin generates the content on request.
 const HUGE: u64 = 100_000_000_000;
 
 const MIB: u64 = 1 << 20;
 
-/// What the program may take beside its caches.
+/// Memory that the program may use in addition to its caches.
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// An edge with blocks of a mebibyte before an origin with this file.
+/// An edge with blocks of 1 MiB in front of an origin with this file.
 fn edge(origin: &Origin, mode: &str, lines: &[&str]) -> Edge {
     let setup = Setup::cached(origin)
         .cache(&format!("fill = \"{mode}\""))
@@ -26,7 +26,7 @@ fn edge(origin: &Origin, mode: &str, lines: &[&str]) -> Edge {
     setup.start()
 }
 
-/// Places all over a file, by a multiplicative generator.
+/// Pseudo-random positions in a file, from a multiplicative generator.
 fn places(seed: u64, length: u64) -> impl Iterator<Item = u64> {
     let mut state = seed * 2 + 1;
     std::iter::repeat_with(move || {
@@ -37,7 +37,7 @@ fn places(seed: u64, length: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Asks for one byte on this connection.
+/// Requests one byte on this connection.
 fn one_byte(client: &mut Client, at: u64) -> Reply {
     let range = format!("bytes={at}-{at}");
     let reply = client.get("/x", &[("Range", &range)]).expect("a reply");
@@ -49,7 +49,8 @@ fn sent(origin: &Origin) -> u64 {
     origin.read_record(|record| record.sent_total)
 }
 
-// "a budget per client of bytes fetched but not sent, so that one-byte ranges can't make the edge pull a file of 100 GB"
+// A client has a budget of bytes that are fetched for it but not sent, so that one-byte ranges
+// can't make the edge fetch a file of 100 GB.
 #[test]
 fn one_byte_ranges_cost_no_more_than_the_budget() {
     for mode in ["slice", "auto"] {
@@ -62,7 +63,7 @@ fn one_byte_ranges_cost_no_more_than_the_budget() {
         landed(&edge);
         let sent = sent(&origin);
         assert!(sent <= 6 * MIB, "{mode}: {sent} bytes for 60");
-        // A new connection from there is the same client.
+        // A new connection from the same address shares the budget.
         let mut client = edge.client();
         for at in places(2, HUGE).take(20) {
             one_byte(&mut client, at);
@@ -73,9 +74,8 @@ fn one_byte_ranges_cost_no_more_than_the_budget() {
     }
 }
 
-// "per client": what one has used up is not missing to another.
 #[test]
-fn another_client_has_a_budget_of_its_own() {
+fn each_client_has_its_own_budget() {
     let origin = serving("/x", fresh(HUGE));
     let edge = edge(&origin, "slice", &["client_budget = \"4MiB\""]);
     let mut greedy = edge.client();
@@ -94,9 +94,9 @@ fn another_client_has_a_budget_of_its_own() {
     assert_eq!(sent(&origin), before + MIB, "the byte's block");
 }
 
-// What is asked for is never refused for the budget, however large it is.
+// The requested bytes themselves never count against the budget, however many they are.
 #[test]
-fn what_is_wanted_is_no_matter_of_the_budget() {
+fn requested_bytes_do_not_count_against_the_budget() {
     let origin = serving("/x", fresh(HUGE));
     let edge = edge(&origin, "slice", &["client_budget = \"4MiB\""]);
     let mut client = edge.client();
@@ -110,9 +110,8 @@ fn what_is_wanted_is_no_matter_of_the_budget() {
     right.expect("twelve mebibytes of three budgets");
 }
 
-// Nor does reading the end of something huge cost what lies before it.
 #[test]
-fn the_end_of_something_huge() {
+fn reading_the_end_of_a_huge_file_does_not_fetch_its_beginning() {
     for mode in ["slice", "auto"] {
         let origin = serving("/x", fresh(HUGE));
         let edge = edge(&origin, mode, &["client_budget = \"4MiB\""]);
@@ -126,13 +125,13 @@ fn the_end_of_something_huge() {
     }
 }
 
-/// What the memory tier of these tests may take.
+/// Size of the memory tier in these tests.
 const TIER: &str = "memory = \"8MiB\"";
 
-/// Twice that.
+/// Twice the size of the memory tier.
 const LARGE: u64 = 18_000_000;
 
-/// Asserts that neither the tier nor the program has grown beyond what it may take.
+/// Asserts that neither the memory tier nor the process exceeds its limit.
 fn assert_bounded(edge: &Edge) {
     let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
     assert!(bytes <= limit + 4 * MIB, "{bytes} of {limit}");
@@ -140,9 +139,8 @@ fn assert_bounded(edge: &Edge) {
     assert!(memory < MEMORY_MAX, "{memory} bytes resident");
 }
 
-// An object larger than the memory tier goes through it, block by block.
 #[test]
-fn an_object_larger_than_memory_is_read_through_it() {
+fn an_object_larger_than_memory_is_served_block_by_block() {
     for mode in ["slice", "auto"] {
         let origin = serving("/x", fresh(LARGE));
         let edge = edge(&origin, mode, &[TIER]);
@@ -154,9 +152,9 @@ fn an_object_larger_than_memory_is_read_through_it() {
     }
 }
 
-// Its blocks are dropped and fetched again, and are the right ones each time.
+// Evicted blocks are fetched again, and contain the right bytes each time.
 #[test]
-fn blocks_are_dropped_and_fetched_again() {
+fn evicted_blocks_are_fetched_again() {
     let origin = serving("/x", fresh(LARGE));
     let edge = edge(&origin, "slice", &[TIER, "client_budget = \"1GiB\""]);
     let mut client = edge.client();
@@ -173,7 +171,7 @@ fn blocks_are_dropped_and_fetched_again() {
     assert!(sent <= 61 * MIB, "one block for each at most: {sent}");
 }
 
-// Those who stalled on an object larger than memory hold neither it nor the others.
+// Clients that stall while reading an object larger than memory pin neither that object nor others.
 #[test]
 fn stalled_readers_of_a_large_object_pin_little() {
     let origin = serving("/x", fresh(LARGE));
@@ -196,7 +194,7 @@ fn stalled_readers_of_a_large_object_pin_little() {
     let whole = edge.get("/x", &[]);
     whole.verify_whole(LARGE).expect("all of it");
     assert_bounded(&edge);
-    // They go on where they stopped.
+    // The stalled clients continue where they stopped.
     let last = stalled
         .pop()
         .expect("eight")
@@ -206,10 +204,10 @@ fn stalled_readers_of_a_large_object_pin_little() {
     verify_offset(14_000_000, &last).expect("the right bytes");
 }
 
-// More readers at once than there is memory for what each has fetched ahead: all get theirs, and next
-// to nothing is fetched for nothing.
+// If memory can't hold the read-ahead of all readers, all readers are still served, and hardly any
+// byte is fetched in vain.
 #[test]
-fn more_readers_than_memory_cost_little_more_than_they_read() {
+fn too_many_readers_for_memory_cause_few_extra_fetches() {
     const READERS: u64 = 24;
     const EACH: u64 = 1_300_000;
     for mode in ["slice", "auto"] {

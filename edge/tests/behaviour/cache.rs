@@ -1,4 +1,4 @@
-//! What is stored, for whom, and what is answered from it.
+//! Tests of what is stored, for which requests, and what is served from the cache.
 
 use sluice_lab::origin::{Gate, Modified, Resource, Tag};
 
@@ -7,9 +7,9 @@ use crate::harness::{
     wait_asked,
 };
 
-// "Cache-Status (RFC 9211) names hit or the reason why not."
+// Cache-Status (RFC 9211) says `hit`, or why the response was no hit.
 #[test]
-fn a_miss_is_stored_and_hit() {
+fn a_missed_response_is_stored_and_then_hit() {
     let origin = serving("/x", fresh(100_000));
     let edge = Setup::cached(&origin).start();
     let miss = edge.get("/x", &[]);
@@ -35,9 +35,8 @@ fn a_miss_is_stored_and_hit() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// "one fetch serves every reader"
 #[test]
-fn requests_for_the_same_share_one_fetch() {
+fn concurrent_requests_for_one_object_share_one_fetch() {
     let gate = Gate::closed();
     let origin = serving("/x", fresh(300_000).gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -57,11 +56,12 @@ fn requests_for_the_same_share_one_fetch() {
     assert_eq!(edge.counter("cache_collapsed"), 7);
 }
 
-// "no-store, private, Authorization and Set-Cookie not stored", and each says so.
+// Responses with `no-store`, `private` or Set-Cookie, and those to requests with Authorization, are
+// not stored; Cache-Status gives the reason.
 #[test]
-fn what_may_not_be_shared_is_not_stored() {
+fn responses_that_may_not_be_shared_are_not_stored() {
     let origin = origin();
-    // Without a validator, by which it could be of use all the same.
+    // The response has no validator: with one, it could be stored and revalidated.
     let bare = || Resource::offset(9).tag(Tag::None).modified(Modified::None);
     let unshared = [
         (
@@ -104,10 +104,10 @@ fn what_may_not_be_shared_is_not_stored() {
     assert_eq!(edge.counter("cache_hits"), 0);
 }
 
-// "Authorization": neither stored nor answered from what is stored where the response does not say
-// so, and the origin gets it.
+// A response to a request with Authorization is neither stored nor served from the cache unless the
+// response permits it, and the origin receives the header.
 #[test]
-fn authorized_requests_go_by_the_cache() {
+fn requests_with_authorization_bypass_the_cache() {
     let origin = serving("/x", fresh(100));
     let edge = Setup::cached(&origin).start();
     let authorized = [("Authorization", "Basic eDp5")];
@@ -123,9 +123,9 @@ fn authorized_requests_go_by_the_cache() {
     assert_eq!(origin.requests().iter().filter(with).count(), 3);
 }
 
-// "Vary in the key": each coding is a variant, fetched once and served to those who accept it.
+// Each content coding is a variant: fetched once, and served to clients that accept it.
 #[test]
-fn encodings_are_variants() {
+fn content_codings_are_variants() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
     let edge = Setup::cached(&origin).start();
     let ask = |codings: &str| edge.get("/x", &[("Accept-Encoding", codings)]);
@@ -147,9 +147,9 @@ fn encodings_are_variants() {
     assert_eq!(asked, 2, "one fetch for each variant");
 }
 
-// "Vary in the key": fields that the cache does not know of beforehand.
+// Variants by request headers that the cache does not know are kept apart.
 #[test]
-fn variants_by_any_field_stay_apart() {
+fn variants_by_any_request_header_are_kept_apart() {
     let origin = origin();
     let flavoured = |seen: &sluice_lab::origin::Seen| {
         let flavour = seen.header("x-flavour").unwrap_or("plain").to_owned();
@@ -172,9 +172,9 @@ fn variants_by_any_field_stay_apart() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// Riders whose fields Vary tells apart part, each with its own.
+// If Vary separates riders of one flight, each of them receives its own response.
 #[test]
-fn riders_of_different_variants_part() {
+fn riders_of_different_variants_are_separated() {
     let gate = Gate::closed();
     let origin = origin();
     let held = gate.clone();
@@ -201,9 +201,8 @@ fn riders_of_different_variants_part() {
     }
 }
 
-// "HEAD and GET sharing"
 #[test]
-fn head_and_get_share() {
+fn head_and_get_share_a_stored_response() {
     let origin = serving("/x", fresh(5000));
     origin.serve("/y", fresh(5000));
     let edge = Setup::cached(&origin).start();
@@ -224,9 +223,10 @@ fn head_and_get_share() {
     assert_eq!(origin.requests().len(), 2);
 }
 
-// "conditional requests (304, 412)", from what is stored and from what is just being fetched.
+// Conditional requests (304, 412) are answered from a stored response and from one that is being
+// fetched.
 #[test]
-fn conditions_are_judged_here() {
+fn the_cache_evaluates_conditional_requests() {
     let origin = serving("/x", fresh(5000));
     let tag = edge_tag(&origin);
     let edge = Setup::cached(&origin).start();
@@ -271,9 +271,9 @@ fn edge_tag(origin: &sluice_lab::origin::Origin) -> String {
     reply.header("etag").expect("a tag").to_owned()
 }
 
-// "the primary key": scheme, host, path and query, whatever else is alike.
+// The primary key contains scheme, host, path and query.
 #[test]
-fn hosts_and_queries_are_apart() {
+fn different_hosts_and_queries_are_stored_separately() {
     let origin = origin();
     let told = |seen: &sluice_lab::origin::Seen| {
         let text = format!("{} {}", seen.header("host").unwrap_or(""), seen.target);
@@ -292,8 +292,8 @@ fn hosts_and_queries_are_apart() {
     assert_eq!(origin.requests().len(), 18);
 }
 
-// "A shared flight's request is built from the key and an allow-list, never from one client's
-// headers": what only one client said can't be stored for all.
+// The request of a shared flight is built from the key and an allow-list, never from the headers of
+// one client.
 #[test]
 fn a_shared_fetch_carries_nothing_of_one_client() {
     let origin = serving("/x", fresh(100));
@@ -326,9 +326,9 @@ fn a_shared_fetch_carries_nothing_of_one_client() {
     assert_eq!(seen.header("accept-language"), Some("de"));
 }
 
-// What is not shared is the client's own: its fields reach the origin.
+// A request that is not shared reaches the origin with all headers of its client.
 #[test]
-fn what_is_not_shared_is_asked_with_all_fields() {
+fn an_unshared_request_carries_all_headers_of_its_client() {
     let origin = origin();
     let personal = |seen: &sluice_lab::origin::Seen| {
         let cookie = seen.header("cookie").unwrap_or("nobody").to_owned();
@@ -344,9 +344,9 @@ fn what_is_not_shared_is_asked_with_all_fields() {
     assert_eq!(edge.get("/x", &[]).text(), "nobody");
 }
 
-// An unsafe method that succeeds may have changed what is stored (RFC 9111 4.4).
+// A successful unsafe method may have changed the stored resource (RFC 9111 4.4).
 #[test]
-fn unsafe_methods_invalidate() {
+fn unsafe_methods_invalidate_stored_responses() {
     let origin = serving("/x", fresh(100));
     let edge = Setup::cached(&origin).start();
     for (method, status, forgotten) in [
@@ -368,9 +368,9 @@ fn unsafe_methods_invalidate() {
     }
 }
 
-// "the ledger holds all memory": whatever is asked for, the tier keeps its size.
+// The ledger counts all memory: the memory tier keeps its size under any load.
 #[test]
-fn eviction_keeps_within_memory() {
+fn eviction_keeps_the_cache_within_its_memory() {
     for policy in ["s3-fifo", "lru"] {
         let origin = origin();
         let edge = Setup::cached(&origin)
@@ -394,9 +394,9 @@ fn eviction_keeps_within_memory() {
     }
 }
 
-// "object": what is larger is passed, and nothing is dropped for it.
+// A response larger than `object` is passed through, and nothing is evicted for it.
 #[test]
-fn large_objects_are_not_kept() {
+fn objects_above_the_limit_are_not_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin)
         .cache("object = \"1MiB\"\nfill = \"whole\"")
@@ -410,9 +410,10 @@ fn large_objects_are_not_kept() {
     assert_hit(&edge.get("/offset/1048576", &[]));
 }
 
-// Who fetched may leave: the fill goes on for the others, and is stored.
+// If the client that started a fill disconnects, the fill continues for the other clients and is
+// stored.
 #[test]
-fn a_fill_outlives_the_client_that_began_it() {
+fn a_fill_continues_after_the_client_that_started_it_disconnects() {
     let gate = Gate::at(100_000);
     let origin = serving("/x", fresh(300_000).gate(&gate));
     let edge = Setup::cached(&origin).start();
@@ -433,9 +434,9 @@ fn a_fill_outlives_the_client_that_began_it() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Entity tags, weak or missing, are the origin's; nothing is invented.
+// Entity tags are passed on as the origin sent them, weak or missing ones included.
 #[test]
-fn validators_are_passed_as_they_are() {
+fn validators_are_passed_on_unchanged() {
     let origin = origin();
     origin.serve("/weak", fresh(10).tag(Tag::Weak));
     origin.serve("/none", fresh(10).tag(Tag::None));

@@ -1,5 +1,6 @@
-//! A file that changes while it is being read in pieces: old readers have what is stored of the old
-//! version and are then cut, new ones have the new version; nobody has some of each.
+//! Tests of files that change while they are read in parts. Readers of the old version receive its
+//! stored bytes and are then cut off; new readers receive the new version; no reader receives a
+//! mixture.
 
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Gate, Origin, Seen};
@@ -10,7 +11,7 @@ use crate::pieces::{
     one_version, send_range, send_whole, settle, version_of,
 };
 
-/// Asserts that a reply is version 0 up to a place, and was cut there.
+/// Asserts that a reply contains version 0 up to this position, and was cut off there.
 fn assert_cut_old(reply: &Reply, at_least: u64) {
     assert!(reply.truncated(), "{} bytes of it", reply.body.len());
     let length = reply.body.len() as u64;
@@ -18,7 +19,7 @@ fn assert_cut_old(reply: &Reply, at_least: u64) {
     assert_eq!(version_of(0, &reply.body), Some(0), "not one version");
 }
 
-/// Asserts that all of version 1 is had, and kept.
+/// Asserts that version 1 is served completely and stored.
 fn assert_new(edge: &Edge) {
     let new = edge.get("/x", &[]);
     assert_eq!(new.status, 200);
@@ -28,8 +29,8 @@ fn assert_new(edge: &Edge) {
     assert_hit(&again);
 }
 
-/// A reader of all of version 0, which has come to the middle of the block that begins at 262,144,
-/// and a gate that holds that; what is asked for afterwards is of version 1.
+/// A reader of version 0 that has reached the middle of the block starting at 262,144, and the gate
+/// that holds that block. Later requests receive version 1.
 fn half_read(gate: &Gate) -> (Origin, Edge, Client) {
     let held = gate.clone();
     let second_is_held = move |seen: &Seen| match seen.header("range") {
@@ -47,20 +48,19 @@ fn half_read(gate: &Gate) -> (Origin, Edge, Client) {
     (origin, edge, old)
 }
 
-// "old readers finish from what is stored or are cut, new ones get the new version"
 #[test]
-fn an_old_reader_is_cut_where_the_old_version_ends() {
+fn a_reader_of_the_old_version_is_cut_off_where_its_stored_bytes_end() {
     let gate = Gate::at(100_000);
     let (_origin, edge, mut old) = half_read(&gate);
     gate.release();
-    // The block that was under way is of the old version, the next one is not.
+    // The block in flight belongs to the old version, the next one does not.
     let body = read_until_cut(&mut old);
     assert_eq!(body.len() as u64, 2 * BLOCK);
     assert_eq!(version_of(0, &body), Some(0));
     assert_new(&edge);
 }
 
-// The same where the connection of the old version breaks: it is not resumed from the new one.
+// If the connection of the old version breaks, its fetch is not resumed with the new version.
 #[test]
 fn a_broken_fetch_is_not_resumed_from_another_version() {
     let gate = Gate::at(100_000);
@@ -73,19 +73,19 @@ fn a_broken_fetch_is_not_resumed_from_another_version() {
     assert_new(&edge);
 }
 
-/// The body after a head that was read, which must not be all of it.
+/// Reads the rest of a body whose head was already read, and asserts that the body is incomplete.
 fn read_until_cut(client: &mut Client) -> Vec<u8> {
     let body = client.read_some(FILE as usize).expect("until it ends");
     assert!((body.len() as u64) < FILE, "it was not cut");
     body
 }
 
-// A new reader while the old one still reads: each has its own version.
+// A new reader and an old one read at the same time, each its own version.
 #[test]
-fn old_and_new_readers_at_once() {
+fn old_and_new_readers_each_receive_their_own_version() {
     let gate = Gate::at(100_000);
     let (_origin, edge, mut old) = half_read(&gate);
-    // A range that is missing of the old version brings the new one to light.
+    // A range that is missing in the old version reveals the new one.
     let range = ask_range(&edge, 2_000_000, 2_000_009);
     assert_eq!(one_version(&range, 2_000_000, 2_000_009), 1);
     assert_new(&edge);
@@ -95,9 +95,8 @@ fn old_and_new_readers_at_once() {
     assert!(body.len() as u64 >= BLOCK, "what is stored of it");
 }
 
-// "a reader whose response hasn't begun gets the new version"
 #[test]
-fn who_has_nothing_yet_gets_the_new_version() {
+fn a_reader_whose_response_has_not_begun_receives_the_new_version() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -118,9 +117,10 @@ fn who_has_nothing_yet_gets_the_new_version() {
     }
 }
 
-// What is stored of the old version is served as long as it is fresh; only the missing shows the change.
+// Stored bytes of the old version are served while they are fresh; only a request for missing bytes
+// reveals the change.
 #[test]
-fn what_is_stored_of_the_old_version_is_still_served() {
+fn stored_bytes_of_the_old_version_are_served_while_fresh() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -135,9 +135,9 @@ fn what_is_stored_of_the_old_version_is_still_served() {
     }
 }
 
-// A whole that is half there, of a version that is gone.
+// A request for the whole file, of which half is stored in a version that the origin no longer has.
 #[test]
-fn a_whole_of_a_version_that_is_gone() {
+fn a_request_for_the_whole_of_a_replaced_version_is_never_mixed() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -146,7 +146,7 @@ fn a_whole_of_a_version_that_is_gone() {
         assert!(origin.set_version("/x", 1));
         let whole = edge.get("/x", &[]);
         assert_eq!(whole.status, 200);
-        // It began with what is stored, or knew in time.
+        // The reply began with stored bytes, or noticed the change in time.
         match whole.truncated() {
             true => assert_cut_old(&whole, 2 * BLOCK),
             false => assert_eq!(one_version(&whole, 0, FILE - 1), 1, "{mode}"),
@@ -155,7 +155,7 @@ fn a_whole_of_a_version_that_is_gone() {
     }
 }
 
-// Another length under the same tag is another version, too.
+// A different length under the same entity tag is a different version.
 #[test]
 fn another_length_is_another_version() {
     for mode in MODES {
@@ -176,9 +176,9 @@ fn another_length_is_another_version() {
     }
 }
 
-// A file that became shorter: what lies beyond its new end is not there any more.
+// A file became shorter: positions beyond its new end no longer exist.
 #[test]
-fn a_file_that_became_shorter() {
+fn a_file_that_became_shorter_is_noticed() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -195,9 +195,9 @@ fn a_file_that_became_shorter() {
     }
 }
 
-// A file that is gone when the rest of it is asked for.
+// The file no longer exists when its rest is requested.
 #[test]
-fn a_file_that_is_gone() {
+fn a_file_that_disappeared_is_noticed() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();

@@ -1,4 +1,5 @@
-//! Everything at once: ranges, evictions, versions that change, fills that break off, clients that leave.
+//! Tests with everything at once: ranges, evictions, changing versions, fills that break off,
+//! clients that disconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +15,7 @@ const OBJECTS: u64 = 40;
 const CLIENTS: u64 = 6;
 const REQUESTS: u64 = 80;
 
-/// A generator with a seed, so that each client always asks the same.
+/// A seeded generator, so that each client always sends the same requests.
 struct Dice(u64);
 
 impl Dice {
@@ -31,8 +32,8 @@ fn length(object: u64) -> u64 {
     object * object * 911 + 1
 }
 
-/// Objects of up to 1.4 MB. Every seventh answer breaks off half-way, every fifth object has no known
-/// length, every third is stale after a second, and versions change with `version`.
+/// Objects of up to 1.4 MB. Every seventh response breaks off halfway, every fifth object has no
+/// known length, every third is stale after a second, and versions change with `version`.
 fn changing(version: Arc<AtomicU32>) -> Origin {
     let origin = origin();
     let choose = move |seen: &Seen| {
@@ -63,10 +64,10 @@ fn changing(version: Arc<AtomicU32>) -> Origin {
     origin
 }
 
-/// Every byte is of one version, the one the head tells, and from the right place.
+/// Checks that every byte belongs to the version that the head names, and to its position.
 fn check(reply: &Reply, object: u64, asked: Option<u64>) {
     if reply.status == 502 {
-        return; // It broke off before there was an answer.
+        return; // The connection broke before a response arrived.
     }
     let first = match reply.content_range() {
         Some(range) => range.first,
@@ -88,7 +89,7 @@ fn check(reply: &Reply, object: u64, asked: Option<u64>) {
     verify_version(version, first, &reply.body).expect("one version, in its place");
 }
 
-fn be_a_client(edge: &Edge, seed: u64, version: &AtomicU32) {
+fn run_client(edge: &Edge, seed: u64, version: &AtomicU32) {
     let mut dice = Dice(seed);
     let mut client: Option<Client> = None;
     for _ in 0..REQUESTS {
@@ -122,14 +123,14 @@ fn keep(client: Client, reply: &Reply) -> Option<Client> {
 }
 
 #[test]
-fn bodies_are_right_whatever_happens() {
+fn bodies_are_correct_under_random_load() {
     let version = Arc::new(AtomicU32::new(0));
     let origin = changing(version.clone());
     let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
     thread::scope(|scope| {
         for seed in 0..CLIENTS {
             let (edge, version) = (&edge, &version);
-            scope.spawn(move || be_a_client(edge, seed, version));
+            scope.spawn(move || run_client(edge, seed, version));
         }
     });
     let gauges = [

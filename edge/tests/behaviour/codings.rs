@@ -1,5 +1,5 @@
-//! Files that have a gzip coding beside themselves, asked for in pieces: nobody gets bytes of both, nor a
-//! coding that he does not accept.
+//! Tests of files that the origin also has in gzip, requested in parts: no client receives bytes of
+//! both, or a coding that it does not accept.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Framing, Resource, Seen, Tag};
@@ -7,13 +7,13 @@ use sluice_lab::origin::{Framing, Resource, Seen, Tag};
 use crate::harness::{Setup, fresh, serving};
 use crate::pieces::{FILE, MODES, ask_range, bytes, filling, good, one_version};
 
-/// What stands for the gzip coding of the file; nobody here has to decode it.
+/// Bytes that stand for the gzip form of the file; no test decodes them.
 fn zipped() -> Vec<u8> {
     b"\x1f\x8b\x08zipped".repeat(30_000)
 }
 
-/// Asserts that a reply is the file or a range of it, or its gzip coding or a range of that where
-/// that is accepted.
+/// Asserts that a reply is the file or a range of it, or, if the client accepts gzip, the gzip form
+/// or a range of that.
 fn plain_or_zipped(reply: &Reply, first: u64, last: u64, accepted: bool) {
     match reply.header("content-encoding") {
         None => drop(one_version(reply, first, last)),
@@ -30,7 +30,7 @@ fn plain_or_zipped(reply: &Reply, first: u64, last: u64, accepted: bool) {
     }
 }
 
-/// Asks with and without gzip, for ranges and for all, in several orders.
+/// Sends requests with and without gzip, for ranges and for the whole file, in several orders.
 fn exercise_codings(setup: &Setup) {
     let gzip = ("Accept-Encoding", "gzip");
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
@@ -52,9 +52,9 @@ fn exercise_codings(setup: &Setup) {
     }
 }
 
-// "gzip on the fly": from a server that compresses into chunks without ranges, under a weak tag.
+// The origin compresses on the fly into chunks, without ranges, under a weak entity tag.
 #[test]
-fn gzip_on_the_fly() {
+fn an_origin_that_compresses_on_the_fly_is_served_correctly() {
     let on_the_fly = |seen: &Seen| {
         let accepted = seen.header("accept-encoding").unwrap_or("");
         if !accepted.contains("gzip") {
@@ -74,18 +74,19 @@ fn gzip_on_the_fly() {
     }
 }
 
-// The same from one that keeps both, with ranges of each.
+// The origin stores both forms, and serves ranges of each.
 #[test]
-fn gzip_kept_beside_the_plain_file() {
+fn an_origin_with_a_stored_gzip_file_is_served_correctly() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE).encoded("gzip", zipped()));
         exercise_codings(&filling(&origin, mode));
     }
 }
 
-// And from one that compresses although `identity` was asked for: its ranges are of what it sends.
+// The origin compresses although `identity` was requested: its ranges count in the compressed
+// bytes.
 #[test]
-fn a_coding_that_nobody_asked_for() {
+fn an_origin_that_compresses_unasked_is_served_correctly() {
     for mode in MODES {
         let coded = fresh(FILE).header("Content-Encoding", "gzip");
         let origin = serving("/x", coded);

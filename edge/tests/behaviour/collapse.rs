@@ -1,4 +1,5 @@
-//! Many at once: one fetch where the response is for all, no queue where it is not.
+//! Tests of many concurrent requests: one fetch if the response may be shared, and no queue if it
+//! may not.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::harness::{
     wait_asked,
 };
 
-/// The first request is answered as it says, all others differently.
+/// Makes the origin answer the first request in one way and all others in another.
 fn first_and_others(first: Resource, others: Resource) -> Origin {
     let choose = move |seen: &Seen| match seen.id {
         0 => first.clone(),
@@ -23,9 +24,8 @@ fn unshared() -> Resource {
     Resource::offset(LENGTH).cache_control("no-store")
 }
 
-// "1,000 clients asking for one uncached object: 1 origin request"
 #[test]
-fn a_crowd_on_a_miss_is_one_fetch() {
+fn a_thousand_clients_on_a_miss_cause_one_fetch() {
     let gate = Gate::closed();
     let origin = serving("/x", current().gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -38,7 +38,7 @@ fn a_crowd_on_a_miss_is_one_fetch() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-/// Asserts that a crowd is at the origin all at the same time.
+/// Asserts that the requests of a crowd reach the origin at the same time.
 fn assert_no_queue(edge: &Edge, gate: &Gate, count: usize) {
     let crowd = Crowd::of(edge, count, "/x", &[]);
     let all = gate.wait_held(count, SOON);
@@ -50,9 +50,10 @@ fn assert_no_queue(edge: &Edge, gate: &Gate, count: usize) {
     }
 }
 
-// "no pile-up": of what is known to be for nobody else, all are fetched at the same time.
+// If the response is known not to be shareable, all clients' requests go to the origin at the same
+// time.
 #[test]
-fn what_is_known_not_to_be_shared_is_not_queued_for() {
+fn requests_for_an_unshareable_response_do_not_queue() {
     let gate = Gate::closed();
     let origin = first_and_others(unshared(), unshared().gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -61,9 +62,9 @@ fn what_is_known_not_to_be_shared_is_not_queued_for() {
     assert_eq!(times(&origin, "/x"), 61);
 }
 
-// The same where it turns out while they wait: from then on all at once.
+// The same if the response turns out not to be shareable while the clients wait.
 #[test]
-fn who_waited_for_what_is_not_shared_is_not_queued() {
+fn clients_that_waited_for_an_unshareable_response_do_not_queue() {
     let (first, others) = (Gate::closed(), Gate::closed());
     let origin = first_and_others(unshared().gate_head(&first), unshared().gate_head(&others));
     let edge = Setup::cached(&origin).start();
@@ -80,9 +81,9 @@ fn who_waited_for_what_is_not_shared_is_not_queued() {
     assert_eq!(times(&origin, "/x"), 60);
 }
 
-// The same for what is stored, stale, and then not for others any more.
+// The same for a stored, stale response that is no longer shareable when it is revalidated.
 #[test]
-fn who_waited_for_a_validation_is_not_queued() {
+fn clients_that_waited_for_a_revalidation_do_not_queue() {
     let (first, others) = (Gate::closed(), Gate::closed());
     let stale = crate::aging::stale("");
     let (now, then) = (first.clone(), others.clone());
@@ -105,9 +106,9 @@ fn who_waited_for_a_validation_is_not_queued() {
     }
 }
 
-// `pass_for`: remembered for a while, and stored again when it may be.
+// The key is passed for `pass_for`; afterwards the response is stored again if it may be.
 #[test]
-fn what_is_passed_is_tried_again() {
+fn a_passed_key_is_tried_again_after_pass_for() {
     let origin = serving("/x", unshared());
     let edge = Setup::cached(&origin).cache("pass_for = \"1s\"").start();
     assert_says(&edge.get("/x", &[]), "detail=no-store");
@@ -119,9 +120,8 @@ fn what_is_passed_is_tried_again() {
     });
 }
 
-// `pass_for`: for so long it is not tried.
 #[test]
-fn what_is_passed_is_not_tried_meanwhile() {
+fn a_passed_key_is_not_tried_within_pass_for() {
     let origin = serving("/x", unshared());
     let edge = Setup::cached(&origin).cache("pass_for = \"1h\"").start();
     edge.get("/x", &[]);
@@ -132,9 +132,8 @@ fn what_is_passed_is_not_tried_meanwhile() {
     }
 }
 
-// "for one whose Vary parts them: one request per variant"
 #[test]
-fn a_crowd_of_several_variants_is_one_fetch_for_each() {
+fn a_crowd_with_several_variants_causes_one_fetch_per_variant() {
     let gate = Gate::closed();
     let held = gate.clone();
     let speaking = move |seen: &Seen| {
@@ -166,11 +165,12 @@ fn a_crowd_of_several_variants_is_one_fetch_for_each() {
     assert!(once && asked.len() == 4, "{asked:?}");
 }
 
-// An origin that fails: everybody is told, it is not asked once for each, and it is asked again.
+// All clients of a failing origin receive an error. The origin receives fewer requests than there
+// are clients, and is tried again later.
 #[test]
-fn a_crowd_at_a_failing_origin_is_told() {
+fn a_crowd_at_a_failing_origin_receives_errors() {
     let gate = Gate::closed();
-    // The first answer is held so that all wait for it, and then ends in its head.
+    // The first response is held until all clients wait for it, and then breaks off in its head.
     let cut = Fault::RawHead(b"HTTP/1.1 200 OK\r\nConte".to_vec());
     let cut = Resource::bytes("").close().fault(cut).gate_head(&gate);
     let end = current().fault(Fault::EndBeforeHead(Ending::Fin));
@@ -189,9 +189,9 @@ fn a_crowd_at_a_failing_origin_is_told() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// An error that is an answer goes to all who waited.
+// An error response goes to all clients that waited.
 #[test]
-fn a_crowd_gets_an_error_as_it_is() {
+fn a_crowd_receives_an_error_response_unchanged() {
     let gate = Gate::closed();
     let origin = serving("/x", Resource::status(503).gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -203,9 +203,10 @@ fn a_crowd_gets_an_error_as_it_is() {
     }
 }
 
-// Who began the fetch may leave before anything came: the others get it.
+// The client that started the fetch disconnects before anything arrived: the others receive the
+// response.
 #[test]
-fn who_began_the_fetch_may_leave() {
+fn the_client_that_started_a_shared_fetch_may_disconnect() {
     let gate = Gate::closed();
     let origin = serving("/x", current().gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -222,9 +223,9 @@ fn who_began_the_fetch_may_leave() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// The same where it turns out that the response was for the one who left alone.
+// The same if the response turns out to be only for the client that disconnected.
 #[test]
-fn who_began_an_unshared_fetch_may_leave() {
+fn the_client_that_started_an_unshared_fetch_may_disconnect() {
     let gate = Gate::closed();
     let origin = first_and_others(unshared().gate_head(&gate), unshared());
     let edge = Setup::cached(&origin).start();
@@ -240,9 +241,8 @@ fn who_began_an_unshared_fetch_may_leave() {
     }
 }
 
-// A cookie for one is not given to those who waited.
 #[test]
-fn a_crowd_does_not_share_a_cookie() {
+fn a_response_with_a_cookie_is_not_shared_with_waiting_clients() {
     let gate = Gate::closed();
     let origin = origin();
     let held = gate.clone();

@@ -1,4 +1,5 @@
-//! Many connections: who has them, who says whose they are, and what happens when there are too many.
+//! Tests of many connections: how workers share them, how clients are identified, and what happens
+//! when there are too many.
 
 use std::fs;
 use std::net::IpAddr;
@@ -9,7 +10,8 @@ use sluice_lab::origin::Resource;
 
 use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin, serving};
 
-/// A folder with `/x` of five bytes, served with these lines of `[server]`, `[limits]` and `[[listener]]`.
+/// Serves a folder with `/x` of five bytes, with these lines in `[server]`, `[limits]` and
+/// `[[listener]]`.
 fn folder(server: &str, limits: &str, listener: &str) -> (tempfile::TempDir, Setup) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("x"), "hello").expect("written");
@@ -29,7 +31,7 @@ fn client_from(edge: &Edge, source: &str) -> Client {
     Client::connect_with(edge.http, &options).expect("the kernel accepts")
 }
 
-/// Whether a new connection is answered; if not, it is closed.
+/// Whether a new connection receives a response; if not, the edge closes it.
 fn served(client: &mut Client) -> bool {
     match client.get("/x", &[]) {
         Ok(reply) => {
@@ -44,9 +46,8 @@ fn served(client: &mut Client) -> bool {
     }
 }
 
-// "reuseport balance that holds with few connections too"
 #[test]
-fn few_connections_are_shared_evenly() {
+fn a_few_connections_are_spread_evenly_over_the_workers() {
     let (_folder, setup) = folder("workers = 4", "", "");
     let edge = setup.start();
     let mut clients: Vec<Client> = Vec::new();
@@ -64,9 +65,9 @@ fn few_connections_are_shared_evenly() {
     assert_eq!(open, [Some(2); 4]);
 }
 
-// "limits on connections … per address": the next one is closed, others have their own number.
+// A connection above the limit of its address is closed; other addresses have their own count.
 #[test]
-fn one_address_has_so_many_connections_and_no_more() {
+fn connections_per_address_are_limited() {
     let (_folder, setup) = folder("workers = 2", "connections_per_address = 3", "");
     let edge = setup.start();
     let mut mine: Vec<Client> = (0..3).map(|_| client_from(&edge, "127.0.0.5")).collect();
@@ -83,9 +84,9 @@ fn one_address_has_so_many_connections_and_no_more() {
     eventually("nothing is left", || edge.counter("connections_now") == 0);
 }
 
-// Reaching the limit closes nobody: only who comes then takes another's place, from whichever worker has it.
+// A connection is closed only when a new one needs its place, on any worker.
 #[test]
-fn nobody_is_closed_before_somebody_waits_for_the_place() {
+fn idle_connections_are_closed_only_when_a_new_one_needs_the_place() {
     let (_folder, setup) = folder("workers = 2", "connections = 8", "");
     let edge = setup.start();
     let mut clients: Vec<Client> = (0..8).map(|_| edge.client()).collect();
@@ -96,9 +97,9 @@ fn nobody_is_closed_before_somebody_waits_for_the_place() {
     assert!(edge.counter("connections_refused") > 0);
 }
 
-// "raised RLIMIT_NOFILE": from soft to hard.
+// The program raises RLIMIT_NOFILE from the soft to the hard limit.
 #[test]
-fn it_takes_as_many_descriptors_as_it_may() {
+fn the_descriptor_limit_is_raised_to_the_hard_limit() {
     let (_folder, setup) = folder("workers = 1", "", "");
     let edge = setup.descriptors_at_first(256).start();
     let path = format!("/proc/{}/limits", edge.process.pid());
@@ -111,15 +112,15 @@ fn it_takes_as_many_descriptors_as_it_may() {
     assert_ne!(words[3], "256");
 }
 
-// "a clear policy when descriptors run out (no busy loop, no lost listener)"
+// When descriptors run out, new connections are closed, no worker spins, and no listener is lost.
 #[test]
-fn without_descriptors_clients_are_turned_away_and_nothing_spins() {
+fn new_connections_are_closed_when_descriptors_run_out() {
     without_descriptors("workers = 1");
 }
 
-// What is kept for it can be had again also where no other file may be opened.
+// The reserved descriptor can be reopened even where no other file may be opened.
 #[test]
-fn without_descriptors_a_confined_edge_turns_clients_away_all_the_same() {
+fn a_sandboxed_edge_closes_new_connections_when_descriptors_run_out() {
     without_descriptors("workers = 1\nconfine = true");
 }
 
@@ -129,7 +130,7 @@ fn without_descriptors(server: &str) {
     let edge = setup.descriptors(128).start();
     let begun = |edge: &Edge| {
         let mut client = edge.client();
-        // Not idle, so that it does not make room for others.
+        // These connections are not idle, so they are not closed to make room.
         client
             .send_raw(b"GET /x HTTP/1.1\r\n")
             .expect("the kernel takes it");
@@ -158,7 +159,7 @@ fn without_descriptors(server: &str) {
             .send_raw(b"Host: a\r\n\r\n")
             .expect("it is still there");
         let reply = client.read_response().expect("an answer");
-        // There may be no descriptor for the file either.
+        // The file may find no descriptor either.
         assert!(matches!(reply.status, 200 | 503), "{}", reply.status);
     }
     drop(held);
@@ -173,7 +174,8 @@ fn without_descriptors(server: &str) {
     assert!((1..=3).contains(&times), "{told}");
 }
 
-/// What the origin is told of a client at this address, which claims these fields.
+/// The headers about the client that the origin receives for a client at this address, with these
+/// headers in its request.
 fn announced(setup: &Setup, from: &str, claims: &[(&str, &str)]) -> Vec<String> {
     let origin = serving("/x", Resource::status(200));
     let text = setup.text().replace("ORIGIN", &origin.url(""));
@@ -200,9 +202,9 @@ const CLAIMS: &[(&str, &str)] = &[
     ("Forwarded", "for=198.51.100.1;proto=https"),
 ];
 
-// "`X-Forwarded-For` trust lists": the client is the first from the right that nobody vouches for.
+// The client is the rightmost address in X-Forwarded-For that is not a trusted proxy.
 #[test]
-fn trusted_proxies_say_who_asks() {
+fn trusted_proxies_report_the_client_address() {
     let setup = trusting("trusted_proxies = [\"127.0.0.0/29\"]");
     let told = announced(&setup, "127.0.0.5", CLAIMS);
     assert_eq!(told[..2], ["192.0.2.1, 127.0.0.5", "https"]);
@@ -214,17 +216,18 @@ fn trusted_proxies_say_who_asks() {
     assert_eq!(told[..2], ["127.0.0.5", "http"]);
 }
 
-// RFC 7239, and only where it is the field that the proxy sets.
+// Forwarded (RFC 7239) counts only if it is the configured header.
 #[test]
-fn forwarded_is_believed_where_it_is_set() {
+fn the_forwarded_header_counts_only_if_configured() {
     let field = "trusted_proxies = [\"127.0.0.5\"]\nclient_field = \"forwarded\"";
     let told = announced(&trusting(field), "127.0.0.5", CLAIMS);
     assert_eq!(told[..2], ["198.51.100.1, 127.0.0.5", "https"]);
 }
 
-// What a trusted proxy says of the scheme is part of the key: an answer for one is not given for the other.
+// The scheme that a trusted proxy reports is part of the key: http and https do not share
+// responses.
 #[test]
-fn schemes_are_stored_apart() {
+fn responses_for_http_and_https_are_stored_separately() {
     let origin = origin();
     origin.serve("/x", fresh(10));
     let text = Setup::cached(&origin).text();
@@ -240,9 +243,8 @@ fn schemes_are_stored_apart() {
     assert_eq!(origin.requests().len(), 2);
 }
 
-// The log has the client whom the proxy named.
 #[test]
-fn the_log_names_the_client() {
+fn the_log_contains_the_client_address_from_the_proxy() {
     let origin = serving("/x", fresh(10));
     let text = Setup::cached(&origin).workers(1).logged("json").text();
     let text = text.replace(

@@ -1,5 +1,5 @@
-//! Many viewers of one file at different places: each has what it asked for, however slow the origin is and
-//! however many fetches one object may have at once.
+//! Tests of many viewers at different positions of one file: each receives its bytes, however slow
+//! the origin is and however many fetches one object may have.
 
 use sluice_lab::client::Client;
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
@@ -7,16 +7,16 @@ use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 use crate::harness::{Edge, Setup, cache_status, eventually, fresh, serving};
 use crate::pieces::{BLOCK, MODES, asked, bytes, filling, landed};
 
-/// The smallest block there may be.
+/// The smallest permitted block.
 const SMALL: u64 = 64 << 10;
 
-/// An edge with blocks of that size.
+/// An edge with blocks of this size.
 fn in_small_blocks(origin: &Origin, mode: &str) -> Edge {
     let setup = Setup::cached(origin).cache(&format!("fill = \"{mode}\""));
     setup.cache("slice = \"64KiB\"").start()
 }
 
-/// A file of which the first bytes come at once and all else as `slow` says.
+/// A file whose first bytes arrive at once and whose other bytes arrive at the rate of `slow`.
 fn slow_behind_the_first(
     length: u64,
     slow: impl Fn(Resource) -> Resource + Send + Sync + 'static,
@@ -28,14 +28,14 @@ fn slow_behind_the_first(
     serving("/x", Resource::dynamic(choose))
 }
 
-/// Its first bytes are asked for, so that it is known that it can be put together from parts.
+/// Fetches the first bytes, so that the cache knows the file can be combined from parts.
 fn check_first(edge: &Edge, length: u64) {
     let reply = edge.get("/x", &[("Range", "bytes=0-9")]);
     reply.verify_range(0, 9, length).expect("the first bytes");
     landed(edge);
 }
 
-/// One who asks for a range of a file.
+/// Starts a viewer of a range of a file.
 struct Viewer {
     client: Client,
     first: u64,
@@ -62,7 +62,7 @@ impl Viewer {
     }
 }
 
-/// Viewers at places that are so far apart, each of so many bytes.
+/// Viewers at equally spaced positions, each of a range of this length.
 fn viewers(edge: &Edge, many: u64, apart: u64, count: u64) -> Vec<Viewer> {
     let viewer = |n| Viewer::new(edge, 1 + SMALL + n * apart, count);
     (0..many).map(viewer).collect()
@@ -74,10 +74,10 @@ fn check_all(viewers: &mut [Viewer], length: u64) {
     }
 }
 
-// The origin sends each response slowly, so that more fetches at once are faster, until there are too many:
-// they are cut up, taken over and queued, viewers are not cut.
+// The origin sends each response slowly, so concurrent fetches are faster until there are too many
+// of them. Flights are split, taken over and queued, and no viewer is cut off.
 #[test]
-fn viewers_of_a_slow_file_are_not_cut() {
+fn viewers_of_a_slow_file_are_not_cut_off() {
     const LENGTH: u64 = 60_000_000;
     for mode in MODES {
         let origin = slow_behind_the_first(LENGTH, |file| file.rate(400_000));
@@ -88,9 +88,9 @@ fn viewers_of_a_slow_file_are_not_cut() {
     }
 }
 
-// The same where all of them wait for bytes at the same time.
+// The same if all viewers wait for bytes at the same time.
 #[test]
-fn viewers_of_a_file_that_stands_still_are_not_cut() {
+fn viewers_of_a_stalled_file_are_not_cut_off() {
     const LENGTH: u64 = 60_000_000;
     for mode in MODES {
         let gate = Gate::at(50_000);
@@ -105,7 +105,7 @@ fn viewers_of_a_file_that_stands_still_are_not_cut() {
     }
 }
 
-/// More viewers than one object may have fetches, before an origin that holds each answer.
+/// More viewers than one object may have fetches, in front of an origin that holds each response.
 fn more_than_there_are_fetches(
     count: u64,
     hold: impl Fn(Resource, &Gate) -> Resource + Copy + Send + Sync + 'static,
@@ -122,7 +122,7 @@ fn more_than_there_are_fetches(
         eventually("all wait", || edge.counter("requests_now") == MANY);
         gate.release();
         check_all(&mut viewers, LENGTH);
-        // Nor is the object of less use from then on.
+        // The object stays as usable as before.
         landed(&edge);
         let mut again = Viewer::new(&edge, 1 + SMALL, count);
         let before = asked(&origin).len();
@@ -131,14 +131,14 @@ fn more_than_there_are_fetches(
     }
 }
 
-// Who finds all fetches taken before its response has begun gets it all the same, …
+// A viewer that finds all fetches in use before its response has begun is served all the same.
 #[test]
-fn more_viewers_than_fetches_before_they_have_begun() {
+fn viewers_beyond_the_fetch_limit_are_served_before_their_responses_begin() {
     more_than_there_are_fetches(10, |file, gate| file.gate_head(gate));
 }
 
-// … and so does who has begun and needs more of them.
+// A viewer whose response has begun, and that needs another fetch, is served as well.
 #[test]
-fn more_viewers_than_fetches_after_they_have_begun() {
+fn viewers_beyond_the_fetch_limit_are_served_after_their_responses_begin() {
     more_than_there_are_fetches(SMALL + 10, |file, gate| file.gate(gate));
 }

@@ -1,5 +1,5 @@
-//! Damage: bits that flip, blocks that are lost or in the wrong place. Never a wrong byte; what is damaged is
-//! fetched again, and counted.
+//! Tests of damaged volumes: flipped bits, lost blocks, blocks in the wrong place. No client
+//! receives a wrong byte; damaged data is fetched again, and counted.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,17 +14,18 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup};
 
-/// Bits that are flipped at once, and how often.
+/// The number of bits flipped at once, and the number of rounds.
 const FLIPS: u64 = 2000;
 const RUNS: u64 = 5;
 
-/// Where the segments begin: what lies before them, superblocks and the log of purges, is damaged in tests of its own.
+/// Offset of the first segment. The superblocks and the purge log before it are damaged in separate
+/// tests.
 fn segments_begin(edge: &Edge) -> u64 {
     let all = number_of(edge, 1, "segments") * number_of(edge, 1, "segment_bytes");
     number_of(edge, 1, "size") - all
 }
 
-/// Flips so many bits of a file between these places.
+/// Flips this many bits of a file between these offsets.
 fn flip(path: &Path, begin: u64, count: u64, dice: &mut Dice) {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.expect("the volume's file");
@@ -38,7 +39,7 @@ fn flip(path: &Path, begin: u64, count: u64, dice: &mut Dice) {
     }
 }
 
-/// Small and large files, of ten megabytes in all.
+/// Small and large files, 10 MB in total.
 fn many() -> Vec<File> {
     [
         File::row(0, 800, 5000),
@@ -48,7 +49,7 @@ fn many() -> Vec<File> {
     .concat()
 }
 
-/// Gets all files on one connection and checks every byte; how many came out of the cache.
+/// Requests all files on one connection, checks every byte, and returns the number of hits.
 fn get_all(edge: &Edge, files: &[File]) -> usize {
     let mut client = edge.client();
     let one = |client: &mut Client, file: &File| {
@@ -63,7 +64,7 @@ fn get_all(edge: &Edge, files: &[File]) -> usize {
     files.iter().filter(|file| one(&mut client, file)).count()
 }
 
-// "injected bit flips (10,000) served to a client: 0; each refetched"
+// Of 10,000 flipped bits none reaches a client, and each damaged record is fetched again.
 #[test]
 fn no_flipped_bit_reaches_a_client() {
     let origin = shelf();
@@ -94,13 +95,13 @@ fn no_flipped_bit_reaches_a_client() {
         );
         assert!(number_of(&edge, 1, "damaged") > 20, "{run}: it is counted");
         settled(&edge);
-        // What was fetched again is sound, and is there after a restart.
+        // Records that were fetched again are intact, also after a restart.
         without_origin(&origin, "repaired", || {
             assert_eq!(get_all(&edge, &files), files.len(), "{run}");
         });
         edge = again(edge, End::Killed, &setup);
         let hits = get_all(&edge, &files);
-        // What the damage to a table has hidden may have gone with it.
+        // Records hidden by damage to a segment's table may be lost as well.
         assert!(hits > files.len() / 2, "{run}: {hits} hits");
         end(edge, End::Killed);
         fs::remove_file(disks.path(1)).expect("it was there");
@@ -109,7 +110,7 @@ fn no_flipped_bit_reaches_a_client() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// The same with a large object in many blocks, by ranges, in pieces and whole.
+// The same with a large object of many blocks, requested by ranges and as a whole.
 #[test]
 fn damaged_blocks_are_fetched_again_one_by_one() {
     let origin = shelf();
@@ -139,9 +140,9 @@ fn damaged_blocks_are_fetched_again_one_by_one() {
     }
 }
 
-// The same while it runs: what is read from the page cache is checked like all else.
+// The same while the program runs: data read from the page cache is verified like any other.
 #[test]
-fn bits_that_flip_while_it_runs_reach_nobody() {
+fn bits_flipped_at_runtime_reach_no_client() {
     for disks in [Disks::in_memory(1), Disks::new(1)] {
         let origin = shelf();
         let setup = disks.setup(&origin).cache("memory = \"8MiB\"");
@@ -162,7 +163,8 @@ fn bits_that_flip_while_it_runs_reach_nobody() {
     }
 }
 
-// One superblock may be damaged: the other one counts. The log of purges too, if that means to begin anew.
+// If one superblock is damaged, the other one counts. If the purge log is damaged, the volume may
+// be emptied.
 #[test]
 fn damage_before_the_segments_serves_nothing_wrong() {
     let origin = shelf();
@@ -184,9 +186,9 @@ fn damage_before_the_segments_serves_nothing_wrong() {
     }
 }
 
-// "purges first": where their log is damaged, nothing that may have been purged is served.
+// If the purge log is damaged, nothing that may have been purged is served.
 #[test]
-fn a_damaged_log_of_purges_brings_nothing_back() {
+fn nothing_purged_is_served_after_the_purge_log_was_damaged() {
     let origin = shelf();
     for seed in 0..6 {
         let disks = Disks::in_memory(1);
@@ -206,9 +208,9 @@ fn a_damaged_log_of_purges_brings_nothing_back() {
             .open(disks.path(1));
         let file = file.expect("the volume's file");
         match seed {
-            // A bit in what is written of it, …
+            // Damage one bit of the written part.
             0..=3 => flip_written(&file, 8192..begin, &mut dice),
-            // … or all of it.
+            // Damage all of the log.
             _ => {
                 let fill = [0, 0xff][seed as usize % 2];
                 let garbage = vec![fill; (begin - 8192) as usize];
@@ -223,8 +225,8 @@ fn a_damaged_log_of_purges_brings_nothing_back() {
     }
 }
 
-/// Flips one bit of a byte that is not zero. The last fifth is left alone: an entry at the very end looks
-/// like one that was not acknowledged any more.
+/// Flips one bit of a non-zero byte, but not in the last fifth: a damaged entry at the end looks
+/// like one that was never acknowledged.
 fn flip_written(file: &fs::File, place: std::ops::Range<u64>, dice: &mut Dice) {
     let mut content = vec![0; (place.end - place.start) as usize];
     file.read_exact_at(&mut content, place.start).expect("read");
@@ -235,7 +237,7 @@ fn flip_written(file: &fs::File, place: std::ops::Range<u64>, dice: &mut Dice) {
         .expect("written");
 }
 
-/// Damages the segments of a stopped volume so, then checks that every answer is right.
+/// Damages the segments of a stopped volume in this way, then checks that every response is right.
 fn survives(what: &str, damage: impl Fn(&fs::File, u64, &mut Dice)) {
     let origin = shelf();
     for seed in 0..3 {
@@ -261,16 +263,16 @@ fn survives(what: &str, damage: impl Fn(&fs::File, u64, &mut Dice)) {
     }
 }
 
-/// Copies a piece of a file to another place in it.
+/// Copies a piece of a file to another offset in it.
 fn copy(file: &fs::File, from: u64, to: u64, length: u64) {
     let mut piece = vec![0; length as usize];
     file.read_exact_at(&mut piece, from).expect("read");
     file.write_all_at(&piece, to).expect("written");
 }
 
-// Whole segments, pages and sectors in the wrong place, lost, or full of something else.
+// Whole segments, pages and sectors are moved, lost, or overwritten with other data.
 #[test]
-fn what_is_lost_or_in_the_wrong_place_is_not_served() {
+fn lost_and_misplaced_data_is_not_served() {
     survives("segments in the wrong place", |file, begin, dice| {
         for _ in 0..4 {
             let (from, to) = (dice.below(10), dice.below(10));
@@ -305,9 +307,10 @@ fn what_is_lost_or_in_the_wrong_place_is_not_served() {
     });
 }
 
-// "a record of an earlier lap can't be taken for one of this": writes of a whole lap that were lost in places.
+// Some writes of a whole pass over the volume were lost: a record of an earlier pass is not taken
+// for one of the current pass.
 #[test]
-fn what_an_earlier_lap_has_left_is_not_served() {
+fn records_of_an_earlier_pass_are_not_served() {
     let origin = shelf();
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
@@ -335,7 +338,8 @@ fn what_an_earlier_lap_has_left_is_not_served() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// An old copy of the file in place of the newer one is a volume of its own time: nothing of it is wrong.
+// An old copy of the file in place of the current one is a consistent volume of an earlier time: it
+// serves nothing wrong.
 #[test]
 fn an_older_copy_of_the_file_serves_nothing_wrong() {
     let origin = shelf();

@@ -1,4 +1,5 @@
-//! Origins that send more or other than they were asked for: no answer is taken for another's.
+//! Tests of origins that send more than was requested, or something else: no response is taken for
+//! another's.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -10,7 +11,8 @@ use sluice_lab::client::Client;
 
 use crate::harness::{Edge, SOON, Setup, assert_says};
 
-/// Answers each request head, on whatever connection, with the next of these texts; then with the last.
+/// Answers each request head, on any connection, with the next of these texts, and with the last
+/// one from then on.
 struct Scripted {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -22,7 +24,7 @@ impl Scripted {
         let address = listener.local_addr().expect("an address");
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
-        // Both threads end with the edge's connections, at the latest with the test's process.
+        // Both threads end with the edge's connections, at the latest with the test process.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let counted = counted.clone();
@@ -32,7 +34,7 @@ impl Scripted {
         Scripted { address, asked }
     }
 
-    /// An edge in front of it, with one worker, so that connections to it are reused.
+    /// An edge with one worker in front of that origin, so that its origin connections are reused.
     fn edge(&self) -> Edge {
         Setup::of_servers(vec![format!("http://{}", self.address)])
             .workers(1)
@@ -59,7 +61,8 @@ fn answer(mut stream: std::net::TcpStream, answers: &[&str], counted: &AtomicUsi
 
 const PLAIN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright";
 
-/// After whatever came first, the next answers on the same client connection are the right ones.
+/// Asserts that the next responses on the same client connection are right, whatever the first one
+/// was.
 fn assert_right(client: &mut Client, target: &str) {
     for _ in 0..3 {
         let reply = client.get(target, &[]).expect("a reply");
@@ -67,9 +70,9 @@ fn assert_right(client: &mut Client, target: &str) {
     }
 }
 
-// A body where there can be none: after HEAD, 204 and 304 it would become the next answer.
+// A body after HEAD, 204 or 304, where none is allowed, is not taken for the next response.
 #[test]
-fn bodies_that_may_not_be_are_not_the_next_answer() {
+fn forbidden_bodies_are_not_taken_for_the_next_response() {
     const FORGED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
     const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
     const NO_CONTENT: &str =
@@ -93,9 +96,9 @@ fn bodies_that_may_not_be_are_not_the_next_answer() {
     }
 }
 
-// An answer to nothing, sent ahead: it is not the answer to the next request.
+// A response that the origin sends before a request is not the response to the next request.
 #[test]
-fn answers_ahead_of_their_request_are_dropped() {
+fn responses_sent_before_their_request_are_dropped() {
     const TWO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nrightHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
     let origin = Scripted::start(&[TWO]);
     let edge = origin.edge();
@@ -104,7 +107,7 @@ fn answers_ahead_of_their_request_are_dropped() {
     assert_right(&mut client, "/x");
 }
 
-// "101 unasked"
+// A 101 without Upgrade in the request is a fault.
 #[test]
 fn switching_protocols_unasked_is_a_fault() {
     const SWITCH: &str =
@@ -118,9 +121,9 @@ fn switching_protocols_unasked_is_a_fault() {
     }
 }
 
-// Interim responses without end are not waited for without end.
+// The edge does not wait forever for the end of interim responses.
 #[test]
-fn interim_responses_without_end_are_no_answer() {
+fn endless_interim_responses_are_a_fault() {
     const INTERIM: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
                            HTTP/1.1 102 Processing\r\n\r\n";
     let origin = Scripted::start(&[INTERIM]);
@@ -138,9 +141,9 @@ fn interim_responses_without_end_are_no_answer() {
     }
 }
 
-// A final answer behind interim ones, all in one segment, is found.
+// A final response after interim ones, all in one TCP segment, is found.
 #[test]
-fn an_answer_behind_interim_ones_is_found() {
+fn a_final_response_after_interim_ones_is_found() {
     const BOTH: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
                         HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright";
     let origin = Scripted::start(&[BOTH]);
@@ -149,9 +152,10 @@ fn an_answer_behind_interim_ones_is_found() {
     assert_right(&mut edge.client(), "/x");
 }
 
-// An origin of HTTP/1.0 ends each answer by closing, whatever it says; none is reused.
+// An HTTP/1.0 origin ends each response by closing the connection, whatever its headers say; none
+// is reused.
 #[test]
-fn old_origins_are_understood() {
+fn connections_to_http_1_0_origins_are_not_reused() {
     const OLD: &str = "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nright";
     let origin = Scripted::start(&[OLD]);
     let edge = origin.edge();
@@ -163,9 +167,9 @@ fn old_origins_are_understood() {
     assert_eq!(origin.asked.load(Ordering::SeqCst), 4);
 }
 
-// Fields that would break out of the head of an answer are refused where they come in.
+// Headers of the origin that would end the head early are refused.
 #[test]
-fn heads_can_not_be_split() {
+fn response_heads_can_not_be_split() {
     const SPLIT: &str =
         "HTTP/1.1 200 OK\r\nX-One: a\rSet-Cookie: forged\r\nContent-Length: 5\r\n\r\nright";
     let origin = Scripted::start(&[SPLIT]);
@@ -179,8 +183,8 @@ fn heads_can_not_be_split() {
     }
 }
 
-/// Answers its one connection before it has read the content; then reads to the end and tells the
-/// test what it was.
+/// An origin that responds on its one connection before it has read the request body, then reads to
+/// the end and reports the body to the test.
 fn hasty() -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -194,15 +198,15 @@ fn hasty() -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
         let early = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
         stream.write_all(early).expect("an edge that reads");
         seen.clear();
-        // A reset ends it too.
+        // A reset ends the body too.
         let _ = stream.read_to_end(&mut seen);
         let _ = tell.send(seen);
     });
     (address, told)
 }
 
-// "no request smuggling": content that breaks off is never given the end of whole content, also
-// when the answer began before.
+// A request body that breaks off is never completed towards the origin, even if the origin
+// responded early.
 #[test]
 fn an_upload_that_breaks_after_an_early_answer_is_never_completed() {
     let breaks: [fn(&mut Client); 3] = [

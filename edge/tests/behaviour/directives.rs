@@ -1,4 +1,4 @@
-//! What requests may ask of the cache (RFC 9111 5.2.1, 5.4).
+//! Tests of Cache-Control and Pragma in requests (RFC 9111 5.2.1, 5.4).
 
 use sluice_lab::origin::Origin;
 
@@ -7,23 +7,23 @@ use crate::harness::{
     Edge, Setup, assert_hit, assert_says, cache_status, eventually, origin, serving,
 };
 
-/// A cache that does as its clients say.
+/// A cache with `client_directives` on.
 fn obedient(origin: &Origin) -> Edge {
     Setup::cached(origin)
         .cache("client_directives = true")
         .start()
 }
 
-/// Asks with this Cache-Control; whether it is answered from the cache.
+/// Sends a request with this Cache-Control; returns whether it was a hit.
 fn hits(edge: &Edge, path: &str, control: &str) -> bool {
     let reply = edge.get(path, &[("Cache-Control", control)]);
     reply.verify_whole(LENGTH).expect(control);
     cache_status(&reply).starts_with("sluice; hit")
 }
 
-// Clients that ask for more than the cache would do are not heard unless the configuration says so.
+// Directives that ask for more than the cache would do are ignored by default.
 #[test]
-fn clients_may_not_ask_for_more_unless_told() {
+fn demanding_directives_are_ignored_by_default() {
     let origin = serving("/x", aged("max-age=100", 50));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -34,9 +34,9 @@ fn clients_may_not_ask_for_more_unless_told() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// RFC 9111 5.2.1.4: what is stored is validated, fresh or not.
+// RFC 9111 5.2.1.4: the stored response is validated, even if it is fresh.
 #[test]
-fn no_cache_asks_the_origin() {
+fn no_cache_revalidates_the_stored_response() {
     let origin = serving("/x", current());
     let edge = obedient(&origin);
     edge.get("/x", &[]);
@@ -52,9 +52,9 @@ fn no_cache_asks_the_origin() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// Of another version it is stored for all.
+// If the origin has a new version, the new version is stored for all clients.
 #[test]
-fn no_cache_brings_the_new_version_for_all() {
+fn no_cache_stores_the_new_version_for_all_clients() {
     let origin = serving("/x", current());
     let edge = obedient(&origin);
     edge.get("/x", &[]);
@@ -67,9 +67,9 @@ fn no_cache_brings_the_new_version_for_all() {
     assert_hit(&hit);
 }
 
-// RFC 5861 3 lets stale responses be used, and no-cache forbids just that.
+// RFC 5861 3 permits a stale response, and `no-cache` forbids it.
 #[test]
-fn no_cache_is_not_answered_with_what_is_stale() {
+fn no_cache_is_not_answered_with_a_stale_response() {
     let origin = serving("/x", stale(", stale-while-revalidate=600"));
     let edge = obedient(&origin);
     edge.get("/x", &[]);
@@ -78,9 +78,8 @@ fn no_cache_is_not_answered_with_what_is_stale() {
     reply.verify_version(1, 0).expect("the new one");
 }
 
-// RFC 9111 5.2.1.5: the response is not stored.
 #[test]
-fn no_store_is_not_stored() {
+fn the_response_to_a_no_store_request_is_not_stored() {
     let origin = serving("/x", current());
     let edge = obedient(&origin);
     for asked in 1..=2 {
@@ -92,9 +91,9 @@ fn no_store_is_not_stored() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// RFC 9111 5.2.1.1: nothing older than this.
+// RFC 9111 5.2.1.1: no older response is served.
 #[test]
-fn max_age_bounds_the_age() {
+fn max_age_limits_the_age_of_a_hit() {
     let origin = serving("/x", aged("max-age=1000", 50));
     let edge = obedient(&origin);
     edge.get("/x", &[]);
@@ -105,9 +104,9 @@ fn max_age_bounds_the_age() {
     assert_eq!(times(&origin, "/x"), 3);
 }
 
-// RFC 9111 5.2.1.3: nothing that will not be fresh for so long.
+// RFC 9111 5.2.1.3: no response that expires sooner is served.
 #[test]
-fn min_fresh_bounds_what_is_left() {
+fn min_fresh_requires_remaining_freshness() {
     let origin = serving("/x", aged("max-age=1000", 500));
     let edge = obedient(&origin);
     edge.get("/x", &[]);
@@ -116,9 +115,10 @@ fn min_fresh_bounds_what_is_left() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.4: Pragma: no-cache is Cache-Control: no-cache where there is no Cache-Control.
+// RFC 9111 5.4: `Pragma: no-cache` means `Cache-Control: no-cache` if the request has no
+// Cache-Control.
 #[test]
-fn pragma_counts_alone() {
+fn pragma_counts_only_without_cache_control() {
     let origin = serving("/x", current());
     let edge = obedient(&origin);
     edge.get("/x", &[]);
@@ -129,9 +129,10 @@ fn pragma_counts_alone() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.2.1.7: 504 without asking the origin, with or without `client_directives`.
+// RFC 9111 5.2.1.7: the response is 504 without asking the origin, with or without
+// `client_directives`.
 #[test]
-fn only_if_cached_is_answered_from_the_cache_or_not_at_all() {
+fn only_if_cached_is_answered_from_the_cache_or_with_504() {
     let origin = serving("/x", current());
     origin.serve("/stale", stale(""));
     for edge in [Setup::cached(&origin).start(), obedient(&origin)] {
@@ -151,9 +152,9 @@ fn only_if_cached_is_answered_from_the_cache_or_not_at_all() {
     }
 }
 
-// RFC 9111 5.2.1.7, 5.2.1.2 together.
+// `only-if-cached` together with `max-stale` (RFC 9111 5.2.1.7, 5.2.1.2).
 #[test]
-fn only_if_cached_may_be_stale_where_the_client_says_so() {
+fn only_if_cached_with_max_stale_accepts_a_stale_response() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -164,9 +165,8 @@ fn only_if_cached_may_be_stale_where_the_client_says_so() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// What is known not to be stored is not asked for, either.
 #[test]
-fn only_if_cached_is_not_passed() {
+fn only_if_cached_is_not_passed_to_the_origin() {
     let unshared = sluice_lab::origin::Resource::offset(LENGTH).cache_control("no-store");
     let origin = serving("/x", unshared);
     let edge = Setup::cached(&origin).start();
@@ -176,9 +176,9 @@ fn only_if_cached_is_not_passed() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// Part of an object is no stored response to a request for all of it.
+// A partially stored object does not satisfy a request for all of it.
 #[test]
-fn only_if_cached_is_not_for_what_is_missing_in_part() {
+fn only_if_cached_is_not_answered_from_a_partial_object() {
     use crate::pieces::{BLOCK, FILE, check_range, filling, landed};
     let origin = serving("/x", crate::harness::fresh(FILE));
     let edge = filling(&origin, "slice").start();
@@ -196,9 +196,9 @@ fn only_if_cached_is_not_for_what_is_missing_in_part() {
     assert_eq!(origin.requests().len(), before);
 }
 
-// RFC 9111 5.2.1.2: stale for at most so long, or for any time.
+// RFC 9111 5.2.1.2: stale for at most this time, or for any time without a number.
 #[test]
-fn max_stale_takes_what_is_stale() {
+fn max_stale_accepts_a_stale_response() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -212,9 +212,9 @@ fn max_stale_takes_what_is_stale() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.2.2.2, 5.2.2.4, 5.2.2.8: what the origin forbids no client may ask for.
+// RFC 9111 5.2.2.2, 5.2.2.4, 5.2.2.8: a client can't override what the origin forbids.
 #[test]
-fn max_stale_gives_way_to_the_origin() {
+fn max_stale_does_not_override_the_origin() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     let strict = [
@@ -232,9 +232,9 @@ fn max_stale_gives_way_to_the_origin() {
     }
 }
 
-// A directive that can't be read breaks nothing, for that client and for others.
+// A malformed directive has no effect, for its client or for others.
 #[test]
-fn malformed_directives_break_nothing() {
+fn malformed_directives_are_ignored() {
     let origin = serving("/x", current());
     let edge = obedient(&origin);
     edge.get("/x", &[]);
@@ -257,9 +257,8 @@ fn malformed_directives_break_nothing() {
     });
 }
 
-// Several lines are one list (RFC 9110 5.3).
 #[test]
-fn directives_may_come_in_several_lines() {
+fn directives_may_be_spread_over_several_lines() {
     let origin = serving("/x", current());
     let edge = obedient(&origin);
     edge.get("/x", &[]);

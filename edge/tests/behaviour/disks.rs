@@ -1,5 +1,5 @@
-//! Volumes of the tests: files in a folder that outlives the program, what fills them, and what an edge
-//! that has them says of them.
+//! Helpers of the volume tests: files in a folder that outlives the program, content for them, and
+//! the volumes' status as an edge reports it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,19 +14,19 @@ use tempfile::TempDir;
 
 use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, origin};
 
-/// What requests name: a key must not change with the port, which is another after each start.
+/// The Host of all requests. Keys must not contain the edge's port, which differs after each start.
 pub const HOST: &str = "a.example";
 
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 
-/// The smallest volume, whose segments are of one mebibyte.
+/// The smallest volume, whose segments have 1 MiB.
 pub const SMALL: u64 = 16 * MIB;
 
-/// The block of these tests: several fit into a segment.
+/// The block size of these tests: several blocks fit into a segment.
 pub const BLOCK: u64 = 256 << 10;
 
-/// Where volumes lie.
+/// The folder of the volumes.
 pub struct Disks {
     folder: TempDir,
     count: usize,
@@ -35,12 +35,12 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// So many small volumes, `disk1` and so on.
+    /// This many small volumes, named `disk1` and so on.
     pub fn new(count: usize) -> Disks {
         Disks::within(tempfile::tempdir().expect("a temporary folder"), count)
     }
 
-    /// The same on a file system that is memory.
+    /// The same on a file system in memory.
     pub fn in_memory(count: usize) -> Disks {
         let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder in memory");
         Disks::within(folder, count)
@@ -56,13 +56,13 @@ impl Disks {
         }
     }
 
-    /// Volumes of so many bytes.
+    /// Sets the size of each volume.
     pub fn sized(mut self, size: u64) -> Disks {
         self.size = size;
         self
     }
 
-    /// A line for each volume's table.
+    /// Adds a line to each volume's table.
     pub fn each(mut self, line: &str) -> Disks {
         self.lines += &format!("{line}\n");
         self
@@ -73,12 +73,12 @@ impl Disks {
         self.folder.path().join(format!("{number}.vol"))
     }
 
-    /// Bytes that each volume may take.
+    /// The size of each volume, bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The volumes' names, as a list in the configuration.
+    /// The volumes' names, as a list for the configuration.
     pub fn names(&self) -> String {
         let names: Vec<_> = (1..=self.count).map(|n| format!("disk{n}")).collect();
         format!("{names:?}")
@@ -93,7 +93,7 @@ impl Disks {
         (1..=self.count).map(table).collect()
     }
 
-    /// A cache on all of them in front of the origin.
+    /// A cache on all of the volumes in front of the origin.
     pub fn setup(&self, origin: &Origin) -> Setup {
         Setup::cached(origin)
             .cache(&format!("volumes = {}", self.names()))
@@ -101,26 +101,26 @@ impl Disks {
             .tables(&self.tables())
     }
 
-    /// Bytes of a volume's file: its length, and what it takes.
+    /// The length of a volume's file and the disk space it occupies, bytes.
     pub fn taken(&self, number: usize) -> (u64, u64) {
         let file = fs::metadata(self.path(number)).expect("the volume's file");
         (file.len(), file.blocks() * 512)
     }
 }
 
-/// How a program ends.
+/// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to.
+    /// On SIGTERM.
     Stopped,
-    /// By `kill -9`.
+    /// On SIGKILL.
     Killed,
 }
 
-/// All ways.
+/// All ways of ending.
 pub const ENDS: [End; 2] = [End::Stopped, End::Killed];
 
-/// Ends the program so.
+/// Ends the program in this way.
 pub fn end(mut edge: Edge, how: End) {
     match how {
         End::Stopped => {
@@ -134,7 +134,7 @@ pub fn end(mut edge: Edge, how: End) {
     }
 }
 
-/// Starts the program; all its volumes have loaded when this returns.
+/// Starts the program and waits until all of its volumes have loaded.
 pub fn start(setup: &Setup) -> Edge {
     let edge = setup.start();
     loaded(&edge);
@@ -147,20 +147,20 @@ pub fn loaded(edge: &Edge) {
     eventually("all volumes are up", || volumes(edge).iter().all(up));
 }
 
-/// Ends the program so and starts it again.
+/// Ends the program in this way and starts it again.
 pub fn again(edge: Edge, how: End, setup: &Setup) -> Edge {
     end(edge, how);
     start(setup)
 }
 
-/// What the status says of each volume.
+/// The status of each volume.
 pub fn volumes(edge: &Edge) -> Vec<Value> {
     let status = edge.status();
     let volumes = status["volumes"].as_array().expect("volumes in the status");
     volumes.clone()
 }
 
-/// What the status says of a volume, counted from 1.
+/// The status of one volume, counted from 1.
 pub fn volume(edge: &Edge, number: usize) -> Value {
     let name = format!("disk{number}");
     let mut volumes = volumes(edge).into_iter();
@@ -168,14 +168,14 @@ pub fn volume(edge: &Edge, number: usize) -> Value {
     found.unwrap_or_else(|| panic!("no volume {name}"))
 }
 
-/// A number of a volume.
+/// A number from the status of a volume.
 pub fn number_of(edge: &Edge, number: usize, name: &str) -> u64 {
     let volume = volume(edge, number);
     let value = volume[name].as_u64();
     value.unwrap_or_else(|| panic!("no {name} in {volume}"))
 }
 
-/// A number of all volumes, summed.
+/// The sum of a number over all volumes.
 pub fn sum(edge: &Edge, name: &str) -> u64 {
     let value = |volume: &Value| {
         let value = volume[name].as_u64();
@@ -184,7 +184,7 @@ pub fn sum(edge: &Edge, name: &str) -> u64 {
     volumes(edge).iter().map(value).sum()
 }
 
-/// Waits until so many records, or more, are on the volumes, and nothing waits to be written.
+/// Waits until at least this many records are on the volumes and no record waits to be written.
 pub fn written(edge: &Edge, records: u64) {
     let what = format!("{records} records are on the volumes");
     eventually(&what, || {
@@ -192,14 +192,14 @@ pub fn written(edge: &Edge, records: u64) {
     });
 }
 
-/// Waits until nothing is fetched and nothing waits to be written.
+/// Waits until no fetch is running and no record waits to be written.
 pub fn settled(edge: &Edge) {
     eventually("nothing is on its way to the volumes", || {
         edge.counter("flights_now") == 0 && sum(edge, "queue_bytes") == 0
     });
 }
 
-/// Records of a body of this length, where blocks are `BLOCK` bytes.
+/// Number of records of a body of this length, with blocks of `BLOCK` bytes.
 pub fn records(length: u64) -> u64 {
     match length {
         0..=0x1_0000 => 1,
@@ -207,13 +207,13 @@ pub fn records(length: u64) -> u64 {
     }
 }
 
-/// Asks in the name of the host that keys are made with.
+/// Sends a request with the Host that the keys contain.
 pub fn ask(edge: &Edge, method: &str, path: &str, fields: &[(&str, &str)]) -> Reply {
     let fields = [&[("Host", HOST)], fields].concat();
     edge.ask(method, path, &fields, b"")
 }
 
-/// GET.
+/// Sends a GET.
 pub fn get(edge: &Edge, path: &str) -> Reply {
     ask(edge, "GET", path, &[])
 }
@@ -223,14 +223,14 @@ pub fn url(path: &str) -> String {
     format!("http://{HOST}{path}")
 }
 
-/// Purges, and has it acknowledged; the answer.
+/// Sends a purge that must be acknowledged, and returns the reply.
 pub fn purge(edge: &Edge, order: &Value) -> Value {
     let reply = ask_purge(edge, order);
     assert_eq!(reply.status, 200, "{order}: {}", reply.text());
     serde_json::from_slice(&reply.body).expect("JSON")
 }
 
-/// Asks for a purge.
+/// Sends a purge.
 pub fn ask_purge(edge: &Edge, order: &Value) -> Reply {
     let body = order.to_string();
     let fields = [("x-sluice", "1")];
@@ -242,12 +242,12 @@ pub fn purge_path(edge: &Edge, path: &str) {
     purge(edge, &json!({"url": url(path)}));
 }
 
-/// Whether a reply came out of the cache.
+/// Whether a reply came from the cache.
 pub fn is_hit(reply: &Reply) -> bool {
     cache_status(reply).starts_with("sluice; hit")
 }
 
-/// Asserts that the origin gets no request meanwhile.
+/// Asserts that the origin receives no request meanwhile.
 pub fn without_origin<T>(origin: &Origin, what: &str, run: impl FnOnce() -> T) -> T {
     let before = origin.read_record(|record| record.requests_total);
     let result = run();
@@ -256,45 +256,46 @@ pub fn without_origin<T>(origin: &Origin, what: &str, run: impl FnOnce() -> T) -
     result
 }
 
-/// A file of the shelf: its name says what is in it.
+/// A file of the shelf, an origin with many numbered files. The name of a file determines its
+/// content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its number, which its bytes depend on.
+    /// Its number, which determines its bytes.
     pub number: u64,
     /// Its length in bytes.
     pub length: u64,
 }
 
 impl File {
-    /// This file.
+    /// The file with this number and length.
     pub fn new(number: u64, length: u64) -> File {
         File { number, length }
     }
 
-    /// So many files of this length, the first with this number.
+    /// This many files of one length, numbered from this one on.
     pub fn row(first: u64, count: u64, length: u64) -> Vec<File> {
         let numbers = first..first + count;
         numbers.map(|number| File::new(number, length)).collect()
     }
 
-    /// Its path.
+    /// The path of the file.
     pub fn path(&self) -> String {
         format!("/shelf/{}/{}", self.number, self.length)
     }
 
-    /// Gets it and checks every byte.
+    /// Requests the file and checks every byte.
     pub fn get(&self, edge: &Edge) -> Reply {
         let reply = get(edge, &self.path());
         self.verify(&reply);
         reply
     }
 
-    /// The same, where the origin must not be needed.
+    /// The same, without any request to the origin.
     pub fn assert_kept(&self, edge: &Edge) {
         assert_hit(&self.get(edge));
     }
 
-    /// Gets a piece of it, both ends included, and checks every byte.
+    /// Requests a range of the file, both ends included, and checks every byte.
     pub fn get_range(&self, edge: &Edge, first: u64, last: u64) -> Reply {
         let range = format!("bytes={first}-{last}");
         let reply = ask(edge, "GET", &self.path(), &[("Range", &range)]);
@@ -329,7 +330,7 @@ impl File {
     }
 }
 
-/// An origin that has every file of the shelf.
+/// An origin that serves every file of the shelf.
 pub fn shelf() -> Origin {
     let origin = origin();
     origin.serve_rest(Resource::dynamic(|seen| match File::named(seen) {
@@ -339,7 +340,7 @@ pub fn shelf() -> Origin {
     origin
 }
 
-/// Fetches a file that lies at `/x`, of the offset bytes, and waits until it is on the volumes.
+/// Fetches the offset body at `/x` and waits until it is on the volumes.
 pub fn keep_x(edge: &Edge, origin: &Origin, length: u64) {
     origin.serve("/x", fresh(length));
     let before = sum(edge, "records");
@@ -347,7 +348,8 @@ pub fn keep_x(edge: &Edge, origin: &Origin, length: u64) {
     written(edge, before + records(length));
 }
 
-/// Fetches files and waits until they are on the volumes, a few at a time, so that none is shed.
+/// Fetches files, a few at a time so that no record is dropped, and waits until they are on the
+/// volumes.
 pub fn fill(edge: &Edge, files: &[File]) {
     let mut waiting = 0;
     for file in files {

@@ -1,4 +1,4 @@
-//! Graceful drain on SIGTERM and SIGQUIT, with a deadline.
+//! Tests of graceful shutdown on SIGTERM and SIGQUIT, with a deadline.
 
 use std::net::TcpStream;
 
@@ -8,7 +8,8 @@ use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, wait_asked};
 
-/// One request is being answered, one waits for its head, one connection is idle; then the signal.
+/// Sends the signal while one request is being answered, one waits for its head, and one connection
+/// is idle.
 fn drain_by(signal: Signal) {
     let (body, head) = (Gate::at(100_000), Gate::closed());
     let origin = origin();
@@ -45,21 +46,19 @@ fn drain_by(signal: Signal) {
     assert!(edge.wait_exit().success());
 }
 
-// "graceful drain on SIGTERM": requests finish, what is idle is closed, nothing new is taken.
+// Running requests finish, idle connections are closed, and no new connection is accepted.
 #[test]
 fn sigterm_lets_requests_finish() {
     drain_by(Signal::TERM);
 }
 
-// "/SIGQUIT"
 #[test]
 fn sigquit_lets_requests_finish() {
     drain_by(Signal::QUIT);
 }
 
-// "with a deadline"
 #[test]
-fn the_deadline_cuts_what_is_left() {
+fn the_deadline_cuts_off_remaining_requests() {
     let gate = Gate::at(1000);
     let origin = origin();
     origin.serve("/body", Resource::offset(5000).gate(&gate));
@@ -77,9 +76,9 @@ fn the_deadline_cuts_what_is_left() {
     assert_eq!(edge.json_log(1)[0]["reason"], "drain-timeout");
 }
 
-// A second signal does not wait for the deadline.
+// After a second signal the program does not wait for the deadline.
 #[test]
-fn a_second_signal_cuts_at_once() {
+fn a_second_signal_cuts_off_remaining_requests_at_once() {
     let gate = Gate::closed();
     let origin = origin();
     origin.serve("/head", Resource::offset(5000).gate_head(&gate));
@@ -97,9 +96,9 @@ fn a_second_signal_cuts_at_once() {
     assert!(client.read_response().is_err());
 }
 
-// Connections that wait to be accepted when the signal comes are answered, not reset.
+// Connections in the accept queue when the signal arrives are answered, not reset.
 #[test]
-fn whoever_is_in_the_queue_is_answered() {
+fn connections_in_the_accept_queue_are_answered_during_shutdown() {
     let origin = origin();
     origin.serve("/x", fresh(1000));
     for _ in 0..5 {

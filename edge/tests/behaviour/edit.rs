@@ -1,4 +1,5 @@
-//! Heads as they are edited: fields, freshness, security, error pages, fixed responses, redirects.
+//! Tests of edited heads: headers, freshness, security headers, error pages, fixed responses,
+//! redirects.
 
 use std::fs;
 
@@ -7,7 +8,7 @@ use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 
 use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, fresh, origin, serving};
 
-/// An origin whose responses hold, as a line each, the fields of the request that it got.
+/// An origin whose response body lists the headers of the request, one per line.
 fn telling() -> Origin {
     let origin = origin();
     let told = |seen: &Seen| {
@@ -31,7 +32,7 @@ fn telling() -> Origin {
     origin
 }
 
-/// A site of these lines and no more than a listener and an admin address beside it.
+/// A configuration with a site of these lines, a listener and an admin address.
 fn site(lines: &str) -> Setup {
     Setup::of_text(format!(
         "[server]\nworkers = 1\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
@@ -43,8 +44,8 @@ const REQUEST: &str = "[site.route.request_fields]\n\
     set = { X-Set = \"ours\", X-Client = \"{client} {method} {header:X-Who}\" }\n\
     add = { X-Add = \"more\" }\nremove = [\"Cookie\", \"X-Gone\"]\n";
 
-// What an origin sees of the fields that are edited is what was configured, however a client spells
-// them, and whatever its Connection names.
+// The origin receives edited headers as configured, however a client spells them and whatever
+// Connection names.
 #[test]
 fn the_origin_sees_edited_requests() {
     let origin = telling();
@@ -66,8 +67,8 @@ fn the_origin_sees_edited_requests() {
     assert_eq!(reply.text(), expected);
 }
 
-// A cache within sees edited requests: a cookie that is removed keeps nobody from sharing, and a field
-// that is the same for all goes along with the fetch that all share.
+// A cache sees edited requests: if a cookie is removed, responses can be shared, and a header with
+// a constant value is part of the shared fetch.
 #[test]
 fn the_cache_sees_edited_requests() {
     let origin = telling();
@@ -82,7 +83,7 @@ fn the_cache_sees_edited_requests() {
     assert_says(&first, "fwd=uri-miss");
     let lines = first.text();
     assert!(lines.starts_with("x-set: ours\n"), "{lines}");
-    // What differs from client to client stays behind.
+    // Headers that differ between clients are not forwarded.
     assert!(
         !lines.contains("x-client") && !lines.contains("x-add"),
         "{lines}"
@@ -91,10 +92,10 @@ fn the_cache_sees_edited_requests() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// A field with a line of one client's in it stays out of a fetch that all share, also where another line of
-// it is the same for all.
+// A shared fetch does not carry a header that contains one client's value, even if another line of
+// that header is constant.
 #[test]
-fn what_one_client_sends_is_not_shared() {
+fn edited_headers_with_a_client_s_value_are_not_shared() {
     let origin = telling();
     let edge = Setup::cached(&origin)
         .tables(
@@ -115,7 +116,7 @@ fn edited() -> Resource {
         .vary("X-One")
 }
 
-/// Of an edited response to a request for `/x?y` of `a.example`.
+/// Asserts that this is the edited response to a request for `/x?y` of `a.example`.
 fn check_edited(reply: &Reply, status: u16) {
     assert_eq!(reply.status, status);
     assert_eq!(reply.header_all("server"), ["edge"]);
@@ -127,8 +128,8 @@ fn check_edited(reply: &Reply, status: u16) {
     );
 }
 
-// Responses are edited wherever they come from: by way of the cache, out of it, in part, as a 304, and
-// as an error of ours. What is stored is what the origin said.
+// Responses are edited whatever their source: fetched, hit, partial, 304, or an error of the edge.
+// The cache stores the unedited response of the origin.
 #[test]
 fn responses_of_every_kind_are_edited() {
     let origin = serving("/x", edited());
@@ -157,9 +158,10 @@ fn responses_of_every_kind_are_edited() {
     assert_eq!(origin.requests().len(), 2);
 }
 
-// A fault that gets fields says the same as one that does not: status, text, Cache-Status, the log.
+// Editing the headers of an error response changes neither its status and text nor Cache-Status and
+// the log.
 #[test]
-fn faults_get_fields_and_keep_their_words() {
+fn error_responses_get_edited_headers_and_keep_their_reasons() {
     let origin = origin();
     origin.refuse().expect("it can be refused");
     let told = |tables: &str| {
@@ -185,9 +187,9 @@ fn faults_get_fields_and_keep_their_words() {
     assert_eq!(edited, (plain.0, plain.1, Some("b".to_owned())));
 }
 
-// Interim responses and switched protocols go through as they are.
+// Interim responses and 101 are passed through unchanged.
 #[test]
-fn interim_responses_are_left_alone() {
+fn interim_responses_are_not_edited() {
     let gate = Gate::closed();
     let early = edited()
         .interim(103, &[("Link", "</a.css>"), ("Server", "origin")])
@@ -223,9 +225,10 @@ fn interim_responses_are_left_alone() {
     );
 }
 
-// `expires` tells by type until when a response may be used, counted from now on, whatever its age.
+// `expires` sets a lifetime by media type. The lifetime counts from now, whatever the age of the
+// response.
 #[test]
-fn lifetimes_go_by_type_and_count_from_now() {
+fn expires_goes_by_type_and_counts_from_now() {
     let origin = origin();
     let typed = |kind: &str| {
         Resource::bytes("x")
@@ -259,7 +262,7 @@ fn lifetimes_go_by_type_and_count_from_now() {
         html.header("expires"),
         Some("Thu, 01 Jan 1970 00:00:01 GMT")
     );
-    // A 304 does not tell its type: what the client was told before goes on to hold.
+    // A 304 has no media type: the lifetime sent with the 200 remains valid.
     let unchanged = edge.get("/a.html", &[("If-None-Match", "*")]);
     assert_eq!(
         (unchanged.status, unchanged.header("cache-control")),
@@ -267,9 +270,9 @@ fn lifetimes_go_by_type_and_count_from_now() {
     );
 }
 
-// `cache_control` is for what may be kept, not for errors.
+// `cache_control` applies to cacheable statuses, not to errors.
 #[test]
-fn a_cache_control_of_ones_own_is_for_files_and_not_for_errors() {
+fn a_configured_cache_control_applies_to_files_and_not_to_errors() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("a.css"), "p {}").expect("written");
     let edge = site(&format!(
@@ -289,14 +292,15 @@ fn a_cache_control_of_ones_own_is_for_files_and_not_for_errors() {
         (absent.status, absent.header("cache-control")),
         (404, Some("no-store"))
     );
-    // Errors are as much a hole as files are; what the route says itself wins.
+    // Security headers are added to errors as well as to files; the route's own settings take
+    // precedence.
     for reply in [&file, &absent] {
         assert_eq!(reply.header_all("x-content-type-options"), ["nosniff"]);
         assert_eq!(reply.header("x-frame-options"), None);
         assert_eq!(reply.header_all("referrer-policy"), ["no-referrer"]);
         assert_eq!(reply.header("strict-transport-security"), None);
     }
-    // A file's head on a connection that is kept, and an edited 304.
+    // The head of a file on a reused connection, and an edited 304.
     let etag = file.header("etag").expect("a tag").to_owned();
     let unchanged = edge.get("/a.css", &[("If-None-Match", &etag)]);
     assert_eq!(
@@ -308,9 +312,8 @@ fn a_cache_control_of_ones_own_is_for_files_and_not_for_errors() {
     );
 }
 
-// Security fields that a response has itself are the ones it keeps.
 #[test]
-fn security_fields_of_the_origin_stay() {
+fn security_headers_of_the_origin_are_kept() {
     let origin = serving("/x", fresh(10).header("X-Frame-Options", "DENY"));
     let edge = Setup::cached(&origin).tables("security = true\n").start();
     for _ in 0..2 {
@@ -318,7 +321,7 @@ fn security_fields_of_the_origin_stay() {
         assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
         assert_eq!(reply.header_all("x-content-type-options"), ["nosniff"]);
     }
-    // And so is one that is added by hand.
+    // The same applies to one that the configuration adds.
     origin.serve("/y", fresh(10));
     let edge = Setup::cached(&origin)
         .tables("security = true\nresponse_fields = { add = { X-Frame-Options = \"DENY\" } }\n")
@@ -327,16 +330,17 @@ fn security_fields_of_the_origin_stay() {
     assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
 }
 
-/// Pages for 404, as a file, and for 5xx.
+/// Pages for 404, from a file, and for 5xx.
 fn pages(folder: &tempfile::TempDir, more: &str) -> String {
     let page = folder.path().join("404.html");
     fs::write(&page, "<p>first").expect("written");
     format!("errors = {{ 404 = {page:?}, 5xx = {{ text = \"busy\" }} }}\n{more}")
 }
 
-// A fault gets its page, with its status, and its word stays in Cache-Status and in the log.
+// An error response gets the configured page. Its status stays, and its reason stays in
+// Cache-Status and in the log.
 #[test]
-fn faults_get_pages() {
+fn error_responses_get_pages() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let origin = serving("/x", Resource::status(500).header("Retry-After", "7"));
     let edge = Setup::uncached(&origin)
@@ -368,10 +372,10 @@ fn faults_get_pages() {
     );
 }
 
-// With `intercept` what origins answer gets the same pages, out of the cache too, and keeps what does
-// not describe its content.
+// With `intercept`, error responses of origins, hits included, get the same pages, and keep the
+// headers that do not describe the content.
 #[test]
-fn origins_errors_get_pages_where_that_is_said() {
+fn errors_of_origins_get_pages_if_intercepted() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let missing = Resource::status(404)
         .header("X-Trace", "7")
@@ -383,7 +387,8 @@ fn origins_errors_get_pages_where_that_is_said() {
         .start();
     for hit in [false, true] {
         if hit {
-            // The page does not wait for the origin's content, which is stored all the same.
+            // The page is sent without waiting for the origin's content, which is stored all the
+            // same.
             eventually("it is stored", || {
                 let reply = edge.get("/x", &[]);
                 reply
@@ -408,7 +413,7 @@ fn origins_errors_get_pages_where_that_is_said() {
         .expect("no error, no page");
 }
 
-// A page's file is read again with the configuration, and one that is gone changes nothing.
+// A reload reads the page's file again; a reload with a missing file changes nothing.
 #[test]
 fn a_reload_reads_pages_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -433,9 +438,9 @@ fn a_reload_reads_pages_again() {
     assert_eq!(shown(&edge), "<p>second");
 }
 
-// A program whose page is not there does not start, and says which line to mend.
+// If a page's file is missing, the program does not start and names the line of the configuration.
 #[test]
-fn a_page_that_is_not_there_keeps_the_program_from_starting() {
+fn the_program_does_not_start_if_an_error_page_is_missing() {
     let said = site("errors = { 404 = \"/nowhere/404.html\" }\n[[site.route]]\nrespond = \"x\"\n")
         .refused();
     assert!(
@@ -445,9 +450,8 @@ fn a_page_that_is_not_there_keeps_the_program_from_starting() {
     assert!(said.contains("sluice.toml:8"), "{said}");
 }
 
-// A fixed response has a tag, and is a representation like any other.
 #[test]
-fn a_fixed_response_knows_conditions_and_ranges() {
+fn a_fixed_response_supports_conditions_and_ranges() {
     let edge = site(&format!(
         "[[site.route]]\npath = \"/robots.txt\"\nrespond = \"User-agent: *\\n\"\n\
          [[site.route]]\npath = \"/long\"\nrespond = \"{:1000}\"\n\
@@ -495,9 +499,9 @@ fn a_fixed_response_knows_conditions_and_ranges() {
     assert_eq!((bare.status, &*bare.text()), (403, "page"));
 }
 
-// A redirect leads where its template says and nowhere else, whatever is asked for.
+// A redirect leads only to its template's target, whatever the request contains.
 #[test]
-fn redirects_lead_where_they_say() {
+fn redirects_lead_only_to_their_target() {
     let edge = site(
         "[[site.route]]\npath = \"/old/*\"\nredirect = { to = \"/new{path}{query}\", status = 308 }\n\
          [[site.route]]\nmatch = '^//'\nredirect = \"{path}\"\n\
@@ -517,7 +521,7 @@ fn redirects_lead_where_they_say() {
         (301, "/evil.example/%0D%0ASet-Cookie:x".to_owned())
     );
     assert_eq!(leads("/a|b"), (301, "https://a.example/a%7Cb".to_owned()));
-    // A host is checked before it gets here, and without one it is our own.
+    // The host was validated before; without one, the edge's own address is used.
     let odd = edge.ask_raw(b"GET / HTTP/1.1\r\nHost: a@b\r\nConnection: close\r\n\r\n");
     assert!(odd.starts_with("HTTP/1.1 400"), "{odd}");
     let old = edge.ask_raw(b"GET /a HTTP/1.0\r\n\r\n");
@@ -527,7 +531,7 @@ fn redirects_lead_where_they_say() {
     );
 }
 
-// What a client sends in a field gets into a value as it is, and never becomes a line of its own.
+// A client's header becomes part of a value, and never a line of its own.
 #[test]
 fn a_clients_field_stays_within_its_line() {
     let edge = site(
@@ -542,9 +546,9 @@ fn a_clients_field_stays_within_its_line() {
     assert!(!text.contains("x-none"), "{text}");
 }
 
-// Whoever is refused before anything is looked for gets the pages and fields of the route, too.
+// Requests that are refused before routing completes get the pages and headers of the route, too.
 #[test]
-fn refusals_at_the_gate_get_pages_and_fields() {
+fn refused_requests_get_the_pages_and_headers_of_the_route() {
     let edge = site(
         "errors = { 403 = { text = \"no\" }, 429 = { text = \"later\" } }\nsecurity = true\n\
          [[site.route]]\npath = \"/denied\"\nrespond = \"x\"\ndeny = [\"127.0.0.0/8\"]\n\

@@ -1,5 +1,6 @@
-//! Volumes that can't be used: foreign, in use elsewhere, missing, cut short underneath. What is refused is
-//! not touched; what is out is shown and tried again; the others and the origin serve on.
+//! Tests of unusable volumes: foreign, in use by another process, missing, truncated at runtime. A
+//! refused volume is not modified. A failed volume is reported and retried, while the other volumes
+//! and the origin serve.
 
 use std::fs::{self, OpenOptions};
 use std::process::Command;
@@ -14,7 +15,8 @@ fn is(edge: &Edge, number: usize, state: &str) -> bool {
     volume(edge, number)["state"] == state
 }
 
-/// Asserts that the program refuses to start, names the volume's path and says this.
+/// Asserts that the program refuses to start, and that its message names the volume's path and
+/// contains this text.
 fn assert_refused(setup: &Setup, disks: &Disks, words: &[&str]) {
     let said = setup.refused();
     let path = disks.path(1);
@@ -24,9 +26,10 @@ fn assert_refused(setup: &Setup, disks: &Disks, words: &[&str]) {
     }
 }
 
-// "foreign content is refused with a clear message, never overwritten unless told to"
+// A file with foreign content is refused with a clear message, and overwritten only if the
+// configuration says so.
 #[test]
-fn foreign_content_is_refused_and_taken_over_when_told() {
+fn foreign_content_is_overwritten_only_if_configured() {
     let foreign: [Vec<u8>; 4] = [
         b"a letter to somebody\n".to_vec(),
         vec![7; 20 << 20],
@@ -48,7 +51,7 @@ fn foreign_content_is_refused_and_taken_over_when_told() {
         file.get(&edge);
         written(&edge, 1);
         assert!(disks.taken(1).0 <= disks.size());
-        // Once: what is ours is not overwritten by the same setting.
+        // The setting applies once: a volume of Sluice is not overwritten because of it.
         for how in ENDS {
             edge = again(edge, how, &setup);
             without_origin(&origin, "stored", || file.assert_kept(&edge));
@@ -56,9 +59,8 @@ fn foreign_content_is_refused_and_taken_over_when_told() {
     }
 }
 
-// An empty file is nobody's.
 #[test]
-fn an_empty_file_is_taken() {
+fn an_empty_file_becomes_a_volume() {
     let origin = shelf();
     let disks = Disks::new(1);
     fs::write(disks.path(1), b"").expect("a file");
@@ -71,9 +73,9 @@ fn an_empty_file_is_taken() {
     without_origin(&origin, "stored", || file.assert_kept(&edge));
 }
 
-// What is no file at all is refused, and nothing waits for it.
+// A path that is not a regular file or block device is refused without blocking.
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_path_that_is_no_file_is_refused() {
     let origin = shelf();
     for kind in ["folder", "pipe", "socket"] {
         let disks = Disks::new(1);
@@ -94,7 +96,7 @@ fn what_is_no_file_is_refused() {
     }
 }
 
-// "a volume of another version … is refused": both superblocks are not ours any more.
+// Without valid superblocks the file counts as foreign.
 #[test]
 fn a_volume_without_its_superblocks_is_refused() {
     let origin = shelf();
@@ -119,9 +121,9 @@ fn a_volume_without_its_superblocks_is_refused() {
     assert!(!is_hit(&File::new(1, 20_000).get(&edge)));
 }
 
-// "A volume has one owner, guarded by a lock"
+// A lock ensures that a volume is used by one process.
 #[test]
-fn a_volume_has_one_owner() {
+fn a_volume_is_used_by_one_process() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
@@ -139,9 +141,10 @@ fn a_volume_has_one_owner() {
     without_origin(&origin, "stored", || file.assert_kept(&edge));
 }
 
-// A path that leads nowhere: the edge serves, says so, and takes the volume up when it is there.
+// If a volume's path does not exist, the edge serves without the volume, reports it, and starts
+// using it once it exists.
 #[test]
-fn a_missing_volume_is_shown_and_taken_up_when_it_is_there() {
+fn a_missing_volume_is_reported_and_used_once_it_exists() {
     let origin = shelf();
     let disks = Disks::new(1).each("retry = \"100ms\"");
     let setup = Setup::of_text(disks.setup(&origin).text().replace("/1.vol", "/sub/1.vol"));
@@ -167,9 +170,9 @@ fn a_missing_volume_is_shown_and_taken_up_when_it_is_there() {
     without_origin(&origin, "stored", || other.assert_kept(&edge));
 }
 
-// Foreign content that comes to lie there while the edge runs is not overwritten either.
+// Foreign content that appears at the path at runtime is not overwritten either.
 #[test]
-fn what_comes_to_lie_there_meanwhile_is_not_overwritten() {
+fn foreign_content_that_appears_at_runtime_is_not_overwritten() {
     let origin = shelf();
     let disks = Disks::in_memory(1).each("retry = \"100ms\"");
     let setup = Setup::of_text(disks.setup(&origin).text().replace("/1.vol", "/sub/1.vol"));
@@ -189,9 +192,9 @@ fn what_comes_to_lie_there_meanwhile_is_not_overwritten() {
     assert_eq!(content, b"a letter\n");
 }
 
-// Cut short underneath while it runs: every answer is right, and the volume comes back clean.
+// If the file is truncated at runtime, every response is right, and the volume starts again empty.
 #[test]
-fn a_file_that_is_cut_short_underneath_serves_nothing_wrong() {
+fn a_file_truncated_at_runtime_serves_nothing_wrong() {
     let origin = shelf();
     for left in [0, 8192, 5 * MIB + 1000] {
         let disks = Disks::new(1).each("retry = \"100ms\"");
@@ -221,9 +224,10 @@ fn a_file_that_is_cut_short_underneath_serves_nothing_wrong() {
     }
 }
 
-// Removed underneath: what is open serves on, and after a restart all begins anew.
+// If the file is removed at runtime, the open file is still used. After a restart the volume is
+// empty.
 #[test]
-fn a_file_that_is_removed_underneath_does_no_harm() {
+fn a_file_removed_at_runtime_does_no_harm() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks.setup(&origin).cache("memory = \"8MiB\"");
@@ -240,7 +244,7 @@ fn a_file_that_is_removed_underneath_does_no_harm() {
     });
 }
 
-// A file that is shorter or longer than it says: cut while the program did not run.
+// The file's length was changed while the program was stopped.
 #[test]
 fn a_file_of_another_length_serves_nothing_wrong() {
     let origin = shelf();
@@ -271,9 +275,9 @@ fn a_file_of_another_length_serves_nothing_wrong() {
     }
 }
 
-// Nobody else may read what is stored.
+// The volume's file is readable by its owner only.
 #[test]
-fn a_volume_is_its_owner_s_alone() {
+fn a_volume_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let origin = shelf();
     let disks = Disks::new(1);

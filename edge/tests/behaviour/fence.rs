@@ -1,6 +1,6 @@
-//! The fence: bytes of two responses are put together only where both prove to be of one version,
-//! whatever an origin does with ranges. Each test is one way to misbehave, from the first range on and
-//! after one that was answered well.
+//! Tests of the fence: bytes of two responses are combined only if both prove to be of one version,
+//! however an origin handles ranges. Each test is one kind of misbehaviour, from the first range on
+//! and after one correct response.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
@@ -15,10 +15,10 @@ use crate::pieces::{
     one_version, version_of, wanted,
 };
 
-/// More requests than this for what `exercise` asks are a sign of one who tries for ever.
+/// If `exercise` causes more requests than this, the edge retries without end.
 const REQUESTS_MAX: usize = 40;
 
-/// What clients ask for, one after another, both ends included.
+/// The ranges that clients request one after another, both ends included.
 const WANTS: [(u64, u64); 7] = [
     (1_200_000, 1_200_009),
     (1_200_000, 1_200_009),
@@ -29,9 +29,9 @@ const WANTS: [(u64, u64); 7] = [
     (1_200_005, 1_500_000),
 ];
 
-/// Asks for all sorts of ranges, then for the whole: each must come, uncut, and of one version.
+/// Requests many ranges, then the whole file: each reply must be complete and of one version.
 ///
-/// Where the origin refuses ranges, its refusal may be what a range gets.
+/// If the origin refuses ranges, its refusal may be the reply to a range.
 fn exercise(edge: &Edge, origin: &Origin, told: &str, refuses: bool) {
     for (first, last) in WANTS {
         let reply = ask_range(edge, first, last);
@@ -53,7 +53,8 @@ fn exercise(edge: &Edge, origin: &Origin, told: &str, refuses: bool) {
     assert_hit(&again);
 }
 
-/// Exercises an edge before an origin that answers ranges badly after `good_first` good answers.
+/// Exercises an edge in front of an origin that answers ranges badly after `good_first` good
+/// responses.
 fn misbehaving(
     mode: &str,
     good_first: usize,
@@ -73,7 +74,7 @@ fn misbehaving(
     exercise(&edge, &origin, &told, refuses);
 }
 
-/// The same in all modes, from the first range on and after one that was answered well.
+/// The same with all fill policies, from the first range on and after one correct response.
 fn fence(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     for mode in MODES {
         for good_first in [0, 1] {
@@ -82,7 +83,7 @@ fn fence(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     }
 }
 
-/// The same for an origin that answers 416.
+/// The same for an origin that responds with 416.
 fn refusing(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     for mode in MODES {
         for good_first in [0, 1] {
@@ -91,7 +92,7 @@ fn refusing(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     }
 }
 
-/// Exercises an edge before an origin that always answers so.
+/// Exercises an edge in front of an origin that always responds in this way.
 fn always(resource: &Resource) {
     for mode in MODES {
         let origin = serving("/x", resource.clone());
@@ -100,7 +101,7 @@ fn always(resource: &Resource) {
     }
 }
 
-/// A 206 with this Content-Range and these bytes of version 0, whether they fit or not.
+/// A 206 with this Content-Range and these bytes of version 0, whether they match or not.
 fn raw_part(content_range: &str, first: u64, count: u64) -> Resource {
     let count = count.min(FILE - first) as usize;
     Resource::bytes(version_bytes(0, first, count))
@@ -110,21 +111,21 @@ fn raw_part(content_range: &str, first: u64, count: u64) -> Resource {
         .tag(Tag::Fixed(format!("\"v0-{FILE}\"")))
 }
 
-/// What a request asks for as an origin sees it: first and last byte of a file of this length.
+/// The first and last requested byte of a file of this length, as an origin reads the request.
 fn ends(seen: &Seen) -> (u64, u64) {
     let (first, last) = wanted(seen);
     (first, last.unwrap_or(FILE - 1).min(FILE - 1))
 }
 
-// "origins that ignore Range"
 #[test]
-fn an_origin_that_ignores_range() {
+fn an_origin_that_ignores_range_is_served_correctly() {
     fence(|seen| good(seen).ranges(false));
 }
 
-// An origin that says that it has no ranges is asked once for all of it, and for no more.
+// If the origin declares that it does not support ranges, it receives one request for the whole
+// file and no others.
 #[test]
-fn an_origin_without_ranges_is_asked_for_all_of_it_once() {
+fn an_origin_without_range_support_receives_one_request() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE).ranges(false));
         let edge = filling(&origin, mode).start();
@@ -132,14 +133,15 @@ fn an_origin_without_ranges_is_asked_for_all_of_it_once() {
         check_range(&edge, 0, 9);
         check_range(&edge, FILE - 10, FILE - 1);
         edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
-        // A fetch that was begun as a range may be given up and begun anew, but only once.
+        // A fetch that began as a range request may be given up and repeated, but only once.
         assert!(origin.requests().len() <= 2, "{mode}: {:?}", asked(&origin));
     }
 }
 
-// "… or If-Range": it sends the range of another version than that whose validator it was told.
+// The origin ignores If-Range: it sends the range of a version other than that of the given
+// validator.
 #[test]
-fn an_origin_that_ignores_if_range() {
+fn an_origin_that_ignores_if_range_is_served_correctly() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE).conditional(false));
         let edge = filling(&origin, mode).start();
@@ -152,33 +154,33 @@ fn an_origin_that_ignores_if_range() {
     }
 }
 
-// "another range": further on, …
+// The origin sends a range that begins shortly after the requested one.
 #[test]
-fn an_origin_that_answers_a_range_further_on() {
+fn an_origin_that_sends_a_later_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShiftRange(1000)));
 }
 
-// … far from what was asked, …
+// The origin sends a range far away from the requested one.
 #[test]
-fn an_origin_that_answers_a_range_far_away() {
+fn an_origin_that_sends_a_distant_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShiftRange(700_000)));
 }
 
-// … and before it.
+// The origin sends a range that begins before the requested one.
 #[test]
-fn an_origin_that_answers_a_range_further_back() {
+fn an_origin_that_sends_an_earlier_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShiftRange(-1000)));
 }
 
-// "fewer bytes": truthfully, so that the rest has to be asked for.
+// The origin sends fewer bytes than requested, and says so, so that the rest must be requested.
 #[test]
-fn an_origin_that_answers_less_than_asked() {
+fn an_origin_that_sends_a_shorter_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShortRange(100_000)));
 }
 
-// … or not: what is said to come is more than what comes.
+// The origin sends fewer bytes than it announces.
 #[test]
-fn an_origin_that_sends_less_than_it_says() {
+fn an_origin_that_sends_less_than_announced_is_served_correctly() {
     fence(|seen| {
         let (first, last) = ends(seen);
         let content_range = format!("bytes {first}-{last}/{FILE}");
@@ -186,21 +188,21 @@ fn an_origin_that_sends_less_than_it_says() {
     });
 }
 
-// More than was asked for: truthfully, …
+// The origin sends more bytes than requested, and says so.
 #[test]
-fn an_origin_that_answers_more_than_asked() {
+fn an_origin_that_sends_a_longer_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::LongRange(300_000)));
 }
 
-// … with all that follows, …
+// The origin sends everything from the requested byte to the end.
 #[test]
-fn an_origin_that_answers_all_that_follows() {
+fn an_origin_that_sends_everything_to_the_end_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::LongRange(FILE)));
 }
 
-// … or more than it says.
+// The origin sends more bytes than it announces.
 #[test]
-fn an_origin_that_sends_more_than_it_says() {
+fn an_origin_that_sends_more_than_announced_is_served_correctly() {
     fence(|seen| {
         let (first, last) = ends(seen);
         let content_range = format!("bytes {first}-{last}/{FILE}");
@@ -208,39 +210,37 @@ fn an_origin_that_sends_more_than_it_says() {
     });
 }
 
-// "416": without a length, …
+// The origin responds with 416 without a length.
 #[test]
-fn an_origin_that_refuses_ranges() {
+fn an_origin_that_responds_416_is_served_correctly() {
     refusing(|seen| good(seen).fault(Fault::Unsatisfiable));
 }
 
-// … with the true one, …
+// The origin responds with 416 and the true length.
 #[test]
-fn an_origin_that_refuses_ranges_of_a_file_that_has_them() {
+fn an_origin_that_responds_416_with_the_true_length_is_served_correctly() {
     refusing(|seen| {
         let length = Fault::ContentRange(format!("bytes */{FILE}"));
         good(seen).fault(Fault::Unsatisfiable).fault(length)
     });
 }
 
-// … and with another.
+// The origin responds with 416 and another length.
 #[test]
-fn an_origin_that_refuses_ranges_of_a_shorter_file() {
+fn an_origin_that_responds_416_with_another_length_is_served_correctly() {
     refusing(|seen| {
         let length = Fault::ContentRange("bytes */1000".to_owned());
         good(seen).fault(Fault::Unsatisfiable).fault(length)
     });
 }
 
-// "a wrong Content-Range": of another place than the bytes, …
 #[test]
-fn a_content_range_of_another_place() {
+fn a_content_range_at_another_position_is_rejected() {
     fence(|seen| good(seen).fault(Fault::ContentRange(format!("bytes 0-9/{FILE}"))));
 }
 
-// … beyond the length that it names itself, …
 #[test]
-fn a_content_range_beyond_its_length() {
+fn a_content_range_beyond_its_own_length_is_rejected() {
     fence(|seen| {
         let (first, last) = ends(seen);
         let value = format!("bytes {first}-{last}/{last}");
@@ -248,9 +248,8 @@ fn a_content_range_beyond_its_length() {
     });
 }
 
-// … with another length than before, …
 #[test]
-fn a_content_range_with_another_length() {
+fn a_content_range_with_another_length_is_rejected() {
     for mode in MODES {
         misbehaving(mode, 1, false, |seen| {
             let (first, last) = ends(seen);
@@ -260,9 +259,8 @@ fn a_content_range_with_another_length() {
     }
 }
 
-// … with no length, …
 #[test]
-fn a_content_range_without_length() {
+fn a_content_range_without_a_length_is_rejected() {
     fence(|seen| {
         let (first, last) = ends(seen);
         let value = format!("bytes {first}-{last}/*");
@@ -270,9 +268,8 @@ fn a_content_range_without_length() {
     });
 }
 
-// … nonsense, …
 #[test]
-fn content_ranges_that_are_none() {
+fn malformed_content_ranges_are_rejected() {
     for (mode, garbage) in [
         ("slice", "bytes x-y/z"),
         ("auto", "bytes 5-2/9"),
@@ -291,21 +288,20 @@ fn content_ranges_that_are_none() {
     }
 }
 
-// … or none.
 #[test]
-fn a_part_without_content_range() {
+fn a_206_without_content_range_is_rejected() {
     fence(|seen| good(seen).fault(Fault::NoContentRange));
 }
 
-// "multipart/byteranges" where one range was asked for.
+// The origin responds with `multipart/byteranges` to a request for one range.
 #[test]
-fn an_origin_that_answers_in_parts() {
+fn an_origin_that_sends_multipart_for_one_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::AlwaysMultipart));
 }
 
-// A part in chunks is as good as any: its Content-Range tells where it ends.
+// A chunked 206 is used like any other: its Content-Range gives its end.
 #[test]
-fn parts_in_chunks() {
+fn chunked_206_responses_are_used() {
     fence(|seen| good(seen).framing(Framing::Chunked(10_000)));
     for mode in MODES {
         let origin = serving("/x", fresh(FILE).framing(Framing::Chunked(10_000)));
@@ -317,18 +313,18 @@ fn parts_in_chunks() {
     }
 }
 
-// A 206 that proves nothing of its version, after one that did: its bytes are those of another.
+// A 206 without validators follows one with a validator: its bytes belong to another version.
 #[test]
-fn a_part_without_validators_after_one_with() {
+fn a_206_without_validators_is_not_joined_to_one_with_them() {
     fence(|seen| {
         let other = good(seen).version(1);
         other.tag(Tag::None).modified(Modified::None)
     });
 }
 
-// The same with the date of the first, which an entity tag outranks.
+// The same if the 206 has the date of the first one: the entity tag takes precedence.
 #[test]
-fn a_part_with_the_date_only_after_one_with_a_tag() {
+fn a_206_with_only_a_date_is_not_joined_to_one_with_an_entity_tag() {
     fence(|seen| {
         let first = "Thu, 01 Jan 2026 00:00:00 GMT".to_owned();
         let other = good(seen).version(1);
@@ -336,17 +332,17 @@ fn a_part_with_the_date_only_after_one_with_a_tag() {
     });
 }
 
-// And with the same opaque tag, but weak.
+// The same if the 206 has the same opaque tag, but weak.
 #[test]
-fn a_part_with_the_tag_made_weak() {
+fn a_206_with_a_weak_entity_tag_is_not_joined_to_one_with_a_strong_tag() {
     fence(|seen| {
         let weak = Tag::Fixed(format!("W/\"v0-{FILE}\""));
         good(seen).version(1).tag(weak).modified(Modified::None)
     });
 }
 
-/// Exercises a file that gives no strong validator, and changes it on the way: in its length
-/// nothing shows that, and bytes of both must not meet.
+/// Exercises a file without a strong validator that changes meanwhile. Its length does not show the
+/// change, and bytes of both versions must not be combined.
 fn never_mixes(resource: impl Fn() -> Resource) {
     always(&resource());
     for mode in MODES {
@@ -373,16 +369,15 @@ fn never_mixes(resource: impl Fn() -> Resource) {
     }
 }
 
-// "a weak ETag"
 #[test]
-fn a_weak_tag_joins_nothing() {
+fn responses_with_a_weak_entity_tag_are_not_joined() {
     let weak = Tag::Fixed("W/\"same\"".to_owned());
     never_mixes(|| fresh(FILE).tag(weak.clone()).modified(Modified::None));
 }
 
-// "a date only": one as old as a second is no strong validator (RFC 9110 8.8.2.2).
+// A Last-Modified one second before Date is not a strong validator (RFC 9110 8.8.2.2).
 #[test]
-fn a_date_of_just_now_joins_nothing() {
+fn responses_with_a_recent_date_are_not_joined() {
     let now = httpdate::fmt_http_date(SystemTime::now());
     never_mixes(|| {
         let dated = fresh(FILE).header("Date", &now);
@@ -390,22 +385,21 @@ fn a_date_of_just_now_joins_nothing() {
     });
 }
 
-// "Without a strong validator an object has exactly one flight"
+// Without a strong validator an object has exactly one flight.
 #[test]
-fn without_validators_nothing_is_joined() {
+fn responses_without_validators_are_not_joined() {
     never_mixes(|| fresh(FILE).tag(Tag::None).modified(Modified::None));
 }
 
-// A tag that is not one proves nothing either.
 #[test]
-fn a_tag_that_is_none_joins_nothing() {
+fn responses_with_a_malformed_entity_tag_are_not_joined() {
     let bare = Tag::Fixed("same".to_owned());
     never_mixes(|| fresh(FILE).tag(bare.clone()).modified(Modified::None));
 }
 
-// An old date is a strong one: blocks are fetched one by one, …
+// An old Last-Modified is a strong validator: blocks are fetched one by one.
 #[test]
-fn an_old_date_alone_is_a_validator() {
+fn an_old_date_is_a_strong_validator() {
     always(&fresh(FILE).tag(Tag::None));
     for mode in MODES {
         let origin = serving("/x", fresh(FILE).tag(Tag::None));
@@ -414,7 +408,7 @@ fn an_old_date_alone_is_a_validator() {
         assert_sent_once(&edge, &origin, BLOCK);
         check_range(&edge, 0, 9);
         assert_sent_once(&edge, &origin, 2 * BLOCK);
-        // … and those of another date are not joined to them.
+        // Blocks with another date are not joined to them.
         assert!(origin.set_version("/x", 1));
         for (first, last) in WANTS {
             one_version(&ask_range(&edge, first, last), first, last);
@@ -424,9 +418,9 @@ fn an_old_date_alone_is_a_validator() {
     }
 }
 
-// "two servers with different ETags": nobody gets a mixture, and it does not go on for ever.
+// Two servers have different entity tags: no client receives a mixture, and the retries end.
 #[test]
-fn two_servers_that_disagree() {
+fn two_servers_with_different_entity_tags_are_never_mixed() {
     for mode in MODES {
         let (one, other) = (
             serving("/x", fresh(FILE)),
@@ -434,7 +428,8 @@ fn two_servers_that_disagree() {
         );
         let edge = filling(&one, mode).also(&other).start();
         for n in 0..20 {
-            // Within one block, so that none is cut where the next block is of the other server.
+            // The range lies within one block, so that no reply is cut off where the next block
+            // comes from the other server.
             let first = n * 7 % 9 * BLOCK + n * 10_000;
             one_version(&ask_range(&edge, first, first + 9), first, first + 9);
         }
@@ -447,7 +442,8 @@ fn two_servers_that_disagree() {
     }
 }
 
-/// The whole, which may be cut a few times where the version changes under it.
+/// Requests the whole file until a reply is complete; a few may be cut off because the version
+/// changes.
 fn whole_at_last(edge: &Edge) -> Reply {
     for _ in 0..5 {
         let whole = edge.get("/x", &[]);
@@ -460,9 +456,10 @@ fn whole_at_last(edge: &Edge) -> Reply {
     panic!("cut each time");
 }
 
-// A server that gives every answer another tag: what it says of one response holds for that alone.
+// A server sends a different entity tag with every response: each tag holds for its own response
+// only.
 #[test]
-fn a_tag_that_is_never_the_same() {
+fn an_entity_tag_that_always_changes_joins_nothing() {
     for mode in MODES {
         let changing = |seen: &Seen| {
             let tag = Tag::Fixed(format!("\"{}\"", seen.id));
@@ -479,9 +476,9 @@ fn a_tag_that_is_never_the_same() {
     }
 }
 
-// An origin that has nothing to answer ranges with but a plain error still has the whole.
+// The origin answers ranges with an error, and still serves the whole file.
 #[test]
-fn an_origin_whose_ranges_fail() {
+fn an_origin_that_fails_on_ranges_is_served_correctly() {
     for status in [400, 501] {
         for mode in MODES {
             let origin = origin();

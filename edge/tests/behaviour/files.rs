@@ -1,4 +1,5 @@
-//! Static files: what is served, what is not, and what happens when files change.
+//! Tests of static files: which files are served, which are not, and what happens when files
+//! change.
 
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,14 +11,14 @@ use sluice_lab::disk::{Condition, Pace, SlowDisk};
 
 use crate::harness::{Edge, Setup, eventually};
 
-/// A folder `www` with files, another one beside it, and an edge that serves the first.
+/// A folder `www` with files, another file beside the folder, and an edge that serves the folder.
 struct Shelf {
     folder: tempfile::TempDir,
     edge: Edge,
 }
 
 impl Shelf {
-    /// Files by their paths below the served folder; `more`: further keys of `files`.
+    /// Creates files by their paths below the served folder; `more` adds keys to `files`.
     fn new(files: &[(&str, &[u8])], more: &str) -> Shelf {
         Shelf::within(
             tempfile::tempdir().expect("a temporary folder"),
@@ -62,14 +63,14 @@ fn write(path: &std::path::Path, content: &[u8]) {
     std::fs::write(path, content).expect("written");
 }
 
-/// Puts a new file in the place of another one, as those do who replace files that are served.
+/// Replaces a file atomically by renaming another file over it.
 fn replace(path: &std::path::Path, content: &[u8]) {
     let new = path.with_extension("new");
     write(&new, content);
     std::fs::rename(&new, path).expect("renamed");
 }
 
-/// Bytes that tell their place.
+/// Bytes that depend on their position.
 fn large(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
         .map(|at| (at / 251) as u8 ^ (at % 251) as u8 ^ seed)
@@ -149,7 +150,7 @@ fn parts_of_small_and_large_files_are_right() {
 }
 
 #[test]
-fn nothing_outside_and_nothing_but_files_is_served() {
+fn only_files_within_the_folder_are_served() {
     let shelf = Shelf::new(
         &[("a.txt", b"a"), ("sub/b.txt", b"b"), (".env", b"secret")],
         "",
@@ -203,9 +204,10 @@ fn nothing_outside_and_nothing_but_files_is_served() {
     );
 }
 
-// Routes match on paths as they are spelled: no second spelling leads past one to its file.
+// Routes match normalized paths: no second spelling of a path leads to a file that the route should
+// not serve.
 #[test]
-fn a_file_has_one_address() {
+fn a_file_has_one_path() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for name in ["private/x", "@admin/x", "open/x"] {
         write(&folder.path().join(name), b"content");
@@ -238,11 +240,11 @@ fn a_file_has_one_address() {
 }
 
 #[test]
-fn what_may_not_be_read_is_403() {
+fn an_unreadable_file_is_403() {
     let shelf = Shelf::new(&[("a.txt", b"a")], "");
     std::fs::set_permissions(shelf.path("a.txt"), std::fs::Permissions::from_mode(0o000))
         .expect("changed");
-    // root may read everything.
+    // root can read every file.
     let expected = if rustix::process::geteuid().is_root() {
         200
     } else {
@@ -252,7 +254,7 @@ fn what_may_not_be_read_is_403() {
 }
 
 #[test]
-fn what_is_not_there_is_stood_in_for() {
+fn fallbacks_are_served_for_missing_files() {
     let shelf = Shelf::new(
         &[("about.html", b"about"), ("app.html", b"app")],
         "fallback = [\"{path}.html\", \"/app.html\"]",
@@ -263,7 +265,7 @@ fn what_is_not_there_is_stood_in_for() {
 }
 
 #[test]
-fn names_with_a_slash_are_below_the_folder_too() {
+fn index_names_with_a_slash_are_below_the_folder() {
     let keys = "symlinks = \"any\"\nindex = [\"//etc/passwd\", \"/home.html\"]\n\
                 fallback = [\"//etc/passwd\", \"{path}/etc/passwd\", \"//app.html\"]";
     let shelf = Shelf::new(&[("home.html", b"home"), ("app.html", b"app")], keys);
@@ -272,7 +274,7 @@ fn names_with_a_slash_are_below_the_folder_too() {
     assert_eq!(shelf.get("/none/").body, b"app");
 }
 
-// Two contents of one length that claim to have been written at one time are told apart.
+// Two files of equal length and modification time have different entity tags.
 #[test]
 fn validators_are_strong() {
     let contents = [
@@ -310,14 +312,14 @@ fn validators_are_strong() {
 }
 
 #[test]
-fn a_prefix_is_taken_away() {
+fn a_path_prefix_is_stripped() {
     let shelf = Shelf::new(&[("a.txt", b"a")], "strip = \"/static\"");
     assert_eq!(shelf.get("/static/a.txt").body, b"a");
     assert_eq!(shelf.status("/a.txt"), 404);
 }
 
 #[test]
-fn changes_are_noticed() {
+fn changed_files_are_noticed() {
     let shelf = Shelf::new(
         &[("small", b"one"), ("large", &large(200_000, 1))],
         "valid = \"1ms\"",
@@ -341,7 +343,8 @@ fn changes_are_noticed() {
     }
 }
 
-// A file that is replaced while it is sent is sent as it was; one that is written into is cut.
+// If a file is replaced while it is sent, the old file is sent completely. If the file is
+// overwritten in place, the response is cut off.
 #[test]
 fn versions_are_never_mixed() {
     let first = large(40_000_000, 1);
@@ -379,7 +382,7 @@ fn versions_are_never_mixed() {
 }
 
 #[test]
-fn what_lies_beside_is_sent_to_those_who_take_it() {
+fn precompressed_files_are_sent_to_clients_that_accept_them() {
     let shelf = Shelf::new(
         &[
             ("a.css", b"plain"),
@@ -425,9 +428,9 @@ fn what_lies_beside_is_sent_to_those_who_take_it() {
     });
 }
 
-// "…without blocking a worker on a cold page": the one worker answers others while a disk keeps it waiting.
+// While the disk blocks one read, the only worker answers other requests.
 #[test]
-fn a_disk_that_hangs_keeps_nobody_else_waiting() {
+fn a_hanging_disk_does_not_block_other_requests() {
     let disk = match SlowDisk::new(64 << 20, Pace::default()) {
         Ok(disk) => disk,
         Err(error) => {
@@ -443,7 +446,7 @@ fn a_disk_that_hangs_keeps_nobody_else_waiting() {
         ("cold", b"cold"),
         ("film", &content),
     ];
-    // Long enough that nobody looks again while the disk hangs.
+    // Long enough that the file is not checked again while the disk hangs.
     let shelf = Shelf::within(folder, &files, "valid = \"1h\"");
     assert_eq!(shelf.get("/small").body, b"small");
     assert_eq!(shelf.status("/none"), 404);
@@ -473,15 +476,15 @@ fn a_disk_that_hangs_keeps_nobody_else_waiting() {
     }
 }
 
-/// The kernel has to read this file from the disk again.
+/// Drops the file's pages from the page cache, so that the kernel reads it from disk again.
 fn forget_pages(path: &std::path::Path) {
     let file = std::fs::File::open(path).expect("it is there");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("taken");
 }
 
-// What is held in memory is given while nothing can be opened, also when it is time to look again.
+// Content held in memory is served even when no file can be opened to check it for changes.
 #[test]
-fn what_is_held_is_given_when_descriptors_have_run_out() {
+fn files_in_memory_are_served_when_descriptors_have_run_out() {
     let shelf = Shelf::new(&[("small", b"small")], "valid = \"1ms\"");
     let mut client = shelf.edge.client();
     let mut get = |target: &str| {
@@ -514,7 +517,7 @@ fn what_is_held_is_given_when_descriptors_have_run_out() {
 }
 
 #[test]
-fn a_folder_is_served_by_an_option_alone() {
+fn a_folder_can_be_served_by_a_command_line_option() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(&folder.path().join("index.html"), b"<p>home");
     let path = folder.path().to_str().expect("a path in UTF-8");
@@ -530,7 +533,7 @@ fn a_folder_is_served_by_an_option_alone() {
 }
 
 #[test]
-fn open_files_are_few_and_shown() {
+fn open_files_are_limited_and_reported() {
     let content = large(100_000, 0);
     let names: Vec<String> = (0..200).map(|n| format!("film{n}")).collect();
     let files: Vec<_> = names.iter().map(|name| (&**name, &content[..])).collect();

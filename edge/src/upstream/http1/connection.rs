@@ -153,10 +153,7 @@ impl Connection {
         message.head.extend_from_slice(b"\r\n");
         let (upload, method) = (message.upload.clone(), message.method);
         *spare = self.exchange.begin(message.head, message.upload);
-        let (read, written) = (
-            self.transport.read_total(),
-            self.transport.written_total(),
-        );
+        let (read, written) = (self.transport.read_total(), self.transport.written_total());
         std::future::poll_fn(|cx| {
             self.forwarder.set_target(cx.waker());
             let (exchange, transport) = (&mut self.exchange, &mut self.transport);
@@ -217,7 +214,8 @@ impl Connection {
             self.reusable = false;
             return Poll::Ready(Err(fault));
         }
-        self.exchange.poll_content(&mut cx, &mut self.transport, room)
+        self.exchange
+            .poll_content(&mut cx, &mut self.transport, room)
     }
 
     /// Which limit the wait for more content has exceeded, if any. To be called whenever
@@ -243,7 +241,9 @@ impl Connection {
         std::future::poll_fn(|cx| {
             self.forwarder.set_target(cx.waker());
             let mut cx = Context::from_waker(&self.waker);
-            let sent = self.exchange.poll_drain(&mut cx, &mut self.transport, limits);
+            let sent = self
+                .exchange
+                .poll_drain(&mut cx, &mut self.transport, limits);
             Poll::Ready(ready!(sent))
         })
         .await?;

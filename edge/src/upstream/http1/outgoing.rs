@@ -82,7 +82,11 @@ impl Outgoing {
         sent
     }
 
-    fn poll_on(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> Poll<Result<(), Fault>> {
+    fn poll_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<Result<(), Fault>> {
         loop {
             if !self.ended && self.content.is_empty() && self.tail.is_empty() {
                 self.gather(cx)?;
@@ -147,7 +151,11 @@ impl Outgoing {
         Ok(())
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> Poll<Result<(), Fault>> {
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<Result<(), Fault>> {
         let text = &self.text[self.at..];
         let written = if self.content.is_empty() && self.tail.is_empty() {
             ready!(transport.poll_write(cx, text))

@@ -97,7 +97,7 @@ fn fields_go_on_without_those_of_the_connection() {
             b"set-cookie: a=1\r\nset-cookie: b=2\r\nvia: 1.1 far\r\nvia: 1.1 sluice\r\n"
         );
         assert_eq!(response.content_length(), Some(2));
-        let exchange = response.exchange.expect("timings");
+        let exchange = response.upstream.expect("timings");
         assert_eq!(exchange.server.get(), Some(origin.address));
         assert_eq!(exchange.status.get(), Some(200));
         assert!(exchange.header_us.get().is_some() && exchange.response_us.get().is_some());

@@ -339,7 +339,7 @@ fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
             testing.fetch(get("/")).await.expect("a response");
             let response = testing.ask(get("/")).await;
             if let Ok(response) = &response {
-                let record = response.exchange.as_ref().expect("a record");
+                let record = response.upstream.as_ref().expect("a record");
                 assert_eq!(record.server.get(), Some(spare.address));
             }
             let got = match response {

@@ -14,7 +14,7 @@ const PROBES: u32 = 4;
 /// How a listening socket is set up. The buffers are what the kernel is told: it takes twice as
 /// much, for its own bookkeeping, and no more than `net.core.rmem_max` and `wmem_max` allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listening {
+pub struct ListenOptions {
     /// Connections that may wait to be accepted; as many as the kernel allows where this is `None`.
     pub backlog: Option<u32>,
     /// Whether a connection waits in the kernel until its first bytes are there (TCP_DEFER_ACCEPT).
@@ -28,9 +28,9 @@ pub struct Listening {
     pub keepalive: Option<Duration>,
 }
 
-impl Default for Listening {
-    fn default() -> Listening {
-        Listening {
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        ListenOptions {
             backlog: None,
             defer: true,
             receive_buffer: None,
@@ -40,7 +40,7 @@ impl Default for Listening {
     }
 }
 
-impl Listening {
+impl ListenOptions {
     /// Sets what has to be there before `listen`: the receive buffer decides over window scaling.
     pub(super) fn apply(&self, fd: &OwnedFd) -> io::Result<()> {
         if let Some(bytes) = self.receive_buffer {
@@ -104,12 +104,12 @@ mod tests {
     #[test]
     fn a_socket_is_what_it_was_told() {
         let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("one");
-        let listening = Listening {
+        let listening = ListenOptions {
             backlog: Some(7),
             receive_buffer: Some(64 << 10),
             send_buffer: Some(32 << 10),
             keepalive: Some(Duration::from_secs(60)),
-            ..Listening::default()
+            ..ListenOptions::default()
         };
         listening.apply(&fd).expect("the kernel takes it");
         assert_eq!(sockopt::socket_recv_buffer_size(&fd), Ok(128 << 10));
@@ -118,6 +118,6 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&fd), Ok(Duration::from_secs(60)));
         assert_eq!(sockopt::tcp_keepintvl(&fd), Ok(Duration::from_secs(15)));
         assert_eq!(listening.backlog(), 7);
-        assert_eq!(Listening::default().backlog(), i32::MAX);
+        assert_eq!(ListenOptions::default().backlog(), i32::MAX);
     }
 }

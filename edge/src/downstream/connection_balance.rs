@@ -1,4 +1,4 @@
-//! How connections spread over the workers: the kernel deals them out, few of them unevenly, and a
+//! How connections balance over the workers: the kernel deals them out, few of them unevenly, and a
 //! worker that got too many hands the next one over.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::sys::limits;
 use crate::sys::net::Accepted;
 
 use super::addresses::Addresses;
-use super::listener::Entrance;
+use super::listener::ConnectionSetup;
 
 /// Connections that may lie between two workers.
 const INBOX_MAX: usize = 1024;
@@ -19,11 +19,11 @@ const INBOX_MAX: usize = 1024;
 /// A connection on its way to another worker.
 pub(super) struct HandedOver {
     pub(super) accepted: Accepted,
-    pub(super) entrance: Arc<Entrance>,
+    pub(super) setup: Arc<ConnectionSetup>,
 }
 
 /// What the workers know of each other: how many connections each has, and where to send one.
-pub struct Spread {
+pub struct ConnectionBalance {
     workers: Box<[Place]>,
     /// Whose connections they are.
     pub(super) addresses: Addresses,
@@ -42,9 +42,9 @@ struct Place {
     inbox: Mutex<Option<mpsc::Receiver<HandedOver>>>,
 }
 
-impl Spread {
+impl ConnectionBalance {
     /// Over this many workers, at least one.
-    pub fn new(workers: usize) -> Arc<Spread> {
+    pub fn new(workers: usize) -> Arc<ConnectionBalance> {
         let place = |_| {
             let (sender, inbox) = mpsc::channel(INBOX_MAX);
             Place {
@@ -54,7 +54,7 @@ impl Spread {
                 inbox: Mutex::new(Some(inbox)),
             }
         };
-        Arc::new(Spread {
+        Arc::new(ConnectionBalance {
             workers: (0..workers.max(1)).map(place).collect(),
             addresses: Addresses::default(),
             derived_limit: derived_limit(),
@@ -132,7 +132,7 @@ impl Spread {
     }
 
     /// Sends a new connection to the worker with the fewest, if `worker` would have clearly more
-    /// with it; else gives it back. Few connections spread evenly, many roughly.
+    /// with it; else gives it back. Few connections balance evenly, many roughly.
     pub(super) fn hand_over(
         &self,
         worker: usize,
