@@ -79,7 +79,10 @@ impl Said {
 fn max_age(value: &[u8]) -> (u32, Option<u32>) {
     match memchr::memchr(b'+', value) {
         None => (delta_seconds(value).unwrap_or(0), None),
-        Some(plus) => match (delta_seconds(&value[..plus]), delta_seconds(&value[plus + 1..])) {
+        Some(plus) => match (
+            delta_seconds(&value[..plus]),
+            delta_seconds(&value[plus + 1..]),
+        ) {
             (Some(fresh), more @ Some(_)) => (fresh, more),
             _ => (0, None),
         },

@@ -56,7 +56,10 @@ fn sections() -> Vec<Section> {
         section(
             "Volumes",
             "In the status: a list `volumes`, where `state` says whether the volume is used.",
-            vec![(VolumeFlags::METRICS, false), (VolumeNumbers::METRICS, true)],
+            vec![
+                (VolumeFlags::METRICS, false),
+                (VolumeNumbers::METRICS, true),
+            ],
         ),
         section(
             "Static files",
@@ -75,8 +78,15 @@ fn page() -> String {
     let mut page = BEGINNING.to_owned();
     for section in sections() {
         // Writing to a String can't fail, here and below.
-        let _ = writeln!(page, "\n## {}\n\n{}{}", section.title, section.place, labels(&section));
-        page += "\n| in the status | for Prometheus | kind | unit | meaning |\n|---|---|---|---|---|\n";
+        let _ = writeln!(
+            page,
+            "\n## {}\n\n{}{}",
+            section.title,
+            section.place,
+            labels(&section)
+        );
+        page +=
+            "\n| in the status | for Prometheus | kind | unit | meaning |\n|---|---|---|---|---|\n";
         for (metrics, in_status) in section.sets {
             for metric in metrics {
                 page += &row(metric, in_status);

@@ -7,10 +7,10 @@
 use std::io::Write;
 use std::ops::Range;
 
-use super::access_record::AccessRecord;
 use super::access_format::{
     Stamp, address, escape, escape_hex, number, server_address, status, three_digits,
 };
+use super::access_record::AccessRecord;
 
 /// Longest template, bytes.
 const TEXT_MAX: usize = 4096;
