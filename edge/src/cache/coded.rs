@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use super::Cache;
-use super::decide::asks::Asks;
+use super::decide::admission::Admitted;
 use crate::fill::OPEN;
 use crate::handler::{Choice, Get, Head as RequestHead, Plain};
 use crate::http::coding::Accepted;
@@ -18,7 +18,7 @@ impl Cache {
     pub(super) fn choose(
         &self,
         request: &RequestHead,
-        asks: &Asks,
+        admitted: &Admitted,
         (object, head): (&Arc<Object>, &Head),
         place: Place,
     ) -> Choice {
@@ -26,7 +26,7 @@ impl Cache {
             return Choice::Plain;
         };
         // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
-        let accepted = match asks.directives.is_some_and(|asked| asked.no_transform) {
+        let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
             true => Accepted::default(),
             false => Accepted::of(&request.fields),
         };

@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::account::Bill;
+use super::client_budget::BudgetCharge;
 use super::decide::fence::{self, Further, Meaning};
 use super::decide::storing;
-use super::handover::Handover;
-use super::{Cache, lore};
+use super::leader_result::LeaderResult;
+use super::{Cache, resource_history};
 use crate::fill::{Kind, OPEN};
 use crate::handler::{Body, Cause, Fault, Frame, Piece, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress};
+use crate::store::{
+    Abandoned, Head as StoredHead, Landing, Object, Phase, Place, Progress, ResourceHistory,
+};
 use crate::telemetry::Counters;
 
 /// How long an origin that can't be relied on to answer ranges of something is asked for all of it.
@@ -40,13 +42,13 @@ pub(super) struct Flight {
     pub(super) asked: Option<Range<u64>>,
     /// What was sent: a variant is chosen by these fields, whatever the riders sent.
     pub(super) sent: Fields,
-    pub(super) handover: Handover,
-    pub(super) bill: Bill,
+    pub(super) leader_result: LeaderResult,
+    pub(super) charge: BudgetCharge,
     /// Bytes of the response still to be passed over.
     pub(super) skips: u64,
     pub(super) brought: u64,
     /// What was known of the resource when it was launched.
-    pub(super) known: Lore,
+    pub(super) known: ResourceHistory,
 }
 
 impl Flight {
@@ -62,7 +64,7 @@ impl Flight {
 
     /// The response's head is here: whoever waits learns what it means.
     async fn arrived(self, response: Response, asked_ms: u64) {
-        self.handover.note(&response);
+        self.leader_result.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
             response_ms: self.cache.0.clock.unix_ms(),
@@ -125,7 +127,7 @@ impl Flight {
         );
         let born_seq = self.landing.born_seq();
         let stored = stored.map(|storable| {
-            self.handover.withhold(storable.withheld);
+            self.leader_result.withhold(storable.withheld);
             StoredHead {
                 born_seq,
                 ..storable.head
@@ -162,7 +164,7 @@ impl Flight {
         content: Range<u64>,
     ) -> Result<(), &'static str> {
         // Whatever it says, ranges of it were of no use.
-        let plain = self.known.is_plain(self.cache.0.clock.unix_ms());
+        let plain = self.known.avoids_ranges(self.cache.0.clock.unix_ms());
         head.joinable &= self.asked.is_some() || !plain;
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
             return Err("no-room");
@@ -278,7 +280,7 @@ impl Flight {
             landings.pop()
         });
         let now_ms = self.cache.0.clock.unix_ms();
-        self.lore(|lore| lore::changed(lore, generations, now_ms));
+        self.change_history(|history| resource_history::changed(history, generations, now_ms));
         let Some(landing) = landing else {
             self.retire();
             return None;
@@ -303,12 +305,12 @@ impl Flight {
         }
     }
 
-    pub(super) fn lore(&self, change: impl FnOnce(&mut Lore)) {
+    pub(super) fn change_history(&self, change: impl FnOnce(&mut ResourceHistory)) {
         let place = self.landing.place();
         self.cache.0.store.enter(place.primary, |locked| {
-            let mut lore = locked.lore();
-            change(&mut lore);
-            locked.set_lore(lore);
+            let mut history = locked.history();
+            change(&mut history);
+            locked.set_history(history);
         });
     }
 
@@ -376,7 +378,7 @@ impl Flight {
 
     fn note_brought(&mut self, bytes: u64) {
         self.cache.0.counters.flight_bytes.add(bytes);
-        self.bill.brought(bytes);
+        self.charge.brought(bytes);
         self.brought += bytes;
         self.skips = self.skips.saturating_sub(bytes);
     }
@@ -392,7 +394,7 @@ impl Flight {
     fn is_for_nobody(&self) -> bool {
         let parts = &self.cache.0;
         let now_us = parts.clock.monotonic_us();
-        let dear = self.skips > 0 || self.bill.is_used_up(parts.options.client_budget, now_us);
+        let dear = self.skips > 0 || self.charge.is_used_up(parts.options.client_budget, now_us);
         dear && !self.landing.object().is_read()
     }
 
@@ -442,10 +444,10 @@ pub(super) fn file(
     let mut others = false;
     let filed = cache.0.store.enter(place.primary, |locked| {
         others = locked.vary().is_some_and(|known| Some(known) != names);
-        let mut lore = locked.lore();
-        if large || lore != Lore::default() {
-            lore.length = head.length;
-            locked.set_lore(lore);
+        let mut history = locked.history();
+        if large || history != ResourceHistory::default() {
+            history.length = head.length;
+            locked.set_history(history);
         }
         locked.refile(place.variant, to, names, object)
     });

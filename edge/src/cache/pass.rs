@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Cache;
-use super::adopt::Posted;
 use super::decide::{self, storing};
-use crate::handler::{Answer, Body, Head, Pending, Request, Response};
+use super::post_response::Posted;
+use crate::handler::{Answer, Body, Head, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::vary::{self, Codings};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
@@ -66,11 +66,11 @@ impl Cache {
         }
         let mut get = head.clone();
         (get.method, get.fields) = (Method::Get, fields.clone());
-        let asks = decide::asks::admit(&get, true, rules);
+        let admitted = decide::admission::admit(&get, true, rules);
         get.fields.retain(|name, _| !self.is_keyed(name));
         let mut target = String::new();
         self.shared_target(&get, &mut target);
-        asks.is_ok_and(|asks| !asks.authorized && !asks.less)
+        admitted.is_ok_and(|admitted| !admitted.authorized && !admitted.less)
             && decide::may_take(&get.fields, rules)
             && target == get.target
     }
@@ -105,7 +105,7 @@ impl Cache {
             Teaches::Unsafe(request, posted) => {
                 self.invalidate(&request, &response);
                 if let Some(posted) = posted {
-                    return self.adopt(&request, &posted, response, status);
+                    return self.store_post_response(&request, &posted, response, status);
                 }
             }
             Teaches::Head(request, asked_ms) => self.compare(&request, &response, asked_ms),
@@ -152,7 +152,7 @@ impl Cache {
             purged.and_then(|number| store.lasting(&rule, None, number))
         });
         if let Some(lasting) = lasting.into_iter().flatten().next() {
-            self.0.stores.log_behind(lasting);
+            self.0.stores.log_in_background(lasting);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::http::key::{self, KeyHash, KeyRules, Parts};
 use crate::http::purge::{self, Purge, Purged};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
-use crate::http::{CacheStatus, Fields, Fwd, Method, Scheme, Status};
+use crate::http::{CacheStatus, Fields, Fwd, Scheme, Status};
 use crate::store::kept::{Lasting, NotLasting};
 use crate::store::{self, Full, Rule, Store};
 

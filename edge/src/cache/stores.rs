@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::behind::Behind;
 use super::purge::Ways;
+use super::purge_queue::PurgeQueue;
 use crate::store::Store;
 use crate::store::kept::Lasting;
 
@@ -14,7 +14,7 @@ use crate::store::kept::Lasting;
 #[derive(Default)]
 pub struct Stores {
     all: Mutex<Vec<(Weak<Store>, Arc<Ways>)>>,
-    behind: Arc<Behind>,
+    purge_queue: Arc<PurgeQueue>,
 }
 
 impl Stores {
@@ -32,8 +32,8 @@ impl Stores {
     }
 
     /// Has a rule logged for which nobody waits.
-    pub(super) fn log_behind(&self, rule: Lasting) {
-        self.behind.log(rule);
+    pub(super) fn log_in_background(&self, rule: Lasting) {
+        self.purge_queue.log(rule);
     }
 
     /// Does something to each of them, the newest first. None joins meanwhile.

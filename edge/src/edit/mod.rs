@@ -13,7 +13,7 @@ mod template;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::handler::{Answer, Fault, Handler, Pending, Request, Response};
+use crate::handler::{Answer, Fault, Handler, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
 

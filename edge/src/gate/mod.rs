@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::handler::{Answer, Cause, Fault, Handler, Pending, Request};
+use crate::handler::{Answer, Cause, Fault, Handler, Request};
 use crate::http::{Method, Network};
 use crate::sys::Clock;
 use crate::telemetry::Counters;

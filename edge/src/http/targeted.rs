@@ -3,7 +3,7 @@
 
 use sfv::{BareItem, Dictionary, ListEntry, Parser, Version};
 
-use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, names_in};
+use super::cache_control::{SECONDS_MAX, Scope, names_in};
 
 pub use super::cache_control::Policy;
 use super::{Fields, surrogate};
@@ -132,6 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::http::cache_control::ResponseDirectives;
 
     fn directives(value: &str) -> Option<ResponseDirectives> {
         parse(value.as_bytes()).map(|policy| policy.directives)

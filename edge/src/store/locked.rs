@@ -12,9 +12,9 @@ use super::table::{Place, Shard};
 
 /// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lore {
+pub struct ResourceHistory {
     /// Ranges don't work with this origin: until then it is asked for everything.
-    pub plain_until_ms: u64,
+    pub no_ranges_until_ms: u64,
     /// How often the version changed lately.
     pub changes: u8,
     /// Since when that is counted.
@@ -41,10 +41,10 @@ pub struct Locked<'a> {
     pub(super) admitted: SmallVec<[(Place, Arc<Object>); 1]>,
 }
 
-impl Lore {
+impl ResourceHistory {
     /// Whether ranges are not to be asked for.
-    pub fn is_plain(&self, now_ms: u64) -> bool {
-        now_ms < self.plain_until_ms
+    pub fn avoids_ranges(&self, now_ms: u64) -> bool {
+        now_ms < self.no_ranges_until_ms
     }
 }
 
@@ -166,21 +166,21 @@ impl Locked<'_> {
     }
 
     /// What is known of this key's responses.
-    pub fn lore(&self) -> Lore {
+    pub fn history(&self) -> ResourceHistory {
         let entry = self.shard.entries.get(&self.primary);
         entry
-            .and_then(|entry| entry.lore.as_deref())
+            .and_then(|entry| entry.history.as_deref())
             .copied()
             .unwrap_or_default()
     }
 
     /// Keeps what is known of this key's responses, for as long as the table has any of them.
-    pub fn set_lore(&mut self, lore: Lore) {
+    pub fn set_history(&mut self, history: ResourceHistory) {
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
-            match &mut entry.lore {
-                Some(there) => **there = lore,
-                None if lore == Lore::default() => {}
-                none => *none = Some(Box::new(lore)),
+            match &mut entry.history {
+                Some(there) => **there = history,
+                None if history == ResourceHistory::default() => {}
+                none => *none = Some(Box::new(history)),
             }
         }
     }

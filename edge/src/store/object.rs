@@ -21,8 +21,8 @@ use super::head::Head;
 use super::kept::Keep;
 use super::ledger::Charge;
 use super::purges::Birth;
+use super::revalidation::{Revalidated, Ties};
 use super::slots::Slots;
-use super::standing::{Standing, Ties};
 use super::sync::{Mutex, MutexGuard};
 use super::xray::Notes;
 use crate::ranges::Ranges;
@@ -82,9 +82,9 @@ pub enum Phase {
     /// The flight failed before there was a head.
     Failed(Failure),
     /// What it was fetched to confirm serves on.
-    Stands {
+    Revalidated {
         /// The stored response.
-        standing: Standing,
+        stored: Revalidated,
         /// The origin confirmed it; else it failed to.
         confirmed: bool,
     },

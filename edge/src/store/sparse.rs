@@ -1105,23 +1105,29 @@ fn the_last_decisions_are_kept_and_paid_for() {
 #[test]
 fn lore_lasts_as_long_as_the_key_has_an_object() {
     let store = store(1 << 20);
-    let lore = Lore {
-        plain_until_ms: 1,
+    let history = ResourceHistory {
+        no_ranges_until_ms: 1,
         changes: 3,
-        ..Lore::default()
+        ..ResourceHistory::default()
     };
-    store.enter(1, |locked| locked.set_lore(lore));
-    assert_eq!(store.enter(1, |locked| locked.lore()), Lore::default());
+    store.enter(1, |locked| locked.set_history(history));
+    assert_eq!(
+        store.enter(1, |locked| locked.history()),
+        ResourceHistory::default()
+    );
     let first = launch(&store, 1).expect("room");
-    store.enter(1, |locked| locked.set_lore(lore));
+    store.enter(1, |locked| locked.set_history(history));
     let second = store.create(b"key").expect("room");
     assert!(store.supersede(place(1), first.object(), Some(second.clone())));
     assert!(matches!(first.object().phase(), Phase::Retired));
-    assert_eq!(store.enter(1, |locked| locked.lore()), lore);
+    assert_eq!(store.enter(1, |locked| locked.history()), history);
     assert!(!store.supersede(place(1), first.object(), None));
     assert!(store.enter(1, |locked| locked.find(0)).is_some());
     store.withdraw(place(1), &second);
-    assert_eq!(store.enter(1, |locked| locked.lore()), Lore::default());
+    assert_eq!(
+        store.enter(1, |locked| locked.history()),
+        ResourceHistory::default()
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::head::VaryNames;
-use super::locked::Lore;
+use super::locked::ResourceHistory;
 use super::object::Object;
 use super::page::PAGE;
 use super::parts::{Part, Parts};
@@ -76,7 +76,7 @@ const WHOLE: u64 = u64::MAX;
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) vary: Option<VaryNames>,
-    pub(super) lore: Option<Box<Lore>>,
+    pub(super) history: Option<Box<ResourceHistory>>,
     pub(super) variants: SmallVec<[Variant; 1]>,
 }
 

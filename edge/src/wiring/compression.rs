@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use crate::compress::{Encoder, Status, Workshop};
 use crate::config::Plan;
+use crate::telemetry::CompressNumbers;
 
 /// Of one configuration.
 #[derive(Default)]

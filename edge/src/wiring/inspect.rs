@@ -245,12 +245,12 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
         Phase::Open(_) => "open",
         Phase::Refused { .. } => "refused",
         Phase::Failed(_) => "failed",
-        Phase::Stands { .. } => "stands",
+        Phase::Revalidated { .. } => "stands",
         Phase::Retired => "retired",
     }
     .to_owned();
     match phase {
-        Phase::Awaiting | Phase::Retired | Phase::Stands { .. } => {}
+        Phase::Awaiting | Phase::Retired | Phase::Revalidated { .. } => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
         Phase::Refused { word, until_ms } => {
             state.why = Some((*word).to_owned());

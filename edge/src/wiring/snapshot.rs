@@ -33,7 +33,7 @@ pub(super) struct Snapshot {
     pub(super) stores: BTreeMap<String, Stored>,
     /// Of caches that are in the plan no more, those stores that busy workers may still serve from.
     left_out: BTreeMap<String, Arc<Stores>>,
-    pub(super) accounts: BTreeMap<String, Arc<cache::Accounts>>,
+    pub(super) accounts: BTreeMap<String, Arc<cache::ClientBudgets>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::UpstreamState>>,
     /// One for each folder that is served in one way.
     pub(super) files: Vec<Arc<files::Shared>>,

@@ -149,7 +149,7 @@ impl Purges {
             (Phase::Awaiting | Phase::Refused { .. }, Some(_)) => return true,
             (Phase::Open(head), Some(at_ms)) => {
                 object.expire(head, at_ms);
-                object.forget_validation(covered.soft);
+                object.forget_revalidation(covered.soft);
             }
             _ => {}
         }

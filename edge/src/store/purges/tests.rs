@@ -308,17 +308,17 @@ fn nobody_is_told_to_wait_for_a_validation_from_before_a_purge() {
     let object = filed(&store, 1, "/", &[7]);
     let validate = || {
         let spare = store.create(b"/").expect("room");
-        object.validate_by(Arc::new(tagged(0, &[7])), &spare);
+        object.revalidate_with(Arc::new(tagged(0, &[7])), &spare);
         spare
     };
     let _early = validate();
-    assert!(object.validation().is_some());
+    assert!(object.revalidation().is_some());
     store.purge(&Rule::Tag(7), true, 50).expect("room");
-    assert!(find(&store, 1).is_some() && object.validation().is_none());
+    assert!(find(&store, 1).is_some() && object.revalidation().is_none());
     let later = validate();
     store.purge(&Rule::Tag(8), true, 60).expect("room");
     assert!(find(&store, 1).is_some());
-    let running = object.validation().expect("another's purge");
+    let running = object.revalidation().expect("another's purge");
     assert!(Arc::ptr_eq(&running, &later));
 }
 

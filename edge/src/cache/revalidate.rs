@@ -3,25 +3,25 @@
 
 use std::sync::Arc;
 
-use super::bring::found_in;
-use super::decide::asks::Asks;
+use super::decide::admission::Admitted;
 use super::decide::fence;
 use super::decide::reuse;
 use super::decide::storing::{self, Storable};
 use super::decide::validation::{self, Outcome};
-use super::filler::FLIGHTS_MAX;
+use super::demand::FLIGHTS_MAX;
 use super::flight::Flight;
-use super::look::{Found, How};
+use super::lookup::{Found, How};
+use super::miss::found_in;
 use super::ride::Ride;
-use super::{Cache, lore};
+use super::{Cache, resource_history};
 use crate::handler::{Body, Fault, Request, Response};
 use crate::http::Method;
 use crate::http::freshness::Exchanged;
-use crate::store::{Object, Place, Standing};
+use crate::store::{Object, Place, Revalidated};
 
 impl Cache {
     /// Has a stale response validated behind the answer that it gave, unless that is being done.
-    pub(super) fn revalidate_behind(&self, request: &Request, found: &Found) {
+    pub(super) fn revalidate_in_background(&self, request: &Request, found: &Found) {
         let store = &self.0.store;
         if self.0.counters.flights_now.get() >= FLIGHTS_MAX {
             return; // while it is stale, another request will see to it
@@ -31,9 +31,10 @@ impl Cache {
         };
         let begun = store.enter(found.place.primary, |locked| {
             let object = &found.object;
-            let first = locked.holds(found.place.variant, object) && object.validation().is_none();
+            let first =
+                locked.holds(found.place.variant, object) && object.revalidation().is_none();
             if first {
-                object.validate_by(found.head.clone(), &spare);
+                object.revalidate_with(found.head.clone(), &spare);
             }
             first
         });
@@ -41,8 +42,8 @@ impl Cache {
             return;
         }
         // It may have been a range of it, for which other codings are asked than for the whole.
-        let lore = store.enter(found.place.primary, |locked| locked.lore());
-        let codings = self.codings(request, &lore, self.0.clock.unix_ms());
+        let history = store.enter(found.place.primary, |locked| locked.history());
+        let codings = self.codings(request, &history, self.0.clock.unix_ms());
         let mut head = request.head.clone();
         head.method = Method::Get;
         head.fields
@@ -54,9 +55,9 @@ impl Cache {
             peer: request.peer,
             interim: None,
         };
-        let mut filler = self.filler(request, found.place);
-        filler.codings = codings;
-        let mut ride = Ride::filling(&spare, 0..crate::fill::OPEN, filler);
+        let mut demand = self.demand(request, found.place);
+        demand.codings = codings;
+        let mut ride = Ride::filling(&spare, 0..crate::fill::OPEN, demand);
         tokio::task::spawn_local(async move {
             ride.head().await;
         });
@@ -64,16 +65,16 @@ impl Cache {
 
     /// What may be given in place of a fetch that failed, because this request says so: what the
     /// stored response says itself was taken care of by the flight.
-    pub(super) fn stand_in(
+    pub(super) fn serve_on_error(
         &self,
         failed: &Arc<Object>,
-        asks: &Asks,
+        admitted: &Admitted,
         place: Place,
         how: How,
     ) -> Option<Found> {
-        let standing = failed.standing()?;
+        let stored = failed.revalidated()?;
         let now_ms = self.0.clock.unix_ms();
-        reuse::stands_in(&standing.head, asks, now_ms).then(|| found_in(standing, place, how))
+        reuse::serves_on_error(&stored.head, admitted, now_ms).then(|| found_in(stored, place, how))
     }
 }
 
@@ -85,20 +86,21 @@ impl Flight {
         response: Response,
         exchanged: Exchanged,
     ) -> Option<(Flight, Response)> {
-        let Some(standing) = self.landing.object().standing() else {
+        let Some(stored) = self.landing.object().revalidated() else {
             return Some((self, response));
         };
-        let stands_in = reuse::stands_in(&standing.head, &Asks::default(), exchanged.response_ms);
-        match validation::outcome(&standing.head, &response, stands_in) {
-            Outcome::Confirmed => match self.freshened(&standing, &response, exchanged) {
-                Ok(fresh) => self.confirm(standing, fresh),
+        let serves_on_error =
+            reuse::serves_on_error(&stored.head, &Admitted::default(), exchanged.response_ms);
+        match validation::outcome(&stored.head, &response, serves_on_error) {
+            Outcome::Confirmed => match self.freshened(&stored, &response, exchanged) {
+                Ok(fresh) => self.confirm(stored, fresh),
                 Err(word) => {
                     // From now on it is not to be shared; but with credentials that may go for them.
                     if !self.has_credentials() {
                         let place = self.landing.place();
                         let store = &self.cache.0.store;
                         store.forget_head(place);
-                        store.withdraw(place, &standing.object);
+                        store.withdraw(place, &stored.object);
                         store.forget_head(place);
                     }
                     self.refuse(response, word);
@@ -108,11 +110,11 @@ impl Flight {
                 if !self.has_credentials() {
                     self.failed();
                 }
-                self.landing.stand(standing, false);
+                self.landing.serve_stored(stored, false);
             }
-            Outcome::Again => self.start_again(&standing),
-            Outcome::Other => match self.same(&standing, &response, exchanged) {
-                Some(fresh) => self.confirm(standing, fresh),
+            Outcome::Again => self.start_again(&stored),
+            Outcome::Other => match self.same(&stored, &response, exchanged) {
+                Some(fresh) => self.confirm(stored, fresh),
                 None => return Some((self, response)),
             },
         }
@@ -121,12 +123,12 @@ impl Flight {
 
     fn freshened(
         &self,
-        standing: &Standing,
+        stored: &Revalidated,
         response: &Response,
         exchanged: Exchanged,
     ) -> Result<Storable, &'static str> {
         let rules = &self.cache.0.rules;
-        let (primary, old) = (self.primary(), &*standing.head);
+        let (primary, old) = (self.primary(), &*stored.head);
         storing::freshened(primary, &self.sent, old, response, exchanged, rules)
     }
 
@@ -134,16 +136,16 @@ impl Flight {
     /// condition. What is large, or asked for by ranges, is not fetched again for that.
     fn same(
         &self,
-        standing: &Standing,
+        stored: &Revalidated,
         response: &Response,
         exchanged: Exchanged,
     ) -> Option<Storable> {
-        let old = &standing.head;
+        let old = &stored.head;
         let content = fence::content_of(response);
         let (primary, rules) = (self.primary(), &self.cache.0.rules);
         let same = old.generation != 0
             && old.generation == storing::generation(primary, response, &content)
-            && (response.status == 206 || standing.object.is_sparse());
+            && (response.status == 206 || stored.object.is_sparse());
         if !same {
             return None;
         }
@@ -155,22 +157,24 @@ impl Flight {
     }
 
     /// Nothing can be made of what is stored any more: who waits looks again, and finds nothing.
-    fn start_again(self, standing: &Standing) {
+    fn start_again(self, stored: &Revalidated) {
         let place = self.landing.place();
-        self.cache.0.store.supersede(place, &standing.object, None);
+        self.cache.0.store.supersede(place, &stored.object, None);
         self.landing.give_back();
     }
 
     /// No response came. Where the stored one may serve on all the same, it does.
     pub(super) fn fall(self, fault: Fault) {
         let now_ms = self.cache.0.clock.unix_ms();
-        let standing = self.landing.object().standing();
-        let may = |standing: &Standing| reuse::stands_in(&standing.head, &Asks::default(), now_ms);
-        match standing.filter(may) {
-            Some(standing) => {
+        let stored = self.landing.object().revalidated();
+        let may = |stored: &Revalidated| {
+            reuse::serves_on_error(&stored.head, &Admitted::default(), now_ms)
+        };
+        match stored.filter(may) {
+            Some(stored) => {
                 self.cache.0.counters.flights_failed.add(1);
                 self.failed();
-                self.landing.stand(standing, false);
+                self.landing.serve_stored(stored, false);
             }
             None => self.fail(fault),
         }
@@ -178,31 +182,32 @@ impl Flight {
 
     /// What is stored is what the origin has: it gets the new head (RFC 9111 4.3.4), and serves who
     /// waited.
-    fn confirm(self, standing: Standing, fresh: Storable) {
+    fn confirm(self, stored: Revalidated, fresh: Storable) {
         let store = self.cache.0.store.clone();
         let mut head = fresh.head;
-        if head.vary != standing.head.vary {
+        if head.vary != stored.head.vary {
             // It stands among the variants under other names.
-            return self.start_again(&standing);
+            return self.start_again(&stored);
         }
-        self.handover.withhold(fresh.withheld);
+        self.leader_result.withhold(fresh.withheld);
         head.born_seq = self.landing.born_seq();
-        let (head, object) = (Arc::new(head), standing.object);
+        let (head, object) = (Arc::new(head), stored.object);
         if let Some(charge) = store.charge_head(head.memory()) {
             store.renew(self.landing.place(), &object, head.clone(), charge);
         }
         self.recovered();
-        self.landing.stand(Standing { object, head }, true);
+        self.landing
+            .serve_stored(Revalidated { object, head }, true);
     }
 
     /// It brings something new: that takes the place of what it was to confirm.
     pub(super) fn replace(&self) {
         let object = self.landing.object();
-        if let Some(standing) = object.standing() {
+        if let Some(stored) = object.revalidated() {
             let (store, place) = (&self.cache.0.store, self.landing.place());
-            store.supersede(place, &standing.object, Some(object.clone()));
+            store.supersede(place, &stored.object, Some(object.clone()));
             // Only now: till then others know that it is on its way.
-            object.take_standing();
+            object.take_revalidated();
         }
     }
 
@@ -211,9 +216,13 @@ impl Flight {
     pub(super) fn failed(&self) -> u64 {
         let now_ms = self.cache.0.clock.unix_ms();
         let mut until_ms = 0;
-        self.lore(|lore| {
-            lore::failed(lore, false, now_ms);
-            until_ms = if lore.failures > 1 { lore.retry_ms } else { 0 };
+        self.change_history(|history| {
+            resource_history::failed(history, false, now_ms);
+            until_ms = if history.failures > 1 {
+                history.retry_ms
+            } else {
+                0
+            };
         });
         until_ms
     }

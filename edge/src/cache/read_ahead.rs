@@ -26,37 +26,37 @@ pub(super) fn read(cache: &Cache, ride: &mut Ride) {
     let readers = cache.0.ahead.clone();
     let object = ride.object().clone();
     let id = Arc::as_ptr(&object) as usize;
-    let Some(filler) = ride.filler() else {
+    let Some(demand) = ride.demand() else {
         return;
     };
     let request = Request {
-        head: filler.request.head.clone(),
+        head: demand.request.head.clone(),
         body: Body::Empty,
-        peer: filler.request.peer,
+        peer: demand.request.peer,
         interim: None,
     };
-    let place = filler.place;
+    let place = demand.place;
     let mut taken = readers.0.borrow_mut();
     if object.has(0..crate::fill::OPEN) || taken.len() >= READERS_MAX || !taken.insert(id) {
         return;
     }
     drop(taken);
     let reading = Reading { readers, id };
-    let mut ride = Ride::filling(&object, 0..OPEN, cache.filler(request, place));
-    if let Some(filler) = ride.filler() {
-        filler.settles = false;
-        if !filler.has_budget() {
+    let mut ride = Ride::filling(&object, 0..OPEN, cache.demand(request, place));
+    if let Some(demand) = ride.demand() {
+        demand.settles = false;
+        if !demand.has_budget() {
             return;
         }
     }
     tokio::task::spawn_local(async move {
         let _reading = reading;
         ride.begin();
-        ride.look_ahead();
+        ride.fetch_ahead();
         let mut pieces = 0;
         while let Some(Ok(_)) = poll_fn(|cx| ride.poll_next(cx)).await {
             pieces += 1;
-            if ride.filler().is_some_and(|filler| !filler.has_budget()) {
+            if ride.demand().is_some_and(|demand| !demand.has_budget()) {
                 break;
             }
             if pieces % TURN_PIECES == 0 {

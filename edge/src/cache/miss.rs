@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::decide::asks::Asks;
+use super::decide::admission::Admitted;
 use super::decide::want::{self, OfObject};
-use super::filler::Filler;
-use super::handover::Handover;
-use super::look::{Found, How, Looked};
+use super::demand::Demand;
+use super::leader_result::LeaderResult;
+use super::lookup::{Found, How, Lookup};
 use super::pass::forwarded;
 use super::ride::{Met, Ride};
-use super::{Cache, ahead, decide, fault_of, flight, not_cached, serve};
+use super::{Cache, decide, fault_of, flight, not_cached, read_ahead, serve};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Cause, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
 use crate::http::{CacheStatus, Fwd};
-use crate::store::{Head, Object, Phase, Place, Standing};
+use crate::store::{Head, Object, Phase, Place, Revalidated};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
 const LOOKS_MAX: usize = 6;
@@ -50,7 +50,7 @@ pub(super) enum Rode {
     /// What it rode is not for it: look again.
     Parted(Request),
     /// What was to be confirmed serves it. With what the fetch that was to do so left for it.
-    Stands(Request, Found, Handover),
+    Stored(Request, Found, LeaderResult),
 }
 
 impl Cache {
@@ -58,57 +58,60 @@ impl Cache {
     pub(super) fn fetch(
         &self,
         request: Request,
-        asks: Asks,
+        admitted: Admitted,
         key: KeyHash,
-        looked: Looked,
+        looked: Lookup,
     ) -> Answer {
-        if let Looked::Pass(status) = looked {
+        if let Lookup::Pass(status) = looked {
             return self.pass(request, status);
         }
         let mut request = request;
         let interim = request.interim();
         Answer::Later(Pending {
-            response: Box::pin(self.clone().bring(request, asks, key, looked)),
+            response: Box::pin(self.clone().miss(request, admitted, key, looked)),
             interim: Some(interim),
         })
     }
 
-    async fn bring(
+    async fn miss(
         self,
         request: Request,
-        asks: Asks,
+        admitted: Admitted,
         key: KeyHash,
-        first: Looked,
+        first: Lookup,
     ) -> Result<Response, Fault> {
         let (mut request, mut looked) = (request, first);
-        let mut left: Option<Handover> = None;
+        let mut left: Option<LeaderResult> = None;
         let mut recalls = true;
         for _ in 0..LOOKS_MAX {
             if recalls {
-                looked = self.recalled(&request, &asks, key, looked).await;
+                looked = self.recalled(&request, &admitted, key, looked).await;
             }
-            if asks.only_if_cached() && !self.is_stored(&request, &looked) {
+            if admitted.only_if_cached() && !self.is_stored(&request, &looked) {
                 return Ok(not_cached());
             }
-            if let Looked::Missing | Looked::Stale = looked {
-                looked = self.launch(&request, &asks, key);
+            if let Lookup::Missing | Lookup::Stale = looked {
+                looked = self.launch(&request, &admitted, key);
             }
             let (object, place, why) = match looked {
-                Looked::Pass(status) => return self.pass(request, status).wait().await,
-                Looked::Missing | Looked::Stale => {
+                Lookup::Pass(status) => return self.pass(request, status).wait().await,
+                Lookup::Missing | Lookup::Stale => {
                     return self.pass(request, no_room()).wait().await;
                 }
-                Looked::Recalled(object) => {
-                    looked = self.look_behind(&request, &asks, key, &object).await;
+                Lookup::Recalled(object) => {
+                    looked = self.look_up_again(&request, &admitted, key, &object).await;
                     continue;
                 }
-                Looked::Stored(found) => (found.object, found.place, Why::Stored(found.how)),
-                Looked::Flying(object, place, fwd) => (object, place, Why::Flying(fwd)),
-                Looked::New(object, place, fwd) => (object, place, Why::New(fwd)),
+                Lookup::Stored(found) => (found.object, found.place, Why::Stored(found.how)),
+                Lookup::Flying(object, place, fwd) => (object, place, Why::Flying(fwd)),
+                Lookup::New(object, place, fwd) => (object, place, Why::New(fwd)),
             };
             // What is stored and can't be had is not sought on volumes again.
             recalls &= !matches!(why, Why::Stored(_));
-            request = match self.ride(request, &asks, key, &object, place, why).await {
+            request = match self
+                .ride(request, &admitted, key, &object, place, why)
+                .await
+            {
                 Rode::Answered(result) => {
                     return match left {
                         Some(left) => result.map(|response| left.complete(response)),
@@ -116,13 +119,13 @@ impl Cache {
                     };
                 }
                 Rode::Alone(request, status) => return self.pass(request, status).wait().await,
-                Rode::Stands(request, found, by) => {
+                Rode::Stored(request, found, by) => {
                     left = Some(by);
-                    looked = Looked::Stored(found);
+                    looked = Lookup::Stored(found);
                     request
                 }
                 Rode::Parted(request) => {
-                    looked = self.look(&request, &asks, key, self.0.clock.unix_ms(), None);
+                    looked = self.look_up(&request, &admitted, key, self.0.clock.unix_ms(), None);
                     request
                 }
             };
@@ -132,10 +135,10 @@ impl Cache {
     }
 
     /// What has missing bytes fetched on behalf of a request.
-    pub(super) fn filler(&self, request: Request, place: Place) -> Filler {
-        let lore = self.0.store.enter(place.primary, |locked| locked.lore());
-        let codings = self.codings(&request, &lore, self.0.clock.unix_ms());
-        Filler::new(self.clone(), request, place, codings, lore)
+    pub(super) fn demand(&self, request: Request, place: Place) -> Demand {
+        let history = self.0.store.enter(place.primary, |locked| locked.history());
+        let codings = self.codings(&request, &history, self.0.clock.unix_ms());
+        Demand::new(self.clone(), request, place, codings, history)
     }
 
     /// Rides an object to the response: waits for its head and for the first wanted byte to be on
@@ -143,7 +146,7 @@ impl Cache {
     pub(super) async fn ride(
         &self,
         request: Request,
-        asks: &Asks,
+        admitted: &Admitted,
         key: KeyHash,
         object: &Arc<Object>,
         place: Place,
@@ -152,30 +155,30 @@ impl Cache {
         let guess = want::guess(&request.head);
         let hit = matches!(why, Why::Stored(_)) && self.is_there(&request, object);
         let purged_upto = self.0.store.purged_upto();
-        let mut ride = Ride::filling(object, guess, self.filler(request, place));
+        let mut ride = Ride::filling(object, guess, self.demand(request, place));
         let head = match ride.head().await {
             Met::Head(head) => head,
-            met => return self.unmet(ride, met, asks, place, why),
+            met => return self.unmet(ride, met, admitted, place, why),
         };
-        let Some(filler) = ride.filler() else {
+        let Some(demand) = ride.demand() else {
             return Rode::Answered(Err(Cause::FetchAbandoned.into()));
         };
-        let request = &filler.request.head;
+        let request = &demand.request.head;
         let purged = matches!(why, Why::Flying(_))
             && self.0.store.is_purged(key.0, object, &head, purged_upto);
-        if asks.authorized && !head.authorized {
+        if admitted.authorized && !head.authorized {
             // It was asked for without credentials, and says nothing about those who have some.
             return alone(ride, Fwd::Bypass, "authorization");
         }
-        let normal = self.0.rules.normal(filler.codings);
+        let normal = self.0.rules.normal(demand.codings);
         if purged || !decide::selects(key, &head, &request.fields, normal) {
-            return self.unmet(ride, Met::Gone(Phase::Retired), asks, place, why);
+            return self.unmet(ride, Met::Gone(Phase::Retired), admitted, place, why);
         }
         // Under the Vary that it brought it was filed anew.
-        filler.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
-        let place = filler.place;
+        demand.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+        let place = demand.place;
         let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
-        let choice = self.choose(request, asks, (object, &head), place);
+        let choice = self.choose(request, admitted, (object, &head), place);
         match choice {
             Choice::Plain => {}
             Choice::Varying(_) => wanted = of_several_codings(wanted, &request.fields),
@@ -186,22 +189,22 @@ impl Cache {
         }
         if !head.joinable && !wanted.is_coming(object) {
             // It has one flight, and that does not bring all that this request wants.
-            return self.unmet(ride, Met::Replace, asks, place, why);
+            return self.unmet(ride, Met::Replace, admitted, place, why);
         }
         if let Some(first) = wanted.first() {
             ride.limit(first);
             match ride.first_byte().await {
                 Met::Head(_) => {}
-                met => return self.unmet(ride, met, asks, place, why),
+                met => return self.unmet(ride, met, admitted, place, why),
             }
         }
         Rode::Answered(Ok(self.answer(ride, &head, wanted, hit, why, choice)))
     }
 
     /// Whether looking up found all that a request wants.
-    fn is_stored(&self, request: &Request, looked: &Looked) -> bool {
+    fn is_stored(&self, request: &Request, looked: &Lookup) -> bool {
         match looked {
-            Looked::Stored(found) => self.is_there(request, &found.object),
+            Lookup::Stored(found) => self.is_there(request, &found.object),
             _ => false,
         }
     }
@@ -229,13 +232,13 @@ impl Cache {
         let now_ms = self.0.clock.unix_ms();
         if wanted.first().is_some() && !matches!(choice, Choice::Coded(_)) {
             ride.begin();
-            ride.look_ahead();
+            ride.fetch_ahead();
             self.read_ahead(&mut ride, head);
         }
-        let handover = ride.filler().map(|filler| filler.handover.clone());
-        let exchange = handover.as_ref().and_then(Handover::exchange);
+        let leader_result = ride.demand().map(|demand| demand.leader_result.clone());
+        let exchange = leader_result.as_ref().and_then(LeaderResult::exchange);
         let status = match why {
-            Why::Stored(how @ (How::Confirmed { .. } | How::InPlace { .. })) => {
+            Why::Stored(how @ (How::Confirmed { .. } | How::OnError { .. })) => {
                 how.status(head, now_ms)
             }
             Why::Stored(how) if hit => how.status(head, now_ms),
@@ -257,26 +260,33 @@ impl Cache {
                 None
             }
             Choice::Coded(encoded) => ride
-                .filler()
-                .map(|filler| serve::coded(&answering, &filler.request.head, &encoded)),
+                .demand()
+                .map(|demand| serve::coded(&answering, &demand.request.head, &encoded)),
         };
         let response = coded
             .or_else(|| serve::bare(&answering, ride.object(), &wanted))
             .unwrap_or_else(|| serve::content(&answering, ride, wanted));
-        match handover {
-            Some(handover) => handover.complete(response),
+        match leader_result {
+            Some(leader_result) => leader_result.complete(response),
             None => response,
         }
     }
 
     /// What becomes of a request whose ride ended before a response.
-    pub(super) fn unmet(&self, ride: Ride, met: Met, asks: &Asks, place: Place, why: Why) -> Rode {
+    pub(super) fn unmet(
+        &self,
+        ride: Ride,
+        met: Met,
+        admitted: &Admitted,
+        place: Place,
+        why: Why,
+    ) -> Rode {
         let object = ride.object().clone();
         let launched = ride.launched();
-        let Some((request, handover)) = ride.into_request() else {
+        let Some((request, leader_result)) = ride.into_request() else {
             return Rode::Answered(Err(Cause::FetchAbandoned.into()));
         };
-        let in_place = How::InPlace {
+        let on_error = How::OnError {
             fwd: why.fwd(),
             collapsed: !launched,
         };
@@ -284,34 +294,31 @@ impl Cache {
             Met::Head(_) | Met::Gone(Phase::Retired | Phase::Open(_) | Phase::Awaiting) => {
                 Rode::Parted(request)
             }
-            Met::Gone(Phase::Stands {
-                standing,
-                confirmed,
-            }) => {
+            Met::Gone(Phase::Revalidated { stored, confirmed }) => {
                 let (fwd, collapsed) = (why.fwd(), !launched);
                 let how = match confirmed {
-                    false => in_place,
+                    false => on_error,
                     true => How::Confirmed { fwd, collapsed },
                 };
-                Rode::Stands(request, found_in(standing, place, how), handover)
+                Rode::Stored(request, found_in(stored, place, how), leader_result)
             }
             Met::Gone(Phase::Failed(failure)) => {
-                match self.stand_in(&object, asks, place, in_place) {
-                    Some(found) => Rode::Stands(request, found, handover),
+                match self.serve_on_error(&object, admitted, place, on_error) {
+                    Some(found) => Rode::Stored(request, found, leader_result),
                     None => Rode::Answered(Err(fault_of(&failure))),
                 }
             }
             Met::Gone(Phase::Refused { word, .. }) => {
-                if let Some(found) = self.stand_in(&object, asks, place, in_place) {
-                    return Rode::Stands(request, found, handover);
+                if let Some(found) = self.serve_on_error(&object, admitted, place, on_error) {
+                    return Rode::Stored(request, found, leader_result);
                 }
                 let status = CacheStatus::fwd(why.fwd()).because(word);
-                match handover.take() {
+                match leader_result.take() {
                     Some(response) if may_have(&request, &response) => {
                         Rode::Answered(Ok(forwarded(response, status)))
                     }
                     // That was about another's credentials.
-                    _ if word == "authorization" && !asks.authorized => Rode::Parted(request),
+                    _ if word == "authorization" && !admitted.authorized => Rode::Parted(request),
                     _ => Rode::Alone(request, status),
                 }
             }
@@ -325,15 +332,15 @@ impl Cache {
             Met::Replace => {
                 let now_ms = self.0.clock.unix_ms();
                 self.0.store.enter(place.primary, |locked| {
-                    let mut lore = locked.lore();
-                    lore.plain_until_ms = now_ms + flight::PLAIN_MS;
-                    locked.set_lore(lore);
+                    let mut history = locked.history();
+                    history.no_ranges_until_ms = now_ms + flight::PLAIN_MS;
+                    locked.set_history(history);
                 });
                 self.0.store.supersede(place, &object, None);
                 Rode::Parted(request)
             }
-            Met::Failed(fault) => match self.stand_in(&object, asks, place, in_place) {
-                Some(found) => Rode::Stands(request, found, handover),
+            Met::Failed(fault) => match self.serve_on_error(&object, admitted, place, on_error) {
+                Some(found) => Rode::Stored(request, found, leader_result),
                 None => Rode::Answered(Err(fault)),
             },
         }
@@ -346,7 +353,7 @@ impl Cache {
             .length
             .is_some_and(|length| length <= self.0.store.object_max());
         if whole && head.joinable && fits {
-            ahead::read(self, ride);
+            read_ahead::read(self, ride);
         }
     }
 }
@@ -364,21 +371,21 @@ fn no_room() -> CacheStatus {
 }
 
 /// What a fetch was to confirm, with where it stands now.
-pub(super) fn found_in(standing: Standing, place: Place, how: How) -> Found {
-    let vary = standing.head.vary.as_ref();
+pub(super) fn found_in(stored: Revalidated, place: Place, how: How) -> Found {
+    let vary = stored.head.vary.as_ref();
     Found {
         place: Place {
             variant: vary.map_or(0, |vary| vary.variant),
             ..place
         },
-        object: standing.object,
-        head: standing.head,
+        object: stored.object,
+        head: stored.head,
         how,
     }
 }
 
 /// Whether the one who launched a flight may have its response, which can't be shared. It was
-/// asked for otherwise than this request asks: a range or a condition is for the origin to judge.
+/// asked for otherwise than this request admitted: a range or a condition is for the origin to judge.
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
         200 => !asks_for_less(&request.head.fields),

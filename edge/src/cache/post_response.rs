@@ -9,10 +9,10 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::Cache;
-use super::account::{Account, Bill};
+use super::client_budget::{BudgetCharge, ClientBudget};
 use super::decide::{fence, storing};
 use super::flight::Flight;
-use super::handover::Handover;
+use super::leader_result::LeaderResult;
 use super::pass::forwarded;
 use super::ride::Ride;
 use super::serve;
@@ -22,7 +22,7 @@ use crate::http::freshness::Exchanged;
 use crate::http::key::{Key, KeyHash};
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Fields, Method, hop};
-use crate::store::{Landing, Lore, Place};
+use crate::store::{Landing, Place, ResourceHistory};
 
 /// Fields of a POST that are about its content, which a GET does not have.
 const OF_CONTENT: [&str; 5] = [
@@ -70,28 +70,29 @@ impl Cache {
     }
 
     /// Stores the response to a POST, if it may answer GET, and gives it out from there.
-    pub(super) fn adopt(
+    pub(super) fn store_post_response(
         &self,
         request: &Request,
         posted: &Posted,
         mut response: Response,
         status: CacheStatus,
     ) -> Response {
-        match self.adopted(request, posted, &mut response, status) {
+        match self.stored_post_response(request, posted, &mut response, status) {
             Some(adopted) => adopted,
             None => forwarded(response, status),
         }
     }
 
     /// `None`: it can't be stored, and is as it was.
-    fn adopted(
+    fn stored_post_response(
         &self,
         request: &Request,
         posted: &Posted,
         response: &mut Response,
         mut status: CacheStatus,
     ) -> Option<Response> {
-        let storing::Storable { head, withheld, .. } = self.adoptable(request, posted, response)?;
+        let storing::Storable { head, withheld, .. } =
+            self.storable_post_response(request, posted, response)?;
         let landing = self.landing_for(posted)?;
         let (length, object) = (head.length?, landing.object().clone());
         let head = crate::store::Head {
@@ -124,7 +125,7 @@ impl Cache {
 
     /// What a response to a POST is stored as, if it may be: a whole 200 that fits, names the target
     /// as its own, and says itself how long it is fresh.
-    fn adoptable(
+    fn storable_post_response(
         &self,
         request: &Request,
         posted: &Posted,
@@ -173,18 +174,18 @@ impl Cache {
     /// A flight whose request was sent already. It goes on for as long as somebody reads what it
     /// brings, as if it were billed to who has nothing left.
     fn flight_for(&self, posted: &Posted, landing: Landing) -> Flight {
-        let nobody = Arc::<Account>::default();
+        let nobody = Arc::<ClientBudget>::default();
         nobody.fetch(u64::MAX);
         Flight {
-            bill: Bill::new(nobody, 0),
+            charge: BudgetCharge::new(nobody, 0),
             cache: self.clone(),
             landing,
             asked: None,
             sent: posted.sent.clone(),
-            handover: Handover::new(false),
+            leader_result: LeaderResult::new(false),
             skips: 0,
             brought: 0,
-            known: Lore::default(),
+            known: ResourceHistory::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::http::{Fields, Outcome};
 
 /// What a flight leaves for the request that launched it. Both are on the same worker.
 #[derive(Clone)]
-pub(super) struct Handover(Rc<Left>);
+pub(super) struct LeaderResult(Rc<Left>);
 
 struct Left {
     /// Whether the request may have a response that can't be shared.
@@ -18,10 +18,10 @@ struct Left {
     withheld: RefCell<Fields>,
 }
 
-impl Handover {
+impl LeaderResult {
     /// With nothing left yet.
-    pub(super) fn new(may_take: bool) -> Handover {
-        Handover(Rc::new(Left {
+    pub(super) fn new(may_take: bool) -> LeaderResult {
+        LeaderResult(Rc::new(Left {
             may_take,
             response: RefCell::default(),
             exchange: RefCell::default(),

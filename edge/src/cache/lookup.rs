@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use super::Cache;
-use super::decide::asks::Asks;
+use super::decide::admission::Admitted;
 use super::decide::reuse::{self, Circumstances, Reuse};
-use super::{decide, lore};
+use super::{decide, resource_history};
 use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::http::vary::Codings;
 use crate::http::{CacheStatus, Fwd};
-use crate::store::{Head, Locked, Lore, Object, Phase, Place, VARIANTS_MAX};
+use crate::store::{Head, Locked, Object, Phase, Place, ResourceHistory, VARIANTS_MAX};
 
 /// What looking up found.
-pub(super) enum Looked {
+pub(super) enum Lookup {
     /// A response that may be given. Its bytes may be there, on their way, or missing.
     Stored(Found),
     /// An object without a head yet, that another request's flight is bringing.
@@ -47,7 +47,7 @@ pub(super) enum How {
     Stale {
         word: &'static str,
         /// It is to be validated behind that.
-        behind: bool,
+        revalidate: bool,
     },
     /// The origin confirmed it just now, to this request or to another.
     Confirmed {
@@ -55,7 +55,7 @@ pub(super) enum How {
         collapsed: bool,
     },
     /// The origin was asked just now, by this request or by another, and failed.
-    InPlace {
+    OnError {
         fwd: Fwd,
         collapsed: bool,
     },
@@ -75,7 +75,7 @@ impl How {
                 status.collapsed = collapsed;
                 status
             }
-            How::InPlace { fwd, collapsed } => {
+            How::OnError { fwd, collapsed } => {
                 let mut status = CacheStatus::fwd(fwd).because("stale-if-error");
                 status.collapsed = collapsed;
                 status
@@ -85,9 +85,9 @@ impl How {
 }
 
 /// What stands in the table for a request.
-enum Standing {
+enum InTable {
     /// It comes to this.
-    Met(Looked),
+    Met(Lookup),
     /// It has to be validated before it is given.
     Stale(Arc<Object>, Arc<Head>, Fwd),
     /// It is of no use.
@@ -97,20 +97,20 @@ enum Standing {
 impl Cache {
     /// Looks the request up; with a `spare` object it also registers that for a flight, in the
     /// same critical section.
-    pub(super) fn look(
+    pub(super) fn look_up(
         &self,
         request: &Request,
-        asks: &Asks,
+        admitted: &Admitted,
         key: KeyHash,
         now_ms: u64,
         spare: Option<Arc<Object>>,
-    ) -> Looked {
+    ) -> Lookup {
         let store = &self.0.store;
         store.enter(key.0, |locked| {
             let variant = match locked.vary() {
                 None => 0,
                 Some(names) => {
-                    let codings = self.codings(request, &locked.lore(), now_ms);
+                    let codings = self.codings(request, &locked.history(), now_ms);
                     let normal = self.0.rules.normal(codings);
                     decide::variant(key, names, &request.head.fields, normal)
                 }
@@ -120,18 +120,18 @@ impl Cache {
                 variant,
             };
             let found = match locked.find(variant) {
-                None if locked.variants() == 0 => Standing::Gone(Fwd::UriMiss),
-                None => Standing::Gone(Fwd::VaryMiss),
-                Some(object) => self.found(locked, object, asks, place, now_ms),
+                None if locked.variants() == 0 => InTable::Gone(Fwd::UriMiss),
+                None => InTable::Gone(Fwd::VaryMiss),
+                Some(object) => self.found(locked, object, admitted, place, now_ms),
             };
             match (found, spare) {
-                (Standing::Met(looked), _) => looked,
-                (Standing::Stale(object, head, fwd), spare) => {
+                (InTable::Met(looked), _) => looked,
+                (InTable::Stale(object, head, fwd), spare) => {
                     let spare = spare.filter(|spare| !spare.is_recall());
                     validation(&object, head, place, fwd, spare)
                 }
-                (Standing::Gone(_), None) => Looked::Missing,
-                (Standing::Gone(fwd), Some(spare)) => self.register(locked, spare, place, fwd),
+                (InTable::Gone(_), None) => Lookup::Missing,
+                (InTable::Gone(fwd), Some(spare)) => self.register(locked, spare, place, fwd),
             }
         })
     }
@@ -142,51 +142,56 @@ impl Cache {
         &self,
         locked: &Locked<'_>,
         object: Arc<Object>,
-        asks: &Asks,
+        admitted: &Admitted,
         place: Place,
         now_ms: u64,
-    ) -> Standing {
-        let pass = |fwd, word| Standing::Met(Looked::Pass(CacheStatus::fwd(fwd).because(word)));
+    ) -> InTable {
+        let pass = |fwd, word| InTable::Met(Lookup::Pass(CacheStatus::fwd(fwd).because(word)));
         match object.phase() {
-            Phase::Open(head) if asks.authorized && !head.authorized => {
+            Phase::Open(head) if admitted.authorized && !head.authorized => {
                 pass(Fwd::Bypass, "authorization")
             }
             Phase::Open(head) => {
-                let about = || self.circumstances(&locked.lore(), &object, now_ms);
-                let how = match reuse::judge(&head, asks, now_ms, about) {
+                let about = || self.circumstances(&locked.history(), &object, now_ms);
+                let how = match reuse::judge(&head, admitted, now_ms, about) {
                     Reuse::Fresh => How::Fresh,
-                    Reuse::Stale { word, behind } => How::Stale { word, behind },
-                    Reuse::Validate(fwd) => return Standing::Stale(object, head, fwd),
+                    Reuse::Stale { word, revalidate } => How::Stale { word, revalidate },
+                    Reuse::Validate(fwd) => return InTable::Stale(object, head, fwd),
                 };
-                Standing::Met(Looked::Stored(Found {
+                InTable::Met(Lookup::Stored(Found {
                     object,
                     head,
                     place,
                     how,
                 }))
             }
-            Phase::Awaiting if object.is_recall() => Standing::Met(Looked::Recalled(object)),
+            Phase::Awaiting if object.is_recall() => InTable::Met(Lookup::Recalled(object)),
             // What is being fetched for others may not be for a request with credentials.
-            Phase::Awaiting if asks.authorized => pass(Fwd::Bypass, "authorization"),
-            Phase::Awaiting => Standing::Met(Looked::Flying(object, place, Fwd::UriMiss)),
+            Phase::Awaiting if admitted.authorized => pass(Fwd::Bypass, "authorization"),
+            Phase::Awaiting => InTable::Met(Lookup::Flying(object, place, Fwd::UriMiss)),
             Phase::Refused { word, until_ms } if self.is_refused(until_ms, now_ms) => {
                 pass(Fwd::Miss, word)
             }
-            _ => Standing::Gone(Fwd::Miss),
+            _ => InTable::Gone(Fwd::Miss),
         }
     }
 
     /// Whether a refusal holds: also a clock that was set back makes it last no longer.
     fn is_refused(&self, until_ms: u64, now_ms: u64) -> bool {
-        let longest_ms = self.0.rules.pass_for.as_millis() as u64 + lore::RETRY_MAX_MS;
+        let longest_ms = self.0.rules.pass_for.as_millis() as u64 + resource_history::RETRY_MAX_MS;
         (1..=longest_ms).contains(&until_ms.saturating_sub(now_ms))
     }
 
-    fn circumstances(&self, lore: &Lore, object: &Object, now_ms: u64) -> Circumstances {
+    fn circumstances(
+        &self,
+        history: &ResourceHistory,
+        object: &Object,
+        now_ms: u64,
+    ) -> Circumstances {
         Circumstances {
-            failing: lore.failures > 0,
-            resting: lore::is_resting(lore, now_ms),
-            updating: object.validation().is_some(),
+            failing: history.failures > 0,
+            resting: resource_history::is_resting(history, now_ms),
+            updating: object.revalidation().is_some(),
             updating_ms: self.0.rules.stale_while_updating.as_millis() as u64,
         }
     }
@@ -197,34 +202,41 @@ impl Cache {
         spare: Arc<Object>,
         place: Place,
         fwd: Fwd,
-    ) -> Looked {
+    ) -> Lookup {
         if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX && !locked.drop_oldest() {
-            return Looked::Pass(CacheStatus::fwd(fwd).because("variants"));
+            return Lookup::Pass(CacheStatus::fwd(fwd).because("variants"));
         }
         let weight = self.0.store.weight(&spare.key);
         locked.insert(place.variant, spare.clone(), weight);
-        Looked::New(spare, place, fwd)
+        Lookup::New(spare, place, fwd)
     }
 
     /// In which codings this request is answered.
-    pub(super) fn codings(&self, request: &Request, lore: &Lore, now_ms: u64) -> Option<Codings> {
+    pub(super) fn codings(
+        &self,
+        request: &Request,
+        history: &ResourceHistory,
+        now_ms: u64,
+    ) -> Option<Codings> {
         if self.asks_for_plain() {
             return Some(Codings::IDENTITY);
         }
         let kind = self.0.options.fill.kind;
-        decide::codings(kind, &request.head, lore.is_plain(now_ms))
+        decide::codings(kind, &request.head, history.avoids_ranges(now_ms))
     }
 
     /// Registers a new object for a flight, unless somebody else just did.
-    pub(super) fn launch(&self, request: &Request, asks: &Asks, key: KeyHash) -> Looked {
-        if asks.authorized && !decide::may_take(&request.head.fields, &self.0.rules) {
+    pub(super) fn launch(&self, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
+        if admitted.authorized && !decide::may_take(&request.head.fields, &self.0.rules) {
             // What comes back could hardly be shared, and would not do for this client.
-            return Looked::Pass(CacheStatus::fwd(Fwd::Bypass).because("authorization"));
+            return Lookup::Pass(CacheStatus::fwd(Fwd::Bypass).because("authorization"));
         }
         // Making room may evict, which locks shards: before the critical section.
         match self.0.store.create(self.key_text(request).text()) {
-            Some(spare) => self.look(request, asks, key, self.0.clock.unix_ms(), Some(spare)),
-            None => Looked::Missing,
+            Some(spare) => {
+                self.look_up(request, admitted, key, self.0.clock.unix_ms(), Some(spare))
+            }
+            None => Lookup::Missing,
         }
     }
 }
@@ -236,13 +248,13 @@ fn validation(
     place: Place,
     fwd: Fwd,
     spare: Option<Arc<Object>>,
-) -> Looked {
-    if let Some(running) = object.validation() {
-        return Looked::Flying(running, place, fwd);
+) -> Lookup {
+    if let Some(running) = object.revalidation() {
+        return Lookup::Flying(running, place, fwd);
     }
     let Some(spare) = spare else {
-        return Looked::Stale;
+        return Lookup::Stale;
     };
-    object.validate_by(head, &spare);
-    Looked::New(spare, place, fwd)
+    object.revalidate_with(head, &spare);
+    Lookup::New(spare, place, fwd)
 }

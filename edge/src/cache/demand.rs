@@ -11,13 +11,13 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Sleep;
 
-use super::account::{Account, Reading};
-use super::handover::Handover;
-use super::{Cache, Place, decide, launch, lore};
+use super::client_budget::{ClientBudget, Reading};
+use super::leader_result::LeaderResult;
+use super::{Cache, Place, decide, launch, resource_history};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::http::vary::Codings;
-use crate::store::{CLAIMS_MAX, Claim, Decision, Lore, Object, Phase, Reader, Seen};
+use crate::store::{CLAIMS_MAX, Claim, Decision, Object, Phase, Reader, ResourceHistory, Seen};
 
 /// Fetches that may fail in a row, at one place, before a body is cut.
 const MISSES_MAX: u32 = 5;
@@ -41,16 +41,16 @@ pub(super) enum Asked {
 }
 
 /// What a request needs to have more fetched.
-pub(super) struct Filler {
+pub(super) struct Demand {
     pub(super) cache: Cache,
     pub(super) request: Request,
     pub(super) place: Place,
     pub(super) codings: Option<Codings>,
-    pub(super) lore: Lore,
-    pub(super) account: Arc<Account>,
+    pub(super) history: ResourceHistory,
+    pub(super) budget: Arc<ClientBudget>,
     /// Whether what it hands out is sent to the client.
     pub(super) settles: bool,
-    pub(super) handover: Handover,
+    pub(super) leader_result: LeaderResult,
     /// Whether it launched a flight.
     pub(super) launched: bool,
     pub(super) begun: bool,
@@ -78,31 +78,31 @@ pub(super) struct Filler {
     patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl Filler {
+impl Demand {
     pub(super) fn new(
         cache: Cache,
         request: Request,
         place: Place,
         codings: Option<Codings>,
-        lore: Lore,
-    ) -> Filler {
+        history: ResourceHistory,
+    ) -> Demand {
         let parts = &cache.0;
         let now_us = parts.clock.monotonic_us();
-        let account = parts
-            .accounts
+        let budget = parts
+            .budgets
             .of(request.peer.client, parts.options.client_budget, now_us);
         let may_take = decide::may_take(&request.head.fields, &parts.rules);
-        Filler {
+        Demand {
             pace: Pace::new(parts.options.fill.parallel),
-            account,
-            handover: Handover::new(may_take),
+            budget,
+            leader_result: LeaderResult::new(may_take),
             width: 1,
-            _reading: parts.accounts.reading(),
+            _reading: parts.budgets.reading(),
             cache,
             request,
             place,
             codings,
-            lore,
+            history,
             launched: false,
             begun: false,
             whole_want: 0..0,
@@ -119,7 +119,7 @@ impl Filler {
         }
     }
 
-    /// Asks the policy what to do for the bytes that `reader` still wants, and does it: look,
+    /// Admitted the policy what to do for the bytes that `reader` still wants, and does it: look,
     /// decide and claim are one critical section.
     pub(super) fn ask(&mut self, reader: &mut Reader) -> Asked {
         let cache = self.cache.clone();
@@ -190,7 +190,7 @@ impl Filler {
         let brought = brought.map(|range| range.end - range.start).sum();
         self.pace.observe(now_us, brought, flights.len());
         let parts = &self.cache.0;
-        let spare = self.account.spare(parts.options.client_budget, now_us);
+        let spare = self.budget.spare(parts.options.client_budget, now_us);
         let (mut width, spare) = self.within_memory(spare);
         if seen.claims.len() >= CLAIMS_MAX / 2 {
             width = 1;
@@ -198,11 +198,11 @@ impl Filler {
         self.width = width;
         let situation = Situation {
             want,
-            length: seen.length.or(self.lore.length),
+            length: seen.length.or(self.history.length),
             have: seen.have,
             flights: &flights,
             joinable,
-            unsettled: lore::unsettled(&self.lore, parts.clock.unix_ms()),
+            unsettled: resource_history::unsettled(&self.history, parts.clock.unix_ms()),
             leads: self.launched,
             begun: self.begun,
             waited: Duration::from_micros(now_us - self.waiting_since_us.unwrap_or(now_us)),
@@ -235,7 +235,7 @@ impl Filler {
     fn within_memory(&self, spare: u64) -> (usize, u64) {
         let parts = &self.cache.0;
         let block = parts.options.fill.block;
-        let share = parts.store.limit() / parts.accounts.readers();
+        let share = parts.store.limit() / parts.budgets.readers();
         let width = match parts.counters.flights_now.get() >= FLIGHTS_MAX {
             true => 1,
             // The policy looks two blocks ahead for each flight.
@@ -251,7 +251,7 @@ impl Filler {
     pub(super) fn has_budget(&self) -> bool {
         let parts = &self.cache.0;
         let now_us = parts.clock.monotonic_us();
-        self.account.spare(parts.options.client_budget, now_us) > 0
+        self.budget.spare(parts.options.client_budget, now_us) > 0
     }
 
     /// Other bytes are wanted from here on.
@@ -270,14 +270,15 @@ impl Filler {
 
     /// Whether ranges of this resource are not to be asked for.
     fn is_plain(&self) -> bool {
-        self.lore.is_plain(self.cache.0.clock.unix_ms())
+        self.history.avoids_ranges(self.cache.0.clock.unix_ms())
     }
 
     /// Whether its response may begin while the first byte is only on its way. Who may yet be sent
     /// on by itself waits for it.
     pub(super) fn may_begin(&self) -> bool {
         let lock = self.cache.0.options.fill.kind == fill::Kind::Lock;
-        let settled = lore::unsettled(&self.lore, self.cache.0.clock.unix_ms()) == Unsettled::No;
+        let settled = resource_history::unsettled(&self.history, self.cache.0.clock.unix_ms())
+            == Unsettled::No;
         self.launched || (settled && !lock)
     }
 
@@ -328,7 +329,7 @@ impl Filler {
         }
         // Of all who waited one was the first to try again, and may have failed by now.
         let wait = self.retry_in();
-        if wait.is_some() || (tries.is_some() && self.lore.failures > 0) {
+        if wait.is_some() || (tries.is_some() && self.history.failures > 0) {
             if self.gives_up(at) {
                 return Poll::Ready(Asked::Cut);
             }
@@ -337,8 +338,8 @@ impl Filler {
         }
         // Where failures are known all who wait keep in step by them, and this one waits by itself
         // only where they are not.
-        let by_itself = tries.filter(|_| self.lore.failures == 0);
-        if let Some(wait) = wait.or(by_itself.map(lore::backoff)) {
+        let by_itself = tries.filter(|_| self.history.failures == 0);
+        if let Some(wait) = wait.or(by_itself.map(resource_history::backoff)) {
             return self.poll_patience(wait, cx);
         }
         match self.ask(reader) {
@@ -376,10 +377,10 @@ impl Filler {
     /// How long nobody is to try again, since fetches failed.
     fn retry_in(&mut self) -> Option<Duration> {
         let parts = &self.cache.0;
-        self.lore = parts
+        self.history = parts
             .store
-            .enter(self.place.primary, |locked| locked.lore());
-        lore::retry_in(&self.lore, parts.clock.unix_ms())
+            .enter(self.place.primary, |locked| locked.history());
+        resource_history::retry_in(&self.history, parts.clock.unix_ms())
     }
 
     /// A fetch of what is wanted failed: whether that was once too often.
@@ -392,7 +393,7 @@ impl Filler {
         match self.begun {
             true => self.misses > MISSES_MAX,
             // Nobody is made to wait for an origin that just failed twice.
-            false => self.lore.failures >= 2,
+            false => self.history.failures >= 2,
         }
     }
 
@@ -416,7 +417,7 @@ impl Filler {
         self.waiting_since_us = None;
         self.patience = None;
         if self.settles {
-            self.account.settle(bytes);
+            self.budget.settle(bytes);
         }
         let want = reader.wanted();
         let parts = &self.cache.0;

@@ -8,41 +8,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Clients with an account of their own; beyond these, strangers share one.
+/// Clients with an budget of their own; beyond these, strangers share one.
 const CLIENTS_MAX: usize = 4096;
 
 /// In so many seconds a whole budget is forgiven: who fetched more than it read yesterday is not
 /// held to it today.
 const FORGIVEN_S: u64 = 600;
 
-/// The accounts of a cache's clients, for all workers. Only who has something fetched asks for its.
+/// The budgets of a cache's clients, for all workers. Only who has something fetched asks for its.
 #[derive(Default)]
-pub struct Accounts {
+pub struct ClientBudgets {
     /// Requests that have more fetched as they read on.
     readers: AtomicU64,
-    clients: Mutex<HashMap<IpAddr, Arc<Account>>>,
-    strangers: Arc<Account>,
+    clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
+    strangers: Arc<ClientBudget>,
 }
 
 /// One client's: bytes fetched on its behalf less bytes sent to it.
 #[derive(Default)]
-pub(super) struct Account {
+pub(super) struct ClientBudget {
     owed: AtomicU64,
     /// Up to when debts have been forgiven.
     forgiven_us: AtomicU64,
 }
 
-impl Accounts {
-    /// The account of a client.
-    pub(super) fn of(&self, client: IpAddr, budget: u64, now_us: u64) -> Arc<Account> {
+impl ClientBudgets {
+    /// The budget of a client.
+    pub(super) fn of(&self, client: IpAddr, budget: u64, now_us: u64) -> Arc<ClientBudget> {
         let client = network(client);
         let mut clients = self.clients.lock();
-        if let Some(account) = clients.get(&client) {
-            return account.clone();
+        if let Some(budget) = clients.get(&client) {
+            return budget.clone();
         }
         if clients.len() >= CLIENTS_MAX {
-            clients.retain(|_, account| {
-                Arc::strong_count(account) > 1 || account.spare(budget, now_us) < budget
+            clients.retain(|_, used| {
+                Arc::strong_count(used) > 1 || used.spare(budget, now_us) < budget
             });
         }
         if clients.len() >= CLIENTS_MAX {
@@ -53,24 +53,24 @@ impl Accounts {
 
     /// So many bytes were sent to this client out of what had been fetched before.
     pub(super) fn settle(&self, client: IpAddr, bytes: u64) {
-        if let Some(account) = self.clients.lock().get(&network(client)) {
-            account.settle(bytes);
+        if let Some(budget) = self.clients.lock().get(&network(client)) {
+            budget.settle(bytes);
         }
     }
 
     /// Counts a request that has bytes fetched as it reads, for as long as it does.
-    pub(super) fn reading(self: &Arc<Accounts>) -> Reading {
+    pub(super) fn reading(self: &Arc<ClientBudgets>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Reading(self.clone())
     }
 
-    /// How many of them there are; at least 1, the one who asks.
+    /// How many of them there are; at least 1, the one who admitted.
     pub(super) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
     }
 }
 
-/// Whom an account is for: an address, or a network of 64 bits with IPv6, where clients have as many
+/// Whom an budget is for: an address, or a network of 64 bits with IPv6, where clients have as many
 /// addresses as they like.
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
@@ -80,7 +80,7 @@ fn network(client: IpAddr) -> IpAddr {
 }
 
 /// A request that has bytes fetched as it reads.
-pub(super) struct Reading(Arc<Accounts>);
+pub(super) struct Reading(Arc<ClientBudgets>);
 
 impl Drop for Reading {
     fn drop(&mut self) {
@@ -88,7 +88,7 @@ impl Drop for Reading {
     }
 }
 
-impl Account {
+impl ClientBudget {
     /// Bytes of the budget that may still be fetched for this client beyond what it asks for.
     pub(super) fn spare(&self, budget: u64, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
@@ -123,35 +123,35 @@ impl Account {
 
 /// What a flight costs the client that launched it: a range all at once, before it is asked for; of
 /// a plain GET a block, then what comes. What will not come is given back in the end.
-pub(super) struct Bill {
-    account: Arc<Account>,
+pub(super) struct BudgetCharge {
+    budget: Arc<ClientBudget>,
     /// Billed already and not brought yet.
     ahead: u64,
 }
 
-impl Bill {
+impl BudgetCharge {
     /// For a flight that will bring so much.
-    pub(super) fn new(account: Arc<Account>, ahead: u64) -> Bill {
-        account.fetch(ahead);
-        Bill { account, ahead }
+    pub(super) fn new(budget: Arc<ClientBudget>, ahead: u64) -> BudgetCharge {
+        budget.fetch(ahead);
+        BudgetCharge { budget, ahead }
     }
 
     /// So many bytes have come.
     pub(super) fn brought(&mut self, bytes: u64) {
         let known = bytes.min(self.ahead);
         self.ahead -= known;
-        self.account.fetch(bytes - known);
+        self.budget.fetch(bytes - known);
     }
 
     /// Whether the client has nothing left of its budget.
     pub(super) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
-        self.account.spare(budget, now_us) == 0
+        self.budget.spare(budget, now_us) == 0
     }
 }
 
-impl Drop for Bill {
+impl Drop for BudgetCharge {
     fn drop(&mut self) {
-        self.account.settle(self.ahead);
+        self.budget.settle(self.ahead);
     }
 }
 
@@ -164,9 +164,9 @@ mod tests {
 
     #[test]
     fn what_is_fetched_and_not_sent_uses_the_budget_up() {
-        let accounts = Accounts::default();
-        let client = accounts.of([127, 0, 0, 1].into(), BUDGET, 0);
-        let other = accounts.of([127, 0, 0, 2].into(), BUDGET, 0);
+        let budgets = ClientBudgets::default();
+        let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
+        let other = budgets.of([127, 0, 0, 2].into(), BUDGET, 0);
         assert_eq!(client.spare(1000, 0), 1000);
         client.fetch(700);
         client.settle(100);
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn debts_are_forgiven_with_time_in_steps_of_any_size() {
-        let accounts = Accounts::default();
-        let client = accounts.of([127, 0, 0, 1].into(), BUDGET, 0);
+        let budgets = ClientBudgets::default();
+        let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
         client.fetch(6000);
         for tenth in 0..600 {
             client.spare(6000, tenth * SECOND_US / 10);
@@ -192,43 +192,41 @@ mod tests {
 
     #[test]
     fn clients_beyond_the_limit_share_an_account() {
-        let accounts = Accounts::default();
+        let budgets = ClientBudgets::default();
         for n in 0..CLIENTS_MAX as u32 {
-            accounts.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
+            budgets.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
         }
-        let stranger = accounts.of([10, 0, 0, 1].into(), BUDGET, 0);
+        let stranger = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
         stranger.fetch(10);
         assert_eq!(
-            accounts
-                .of([10, 0, 0, 2].into(), BUDGET, 0)
-                .spare(BUDGET, 0),
+            budgets.of([10, 0, 0, 2].into(), BUDGET, 0).spare(BUDGET, 0),
             0
         );
-        accounts.of(IpAddr::V4(7.into()), BUDGET, 0).settle(1);
-        let known = accounts.of([10, 0, 0, 3].into(), BUDGET, 0);
-        assert_eq!(known.spare(BUDGET, 0), 10, "a settled account makes room");
+        budgets.of(IpAddr::V4(7.into()), BUDGET, 0).settle(1);
+        let known = budgets.of([10, 0, 0, 3].into(), BUDGET, 0);
+        assert_eq!(known.spare(BUDGET, 0), 10, "a settled budget makes room");
     }
 
     #[test]
     fn addresses_of_one_ipv6_network_share_an_account() {
-        let accounts = Accounts::default();
+        let budgets = ClientBudgets::default();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
-        accounts.of(address("2001:db8::1"), BUDGET, 0).fetch(10);
+        budgets.of(address("2001:db8::1"), BUDGET, 0).fetch(10);
         assert_eq!(
-            accounts
+            budgets
                 .of(address("2001:db8::2"), BUDGET, 0)
                 .spare(BUDGET, 0),
             0
         );
         assert_eq!(
-            accounts
+            budgets
                 .of(address("2001:db8:0:1::2"), BUDGET, 0)
                 .spare(BUDGET, 0),
             10
         );
-        accounts.of(address("::ffff:10.0.0.1"), BUDGET, 0).fetch(10);
+        budgets.of(address("::ffff:10.0.0.1"), BUDGET, 0).fetch(10);
         assert_eq!(
-            accounts.of(address("10.0.0.1"), BUDGET, 0).spare(BUDGET, 0),
+            budgets.of(address("10.0.0.1"), BUDGET, 0).spare(BUDGET, 0),
             0
         );
     }

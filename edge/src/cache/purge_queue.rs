@@ -12,7 +12,7 @@ const WAITING_MAX: usize = 1024;
 
 /// What is to be logged of one cache.
 #[derive(Default)]
-pub(super) struct Behind(Mutex<Waiting>);
+pub(super) struct PurgeQueue(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
@@ -22,12 +22,12 @@ struct Waiting {
     is_full: bool,
 }
 
-impl Behind {
+impl PurgeQueue {
     /// Has a rule logged soon.
     pub(super) fn log(self: &Arc<Self>, rule: Lasting) {
         if self.add(rule) {
-            let behind = self.clone();
-            tokio::task::spawn_blocking(move || behind.work());
+            let queue = self.clone();
+            tokio::task::spawn_blocking(move || queue.work());
         }
     }
 
@@ -88,19 +88,19 @@ mod tests {
             let rule = Rule::Resource(name as u128);
             store.lasting(&rule, None, number).expect("volumes")
         };
-        let behind = Behind::default();
-        assert!(behind.add(rule(0, 1)));
-        assert!(!behind.add(rule(0, 2)));
-        assert_eq!(behind.0.lock().rules.len(), 1);
+        let queue = PurgeQueue::default();
+        assert!(queue.add(rule(0, 1)));
+        assert!(!queue.add(rule(0, 2)));
+        assert_eq!(queue.0.lock().rules.len(), 1);
         for name in 1..WAITING_MAX + 5 {
-            assert!(!behind.add(rule(name, 3)));
+            assert!(!queue.add(rule(name, 3)));
         }
-        assert_eq!(behind.0.lock().rules.len(), WAITING_MAX);
-        assert_eq!(behind.next().map(|first| first.number()), Some(2));
-        behind.work();
-        let waiting = behind.0.lock();
+        assert_eq!(queue.0.lock().rules.len(), WAITING_MAX);
+        assert_eq!(queue.next().map(|first| first.number()), Some(2));
+        queue.work();
+        let waiting = queue.0.lock();
         assert!(waiting.rules.is_empty() && !waiting.is_at_work && !waiting.is_full);
         drop(waiting);
-        assert!(behind.add(rule(0, 4)), "it is to begin anew");
+        assert!(queue.add(rule(0, 4)), "it is to begin anew");
     }
 }

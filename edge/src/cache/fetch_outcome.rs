@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::decide::reuse;
 use super::flight::{Flight, PLAIN_MS};
-use super::lore;
+use super::resource_history;
 use crate::handler::{Body, Cause, Fault, Response, Whose};
 use crate::http::Status;
 use crate::store::{Object, Phase};
@@ -34,7 +34,7 @@ impl Flight {
     /// Fetches fail no more.
     pub(super) fn recovered(&self) {
         if self.known.failures > 0 {
-            self.lore(|lore| lore.failures = 0);
+            self.change_history(|history| history.failures = 0);
         }
     }
 
@@ -50,14 +50,16 @@ impl Flight {
 
     pub(super) fn learn_plain(&self) {
         let until_ms = self.cache.0.clock.unix_ms() + PLAIN_MS;
-        self.lore(|lore| lore.plain_until_ms = until_ms);
+        self.change_history(|history| history.no_ranges_until_ms = until_ms);
     }
 
     pub(super) fn fail(self, fault: Fault) {
         self.cache.0.counters.flights_failed.add(1);
         if fault.whose == Whose::Origin {
             let now_ms = self.cache.0.clock.unix_ms();
-            self.lore(|lore| lore::failed(lore, self.brought >= FRUITFUL, now_ms));
+            self.change_history(|history| {
+                resource_history::failed(history, self.brought >= FRUITFUL, now_ms)
+            });
         }
         self.landing.fail(Arc::new(fault));
     }
@@ -78,7 +80,7 @@ impl Flight {
     /// would have been sent for it alone; the others part.
     pub(super) fn refuse(self, response: Response, mut word: &'static str) {
         let now_ms = self.cache.0.clock.unix_ms();
-        let standing = self.landing.object().standing().is_some();
+        let stored = self.landing.object().revalidated().is_some();
         let until_ms = match response.status {
             // What one client's credentials bring is nothing that others have to know.
             _ if self.has_credentials() => {
@@ -90,9 +92,9 @@ impl Flight {
             // version may be inside the next.
             _ if matches!(word, "no-room" | "not-satisfiable") => 0,
             // It says something about this request or this moment, and nothing about what is stored.
-            status if standing && !speaks_for_all(status) => {
+            status if stored && !speaks_for_all(status) => {
                 // Those who are given what is stale don't ask again at once.
-                self.lore(|lore| lore::rest(lore, now_ms));
+                self.change_history(|history| resource_history::rest(history, now_ms));
                 0
             }
             status => {
@@ -107,9 +109,9 @@ impl Flight {
         };
         if !reuse::is_failure(response.status) {
             // It is no failure that what is stored may stand in for.
-            self.landing.object().take_standing();
+            self.landing.object().take_revalidated();
         }
-        self.handover.put(response);
+        self.leader_result.put(response);
         self.landing.refuse(word, until_ms);
     }
 }

@@ -12,7 +12,7 @@ use super::object::{Object, Phase};
 
 /// A stored response, which may serve on.
 #[derive(Clone)]
-pub struct Standing {
+pub struct Revalidated {
     /// The object.
     pub object: Arc<Object>,
     /// Its head.
@@ -23,48 +23,48 @@ pub struct Standing {
 #[derive(Default)]
 pub(super) struct Ties {
     /// What it is fetched to confirm.
-    standing: Option<Standing>,
+    stored: Option<Revalidated>,
     /// The object that is fetched to confirm this one.
     validation: Weak<Object>,
 }
 
 impl Object {
     /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.
-    pub fn validation(&self) -> Option<Arc<Object>> {
+    pub fn revalidation(&self) -> Option<Arc<Object>> {
         let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
         let waits = matches!(validation.lock().phase, Phase::Awaiting);
         waits.then_some(validation)
     }
 
     /// From now on `new`, a fresh object that is not in the table, is fetched to confirm this one.
-    pub fn validate_by(self: &Arc<Object>, head: Arc<Head>, new: &Arc<Object>) {
+    pub fn revalidate_with(self: &Arc<Object>, head: Arc<Head>, new: &Arc<Object>) {
         let object = self.clone();
-        new.lock().ties.get_or_insert_default().standing = Some(Standing { object, head });
+        new.lock().ties.get_or_insert_default().stored = Some(Revalidated { object, head });
         self.lock().ties.get_or_insert_default().validation = Arc::downgrade(new);
     }
 
     /// What this object is fetched to confirm.
-    pub fn standing(&self) -> Option<Standing> {
-        self.lock().ties.as_ref()?.standing.clone()
+    pub fn revalidated(&self) -> Option<Revalidated> {
+        self.lock().ties.as_ref()?.stored.clone()
     }
 
     /// The same, which is held no longer: its fetch has an answer.
-    pub fn take_standing(&self) -> Option<Standing> {
+    pub fn take_revalidated(&self) -> Option<Revalidated> {
         let mut state = self.lock();
         let ties = state.ties.as_mut()?;
-        let standing = ties.standing.take()?;
+        let stored = ties.stored.take()?;
         let idle = ties.validation.strong_count() == 0;
         let gone = if idle { state.ties.take() } else { None };
         drop(state);
         drop(gone);
-        standing.object.part_from(self);
-        Some(standing)
+        stored.object.part_from(self);
+        Some(stored)
     }
 
     /// What it was to confirm need not remember it any more.
     pub(super) fn untie(&self) {
-        if let Some(standing) = self.standing() {
-            standing.object.part_from(self);
+        if let Some(stored) = self.revalidated() {
+            stored.object.part_from(self);
         }
     }
 
@@ -74,7 +74,7 @@ impl Object {
         let mut state = self.lock();
         let tied = |ties: &Ties| std::ptr::eq(ties.validation.as_ptr(), validation);
         let gone = match &mut state.ties {
-            Some(ties) if tied(ties) && ties.standing.is_none() => state.ties.take(),
+            Some(ties) if tied(ties) && ties.stored.is_none() => state.ties.take(),
             Some(ties) if tied(ties) => {
                 ties.validation = Weak::new();
                 None
@@ -86,16 +86,13 @@ impl Object {
     }
 
     /// Ends flight `id`: what was stored serves on.
-    fn stand(&self, id: u64, standing: Standing, confirmed: bool) {
+    fn serve_stored(&self, id: u64, stored: Revalidated, confirmed: bool) {
         let mut state = self.lock();
         state.end_claim(id);
         let before = match state.phase {
             Phase::Awaiting => {
-                let stands = Phase::Stands {
-                    standing,
-                    confirmed,
-                };
-                Some(std::mem::replace(&mut state.phase, stands))
+                let phase = Phase::Revalidated { stored, confirmed };
+                Some(std::mem::replace(&mut state.phase, phase))
             }
             _ => None,
         };
@@ -106,8 +103,8 @@ impl Object {
     }
 
     /// Requests from here on are not told to wait for a fetch that began before this number.
-    pub(super) fn forget_validation(&self, before: u64) {
-        let Some(validation) = self.validation().filter(|v| v.born_seq < before) else {
+    pub(super) fn forget_revalidation(&self, before: u64) {
+        let Some(validation) = self.revalidation().filter(|v| v.born_seq < before) else {
             return;
         };
         if let Some(ties) = &mut self.lock().ties {
@@ -120,10 +117,10 @@ impl Object {
 impl Landing {
     /// The stored response serves those who ride this flight: it was confirmed, or serves although
     /// the origin failed to.
-    pub fn stand(mut self, standing: Standing, confirmed: bool) {
+    pub fn serve_stored(mut self, stored: Revalidated, confirmed: bool) {
         let id = self.end();
-        drop(self.object().take_standing());
-        self.object().stand(id, standing, confirmed);
+        drop(self.object().take_revalidated());
+        self.object().serve_stored(id, stored, confirmed);
     }
 }
 
@@ -144,7 +141,7 @@ mod tests {
         let known = Arc::new(head(Some(0)));
         stored.open(known.clone(), charge, None, None).wake();
         let new = store.create(b"a").expect("room");
-        stored.validate_by(known, &new);
+        stored.revalidate_with(known, &new);
         let whole = || (smallvec::smallvec![0..u64::MAX], ());
         let ((), mut landings) = store.arrange(&new, here, 0, |_| whole());
         (stored, new, landings.pop().expect("a flight"))
@@ -156,16 +153,16 @@ mod tests {
         let (stored, new, landing) = pair(&store);
         assert!(
             stored
-                .validation()
+                .revalidation()
                 .is_some_and(|own| Arc::ptr_eq(&own, &new))
         );
-        let standing = new.standing().expect("it is to confirm the other");
-        assert!(Arc::ptr_eq(&standing.object, &stored));
-        landing.stand(standing, true);
-        assert!(stored.validation().is_none());
+        let revalidated = new.revalidated().expect("it is to confirm the other");
+        assert!(Arc::ptr_eq(&revalidated.object, &stored));
+        landing.serve_stored(revalidated, true);
+        assert!(stored.revalidation().is_none());
         assert!(matches!(
             new.phase(),
-            Phase::Stands {
+            Phase::Revalidated {
                 confirmed: true,
                 ..
             }
@@ -176,15 +173,15 @@ mod tests {
     fn neither_keeps_the_others_memory() {
         let store = store(1 << 20);
         let (stored, new, landing) = pair(&store);
-        let standing = new.standing().expect("it is to confirm the other");
-        landing.stand(standing, false);
+        let revalidated = new.revalidated().expect("it is to confirm the other");
+        landing.serve_stored(revalidated, false);
         assert_eq!(Arc::weak_count(&new), 0);
         assert!(stored.lock().ties.is_none());
         let (stored, new, landing) = pair(&store);
         drop(landing); // its task is gone
         assert_eq!(Arc::weak_count(&new), 0);
-        assert!(stored.validation().is_none());
+        assert!(stored.revalidation().is_none());
         // What failed may still have to be stood in for.
-        assert!(new.standing().is_some());
+        assert!(new.revalidated().is_some());
     }
 }

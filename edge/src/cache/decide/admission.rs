@@ -7,7 +7,7 @@ use crate::http::{CacheStatus, Fields, Fwd, Method, cookies};
 
 /// What a request asks of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::cache) struct Asks {
+pub(in crate::cache) struct Admitted {
     /// It has credentials: what it gets may be for it alone (RFC 9111 3.5).
     pub(in crate::cache) authorized: bool,
     /// It has a condition or a range: the answer may be less than the whole.
@@ -16,20 +16,20 @@ pub(in crate::cache) struct Asks {
     pub(in crate::cache) directives: Option<RequestDirectives>,
 }
 
-impl Asks {
+impl Admitted {
     /// Whether it is to be answered without the origin (RFC 9111 5.2.1.7).
     pub(in crate::cache) fn only_if_cached(&self) -> bool {
         self.directives.is_some_and(|asked| asked.only_if_cached)
     }
 }
 
-/// Whether a request may be answered through the cache, and what it asks; else why not.
+/// Whether a request may be answered through the cache, and what it admitted; else why not.
 #[inline]
 pub(in crate::cache) fn admit(
     head: &Head,
     no_body: bool,
     rules: &Rules,
-) -> Result<Asks, CacheStatus> {
+) -> Result<Admitted, CacheStatus> {
     let because = |word| Err(CacheStatus::fwd(Fwd::Bypass).because(word));
     let admitted = match head.method {
         Method::Get => rules.get,
@@ -45,10 +45,10 @@ pub(in crate::cache) fn admit(
     if !no_body {
         return because("request-body");
     }
-    let (mut asks, directed) = marks(&head.fields);
+    let (mut admitted, directed) = marks(&head.fields);
     if directed {
-        asks.directives = Some(directives(&head.fields, rules));
-        if asks.directives.is_some_and(|asked| asked.no_store) {
+        admitted.directives = Some(directives(&head.fields, rules));
+        if admitted.directives.is_some_and(|asked| asked.no_store) {
             return Err(CacheStatus::fwd(Fwd::Request).because("no-store"));
         }
     }
@@ -57,25 +57,25 @@ pub(in crate::cache) fn admit(
     {
         return because(word);
     }
-    Ok(asks)
+    Ok(admitted)
 }
 
 /// What matters among the fields, and whether any of them are directives: one walk.
 #[inline]
-fn marks(fields: &Fields) -> (Asks, bool) {
-    let (mut asks, mut directed) = (Asks::default(), false);
+fn marks(fields: &Fields) -> (Admitted, bool) {
+    let (mut admitted, mut directed) = (Admitted::default(), false);
     for (name, _) in fields.iter() {
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
         match (name.first().map_or(0, |b| b | 0x20), name.len()) {
-            (b'i', 3..) => asks.less |= name[1] | 0x20 == b'f' && name[2] == b'-',
-            (b'r', 5) => asks.less |= is("range"),
-            (b'a', 13) => asks.authorized |= is("authorization"),
+            (b'i', 3..) => admitted.less |= name[1] | 0x20 == b'f' && name[2] == b'-',
+            (b'r', 5) => admitted.less |= is("range"),
+            (b'a', 13) => admitted.authorized |= is("authorization"),
             (b'c', 13) => directed |= is("cache-control"),
             (b'p', 6) => directed |= is("pragma"),
             _ => {}
         }
     }
-    (asks, directed)
+    (admitted, directed)
 }
 
 /// The directives that count. Those by which a client asks for less than the cache would do always
@@ -135,22 +135,24 @@ mod tests {
         head
     }
 
-    fn asks(lines: &[(&str, &str)], rules: &Rules) -> Result<Asks, Option<&'static str>> {
+    fn check(lines: &[(&str, &str)], rules: &Rules) -> Result<Admitted, Option<&'static str>> {
         admit(&get(lines), true, rules).map_err(|status| status.detail)
     }
 
     #[test]
     fn what_matters_is_found_in_any_case() {
         let rules = Rules::default();
-        assert_eq!(asks(&[("accept", "*/*")], &rules), Ok(Asks::default()));
+        assert_eq!(check(&[("accept", "*/*")], &rules), Ok(Admitted::default()));
         for line in ["Range", "if-none-match", "IF-RANGE", "If-Modified-Since"] {
             assert!(
-                asks(&[(line, "x")], &rules).is_ok_and(|asks| asks.less),
+                check(&[(line, "x")], &rules).is_ok_and(|admitted| admitted.less),
                 "{line}"
             );
         }
-        assert!(asks(&[("AUTHORIZATION", "x")], &rules).is_ok_and(|asks| asks.authorized));
-        assert!(asks(&[("iff", "x"), ("ranges", "x")], &rules).is_ok_and(|asks| !asks.less));
+        assert!(check(&[("AUTHORIZATION", "x")], &rules).is_ok_and(|admitted| admitted.authorized));
+        assert!(
+            check(&[("iff", "x"), ("ranges", "x")], &rules).is_ok_and(|admitted| !admitted.less)
+        );
     }
 
     #[test]
@@ -160,18 +162,18 @@ mod tests {
             "cache-control",
             "no-cache, max-age=0, max-stale=5, only-if-cached",
         )];
-        let asked = asks(&lines, &rules).expect("admitted").directives;
+        let asked = check(&lines, &rules).expect("admitted").directives;
         let asked = asked.expect("directives");
         assert!(!asked.no_cache && asked.max_age.is_none());
         assert!(asked.only_if_cached && asked.max_stale == Some(5));
-        assert!(asks(&[("cache-control", "no-store")], &rules).is_ok());
+        assert!(check(&[("cache-control", "no-store")], &rules).is_ok());
         rules.client_directives = true;
-        let asked = asks(&lines, &rules).expect("admitted").directives;
+        let asked = check(&lines, &rules).expect("admitted").directives;
         assert!(asked.is_some_and(|asked| asked.no_cache && asked.max_age == Some(0)));
-        let no_store = asks(&[("cache-control", "no-store")], &rules);
+        let no_store = check(&[("cache-control", "no-store")], &rules);
         assert_eq!(no_store, Err(Some("no-store")));
         let pragma = |lines: &[(&str, &str)]| {
-            let asked = asks(lines, &rules).expect("admitted").directives;
+            let asked = check(lines, &rules).expect("admitted").directives;
             asked.is_some_and(|asked| asked.no_cache)
         };
         assert!(pragma(&[("Pragma", "x, no-cache")]));
@@ -189,15 +191,15 @@ mod tests {
             rules
         };
         let cookies = with(|bypass| bypass.cookies.push(Pattern::new("session*")));
-        let cookie = |value| asks(&[("cookie", value)], &cookies);
+        let cookie = |value| check(&[("cookie", value)], &cookies);
         assert_eq!(cookie("a=1; session_id=2"), Err(Some("cookie")));
         assert!(cookie("a=session; xsession=1").is_ok());
         let headers = with(|bypass| bypass.headers.push(Pattern::new("x-debug")));
-        assert_eq!(asks(&[("X-Debug", "")], &headers), Err(Some("header")));
-        assert!(asks(&[("X-Debugger", "")], &headers).is_ok());
+        assert_eq!(check(&[("X-Debug", "")], &headers), Err(Some("header")));
+        assert!(check(&[("X-Debugger", "")], &headers).is_ok());
         let query = with(|bypass| bypass.query.push(Pattern::new("nocache")));
-        assert_eq!(asks(&[], &query), Err(Some("query")));
+        assert_eq!(check(&[], &query), Err(Some("query")));
         let other = with(|bypass| bypass.query.push(Pattern::new("cache")));
-        assert!(asks(&[], &other).is_ok());
+        assert!(check(&[], &other).is_ok());
     }
 }
