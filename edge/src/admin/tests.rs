@@ -1,4 +1,4 @@
-//! The admin API over real sockets, in front of an edge that is made up.
+//! The admin API over real sockets, with a made-up edge.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ fn status_is_json() {
 }
 
 #[test]
-fn a_url_is_looked_at_or_refused() {
+fn the_state_of_a_url_is_json_and_a_wrong_url_is_refused() {
     let (admin, _) = start();
     let reply = ask(
         &admin,
@@ -174,7 +174,7 @@ fn a_url_is_looked_at_or_refused() {
 }
 
 #[test]
-fn reload_needs_its_field_and_says_what_came_of_it() {
+fn a_reload_needs_its_header_and_reports_its_result() {
     let (admin, edge) = start();
     assert_eq!(ask(&admin, "POST", "/reload", &[]).status, 403);
     assert_eq!(
@@ -194,10 +194,10 @@ fn reload_needs_its_field_and_says_what_came_of_it() {
 }
 
 #[test]
-fn a_purge_is_json_both_ways() {
+fn order_and_answer_of_a_purge_are_json() {
     let (admin, _) = start();
-    let purge = |fields: &[(&str, &str)], body: &str| {
-        client::once(admin.address(), "POST", "/purge", fields, body.as_bytes()).expect("an answer")
+    let purge = |headers: &[(&str, &str)], body: &str| {
+        client::once(admin.address(), "POST", "/purge", headers, body.as_bytes()).expect("an answer")
     };
     let own: &[_] = &[("x-sluice", "1")];
     assert_eq!(purge(&[], "{\"all\": true}").status, 403);
@@ -216,13 +216,13 @@ fn a_purge_is_json_both_ways() {
     assert_eq!(reply.text(), both);
     assert_eq!(purge(own, "{\"all\": true}").status, 404);
     let reply = purge(own, "{}");
-    assert!(reply.status == 400 && reply.text().starts_with("say what"));
+    assert!(reply.status == 400 && reply.text().starts_with("name what to purge"));
     assert_eq!(purge(own, &"x".repeat(65 << 10)).status, 413);
     assert_eq!(ask(&admin, "GET", "/purge", own).status, 405);
 }
 
 #[test]
-fn foreign_names_are_refused_where_it_matters() {
+fn other_host_names_are_refused_except_for_metrics() {
     let (admin, edge) = start();
     for host in [
         "evil.example",
@@ -268,7 +268,7 @@ fn foreign_names_are_refused_where_it_matters() {
 }
 
 #[test]
-fn metrics_are_prometheus_text() {
+fn metrics_are_in_prometheus_text_format() {
     let (admin, _) = start();
     let reply = ask(&admin, "GET", "/metrics", &[]);
     assert_eq!(
@@ -279,7 +279,7 @@ fn metrics_are_prometheus_text() {
 }
 
 #[test]
-fn after_its_end_nobody_answers() {
+fn a_stopped_admin_api_does_not_listen() {
     let (admin, _) = start();
     let address = admin.address();
     drop(admin);
