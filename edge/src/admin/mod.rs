@@ -12,6 +12,6 @@ mod tests;
 
 pub use inspect::Inspect;
 pub use object::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
-pub use purge::{Lasting, Order, Purging, Refusal};
+pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
 pub use status::{FilesState, ReloadState, ServerState, Status, UpstreamState, VolumeState};

@@ -32,6 +32,7 @@ pub struct Order {
 pub struct Purging {
     /// What was purged.
     pub answer: Answer,
+<<<<<<< HEAD
     /// Whether the purge survives a restart; `None` if the cache keeps nothing on disk.
     pub lasting: Option<Lasting>,
 }
@@ -39,6 +40,15 @@ pub struct Purging {
 /// Receives, once it is known, whether a purge survives a restart, or why it may not. If the sender is
 /// dropped without a message, the purge may not survive.
 pub type Lasting = oneshot::Receiver<Result<(), String>>;
+=======
+    /// Tells whether it outlasts a new start; none where what it covers does not either.
+    pub logged: Option<PurgeLogged>,
+}
+
+/// Tells, once that is known, whether a purge outlasts a new start, else why it may not. Dropped
+/// without a word it may not.
+pub type PurgeLogged = oneshot::Receiver<Result<(), String>>;
+>>>>>>> main
 
 impl Purging {
     /// Waits until the purge is known to be durable, at most `within`.
@@ -46,10 +56,10 @@ impl Purging {
     /// # Errors
     /// The purge is in force, but responses that it covers may come back after a restart.
     pub(super) async fn outlast(self, within: Duration) -> Result<Answer, Refusal> {
-        let Some(lasting) = self.lasting else {
+        let Some(logged) = self.logged else {
             return Ok(self.answer);
         };
-        let why = match timeout(within, lasting).await {
+        let why = match timeout(within, logged).await {
             Ok(Ok(Ok(()))) => return Ok(self.answer),
             Ok(Ok(Err(why))) => why,
             Ok(Err(_)) => "writing it to the volumes was broken off".to_owned(),
@@ -142,9 +152,9 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(1);
 
-    async fn outlasted(lasting: Option<Lasting>) -> Result<(), (u16, String)> {
+    async fn outlasted(logged: Option<PurgeLogged>) -> Result<(), (u16, String)> {
         let answer = Answer { purged: Vec::new() };
-        let purging = Purging { answer, lasting };
+        let purging = Purging { answer, logged };
         match purging.outlast(SHORT).await {
             Ok(_) => Ok(()),
             Err(refusal) => Err((refusal.status, refusal.why)),
@@ -154,25 +164,40 @@ mod tests {
     #[tokio::test]
     async fn a_purge_that_may_not_survive_a_restart_is_an_error() {
         assert_eq!(outlasted(None).await, Ok(()));
+<<<<<<< HEAD
         let reported = |result| {
             let (report, lasting) = oneshot::channel();
             let _ = report.send(result);
             outlasted(Some(lasting))
+=======
+        let told = |word| {
+            let (tell, logged) = oneshot::channel();
+            let _ = tell.send(word);
+            outlasted(Some(logged))
+>>>>>>> main
         };
         assert_eq!(reported(Ok(())).await, Ok(()));
         let (status, why) = reported(Err("no disk".to_owned()))
             .await
-            .expect_err("not lasting");
+            .expect_err("not logged");
         assert_eq!(status, 503);
         assert!(
             why.contains("in force") && why.contains(": no disk\n"),
             "{why}"
         );
+<<<<<<< HEAD
         let (report, lasting) = oneshot::channel();
         drop(report);
         assert!(outlasted(Some(lasting)).await.is_err());
         let (silent, lasting) = oneshot::channel();
         let (_, why) = outlasted(Some(lasting)).await.expect_err("too slow");
+=======
+        let (tell, logged) = oneshot::channel();
+        drop(tell);
+        assert!(outlasted(Some(logged)).await.is_err());
+        let (silent, logged) = oneshot::channel();
+        let (_, why) = outlasted(Some(logged)).await.expect_err("too slow");
+>>>>>>> main
         assert!(why.contains("not on the disk"), "{why}");
         drop(silent);
     }
