@@ -32,23 +32,13 @@ pub struct Order {
 pub struct Purging {
     /// What was purged.
     pub answer: Answer,
-<<<<<<< HEAD
     /// Whether the purge survives a restart; `None` if the cache keeps nothing on disk.
-    pub lasting: Option<Lasting>,
+    pub logged: Option<PurgeLogged>,
 }
 
 /// Receives, once it is known, whether a purge survives a restart, or why it may not. If the sender is
 /// dropped without a message, the purge may not survive.
-pub type Lasting = oneshot::Receiver<Result<(), String>>;
-=======
-    /// Tells whether it outlasts a new start; none where what it covers does not either.
-    pub logged: Option<PurgeLogged>,
-}
-
-/// Tells, once that is known, whether a purge outlasts a new start, else why it may not. Dropped
-/// without a word it may not.
 pub type PurgeLogged = oneshot::Receiver<Result<(), String>>;
->>>>>>> main
 
 impl Purging {
     /// Waits until the purge is known to be durable, at most `within`.
@@ -164,17 +154,10 @@ mod tests {
     #[tokio::test]
     async fn a_purge_that_may_not_survive_a_restart_is_an_error() {
         assert_eq!(outlasted(None).await, Ok(()));
-<<<<<<< HEAD
         let reported = |result| {
-            let (report, lasting) = oneshot::channel();
+            let (report, logged) = oneshot::channel();
             let _ = report.send(result);
-            outlasted(Some(lasting))
-=======
-        let told = |word| {
-            let (tell, logged) = oneshot::channel();
-            let _ = tell.send(word);
             outlasted(Some(logged))
->>>>>>> main
         };
         assert_eq!(reported(Ok(())).await, Ok(()));
         let (status, why) = reported(Err("no disk".to_owned()))
@@ -185,19 +168,11 @@ mod tests {
             why.contains("in force") && why.contains(": no disk\n"),
             "{why}"
         );
-<<<<<<< HEAD
-        let (report, lasting) = oneshot::channel();
+        let (report, logged) = oneshot::channel();
         drop(report);
-        assert!(outlasted(Some(lasting)).await.is_err());
-        let (silent, lasting) = oneshot::channel();
-        let (_, why) = outlasted(Some(lasting)).await.expect_err("too slow");
-=======
-        let (tell, logged) = oneshot::channel();
-        drop(tell);
         assert!(outlasted(Some(logged)).await.is_err());
         let (silent, logged) = oneshot::channel();
         let (_, why) = outlasted(Some(logged)).await.expect_err("too slow");
->>>>>>> main
         assert!(why.contains("not on the disk"), "{why}");
         drop(silent);
     }

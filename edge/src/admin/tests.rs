@@ -197,7 +197,8 @@ fn a_reload_needs_its_header_and_reports_its_result() {
 fn order_and_answer_of_a_purge_are_json() {
     let (admin, _) = start();
     let purge = |headers: &[(&str, &str)], body: &str| {
-        client::once(admin.address(), "POST", "/purge", headers, body.as_bytes()).expect("an answer")
+        client::once(admin.address(), "POST", "/purge", headers, body.as_bytes())
+            .expect("an answer")
     };
     let own: &[_] = &[("x-sluice", "1")];
     assert_eq!(purge(&[], "{\"all\": true}").status, 403);

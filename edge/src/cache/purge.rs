@@ -11,13 +11,8 @@ use crate::http::key::{self, KeyHash, KeyRules, Parts};
 use crate::http::purge::{self, Purge, Purged};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
-<<<<<<< HEAD
 use crate::http::{CacheStatus, Fields, Fwd, Scheme, Status};
-use crate::store::kept::{Lasting, NotLasting};
-=======
-use crate::http::{CacheStatus, Fields, Fwd, Method, Scheme, Status};
 use crate::store::disk_tier::{DurablePurge, NotDurable};
->>>>>>> main
 use crate::store::{self, Full, Rule, Store};
 
 /// With the value `soft`, a PURGE marks stale and drops nothing.

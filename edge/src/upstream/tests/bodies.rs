@@ -201,7 +201,8 @@ fn an_origin_is_held_back_while_nobody_reads() {
     let origin = Origin::new(move |_, served| {
         served.request();
         served.send(b"HTTP/1.1 200 OK\r\n\r\n");
-        served.stream
+        served
+            .stream
             .set_write_timeout(Some(Duration::from_millis(200)))
             .expect("a socket option");
         let mut total = 0_u64;
@@ -370,7 +371,9 @@ fn answering_early() -> Origin {
         let mut rest = Vec::new();
         // A reset ends the loop, too.
         let _ = served.stream.read_to_end(&mut rest);
-        let _ = served.tell.send(String::from_utf8_lossy(&rest).into_owned());
+        let _ = served
+            .tell
+            .send(String::from_utf8_lossy(&rest).into_owned());
     })
 }
 

@@ -211,7 +211,8 @@ fn a_post_is_not_sent_on_a_connection_that_the_kernel_knows_to_be_closed() {
         served.request();
         served.send(HELLO);
         if number == 0 {
-            served.stream
+            served
+                .stream
                 .shutdown(Shutdown::Both)
                 .expect("an open socket");
             tell.send(()).expect("the test listens");
@@ -285,7 +286,11 @@ fn an_unrequested_response_that_only_the_kernel_knows_is_never_used() {
         served.request();
         served.send(HELLO);
         if number == 0 {
-            let () = gone.lock().expect("one at a time").recv().expect("a signal");
+            let () = gone
+                .lock()
+                .expect("one at a time")
+                .recv()
+                .expect("a signal");
             served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
             tell.send(()).expect("the test listens");
             served.await_close();

@@ -83,7 +83,9 @@ fn only_requested_protocols_are_switched_to() {
         ("HTTP/1.0 101 X", "upgrade: websocket\r\n", false),
     ] {
         let origin = Origin::once(format!("{status_line}\r\n{chosen}\r\n"));
-        let asked = run(origin.upstream().ask(request_to_upgrade("WebSocket, h2c, echo/2")));
+        let asked = run(origin
+            .upstream()
+            .ask(request_to_upgrade("WebSocket, h2c, echo/2")));
         let expected = accepted.then_some(101).ok_or(Cause::UnexpectedStatus);
         let got = asked.map(|response| response.status);
         assert_eq!(got, expected, "{status_line} {chosen}");

@@ -13,13 +13,9 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
     let caches = plan
         .caches
         .iter()
-<<<<<<< HEAD
-        .filter(|(_, cache)| uses(&cache.kept.volumes));
+        .filter(|(_, cache)| uses(&cache.disk_tier.volumes));
     let status = volume.status();
     let (state, why, loaded) = described(&status.state);
-=======
-        .filter(|(_, cache)| uses(&cache.disk_tier.volumes));
->>>>>>> main
     VolumeState {
         name: name.to_owned(),
         path: path.unwrap_or_default(),
