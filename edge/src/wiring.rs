@@ -254,7 +254,7 @@ impl Edge {
         let mut changes = config::changes(&before.plan, &plan);
         if !changes.needs_restart.is_empty() {
             return Err(format!(
-                "only a new start can change this: {}\n",
+                "this change needs a restart: {}\n",
                 changes.needs_restart.join(", ")
             ));
         }

@@ -10,8 +10,8 @@ use super::report::Problem;
 use super::sites::LeadsTo;
 use super::value::{Key, Sandbox};
 use crate::files;
-use crate::sys::confine::{Allowed, Reach};
 use crate::sys::root::Links;
+use crate::sys::sandbox::{Allowed, Reach};
 use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::MessageTarget;
 
