@@ -13,6 +13,7 @@ use slab::Slab;
 use super::lines::{self, Mark};
 use crate::evict::{self, Policy};
 use crate::handler::{Choice, Encoded};
+use crate::http::FieldBlock;
 use crate::http::coding::{Accepted, Coding};
 
 /// Enough that two workers seldom want the same one.
@@ -44,9 +45,9 @@ struct Shard {
 struct Entry {
     id: u128,
     /// Its field lines, as they were when it was last met.
-    fields: Bytes,
+    fields: FieldBlock,
     /// The same, saying that it comes in several codings.
-    varying: Bytes,
+    varying: FieldBlock,
     /// It shrinks, as far as is known.
     is_worth: bool,
     /// By coding.
@@ -112,7 +113,13 @@ impl Table {
     /// How a content with these field lines is given to who accepts these codings, of which `order` has
     /// those that are made.
     #[inline]
-    pub fn look(&self, id: u128, fields: &Bytes, accepted: &Accepted, order: &[Coding]) -> Looked {
+    pub fn look(
+        &self,
+        id: u128,
+        fields: &FieldBlock,
+        accepted: &Accepted,
+        order: &[Coding],
+    ) -> Looked {
         let shard = &mut *self.shard(id).lock();
         let Some(&at) = shard.ids.get(&id) else {
             return Looked::Unknown;
@@ -128,7 +135,7 @@ impl Table {
     }
 
     /// Notes that somebody sees to a coding of a content; whether the caller is to.
-    pub fn ask(&self, id: u128, fields: &Bytes, coding: Coding) -> bool {
+    pub fn ask(&self, id: u128, fields: &FieldBlock, coding: Coding) -> bool {
         self.with(id, fields, |entry| {
             let made = &mut entry.codings[coding as usize];
             let is_first = entry.is_worth && matches!(made, Made::Not);
@@ -149,9 +156,9 @@ impl Table {
     }
 
     /// Notes what came of it. `fields`: the content's, if nothing is known of it any more.
-    pub fn finish(&self, id: u128, fields: &Bytes, coding: Coding, outcome: Outcome) {
+    pub fn finish(&self, id: u128, fields: &FieldBlock, coding: Coding, outcome: Outcome) {
         if let Outcome::Made(content, _) = &outcome {
-            self.make_room((content.len() + 2 * fields.len()) as u64 + BOOKKEEPING);
+            self.make_room((content.len() + 2 * fields.memory()) as u64 + BOOKKEEPING);
         }
         // Before the lock: this thread is one of low priority, and workers would wait for it there.
         let ready = match &outcome {
@@ -175,7 +182,7 @@ impl Table {
     }
 
     /// A content that is known has these field lines now, with `varying` for those to whom it varies.
-    pub fn renew(&self, id: u128, fields: &Bytes, varying: &Bytes) {
+    pub fn renew(&self, id: u128, fields: &FieldBlock, varying: &FieldBlock) {
         self.with(id, fields, |entry| {
             entry.fields = fields.clone();
             entry.varying = varying.clone();
@@ -198,7 +205,7 @@ impl Table {
     }
 
     /// Changes what is known of a content; a new entry is made with these field lines.
-    fn with<T>(&self, id: u128, fields: &Bytes, change: impl FnOnce(&mut Entry) -> T) -> T {
+    fn with<T>(&self, id: u128, fields: &FieldBlock, change: impl FnOnce(&mut Entry) -> T) -> T {
         let hash = self.hasher.hash_one(id);
         let mut locked = self.shard(id).lock();
         let shard = &mut *locked;
@@ -257,7 +264,7 @@ impl Table {
 }
 
 impl Entry {
-    fn new(id: u128, fields: &Bytes) -> Entry {
+    fn new(id: u128, fields: &FieldBlock) -> Entry {
         Entry {
             id,
             fields: fields.clone(),
@@ -270,12 +277,12 @@ impl Entry {
     /// Whether these are its field lines. Those of the same content, had from elsewhere, are the same
     /// bytes in another place: remembered, so that next time they need not be compared.
     #[inline]
-    fn is_under(&mut self, fields: &Bytes) -> bool {
-        let is_it = |own: &Bytes| own.as_ptr() == fields.as_ptr() && own.len() == fields.len();
+    fn is_under(&mut self, fields: &FieldBlock) -> bool {
+        let is_it = |own: &FieldBlock| own.is_same(fields);
         if is_it(&self.fields) {
             return true;
         }
-        let is_same = self.fields == fields;
+        let is_same = self.fields == *fields;
         if is_same {
             self.fields = fields.clone();
         }
@@ -309,15 +316,17 @@ impl Entry {
     /// Bytes of memory that it takes.
     fn weight(&self) -> u64 {
         let coded = self.codings.iter().map(|made| match made {
-            Made::There(coded, _) => OF_CODED + (coded.fields.len() + coded.content.len()) as u64,
+            Made::There(coded, _) => {
+                OF_CODED + (coded.fields.memory() + coded.content.len()) as u64
+            }
             _ => 0,
         });
-        BOOKKEEPING + (self.fields.len() + self.varying.len()) as u64 + coded.sum::<u64>()
+        BOOKKEEPING + (self.fields.memory() + self.varying.memory()) as u64 + coded.sum::<u64>()
     }
 }
 
 /// Content in a coding, of content with these field lines.
-fn encoded(fields: &Bytes, coding: Coding, content: Bytes, mark: Mark) -> Arc<Encoded> {
+fn encoded(fields: &FieldBlock, coding: Coding, content: Bytes, mark: Mark) -> Arc<Encoded> {
     let (fields, etag) = lines::coded(fields, coding, mark);
     Arc::new(Encoded {
         coding,

@@ -14,6 +14,7 @@ use super::lines::Mark;
 use super::table::Outcome;
 use super::{Encoder, codec};
 use crate::handler::Get;
+use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::priority;
 
@@ -48,7 +49,7 @@ pub(super) struct Job {
     pub id: u128,
     pub coding: Coding,
     /// The content's.
-    pub fields: Bytes,
+    pub fields: FieldBlock,
     pub get: Get,
 }
 
@@ -209,7 +210,7 @@ impl Job {
 struct Finished {
     encoder: Arc<Encoder>,
     id: u128,
-    fields: Bytes,
+    fields: FieldBlock,
     coding: Coding,
     outcome: Outcome,
 }

@@ -10,10 +10,10 @@ use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
 use crate::handler::{Body, Cause, Choice, Encoded, Encodings, Fault, Get, Head, Plain, Response};
-use crate::http::Method;
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
 use crate::http::wanted::{self, Wanted, asks_for_less};
+use crate::http::{FieldBlock, Method};
 use crate::sys::{Random, root};
 
 /// A request that is to be answered, and with what.
@@ -52,7 +52,7 @@ impl Answering<'_> {
     }
 
     /// The file, as it is, under these field lines. `several`: it may also be given in other codings.
-    fn file(&self, file: &File, fields: &Bytes, several: bool) -> Response {
+    fn file(&self, file: &File, fields: &FieldBlock, several: bool) -> Response {
         let representation = whole_of(fields, file.length());
         match &file.content {
             Content::Memory(bytes) => {
@@ -143,7 +143,7 @@ impl Answering<'_> {
 }
 
 /// All of a file's content, or of what was made of it.
-fn whole_of(fields: &Bytes, length: u64) -> Representation<'_> {
+fn whole_of(fields: &FieldBlock, length: u64) -> Representation<'_> {
     Representation {
         status: 200,
         fields,

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::body::Large;
 use crate::evict::{self, Policy};
+use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::root::Stamp;
 
@@ -46,7 +47,7 @@ pub(super) struct File {
     /// What it was when this was made.
     pub stamp: Stamp,
     /// Its field lines.
-    pub head: Bytes,
+    pub head: FieldBlock,
     /// Its ETag's value.
     pub etag: Box<[u8]>,
     pub content: Content,
@@ -123,7 +124,7 @@ impl File {
             .iter()
             .map(|(_, file)| file.weight(of_open))
             .sum();
-        BOOKKEEPING + self.head.len() as u64 + content + coded
+        BOOKKEEPING + self.head.memory() as u64 + content + coded
     }
 }
 

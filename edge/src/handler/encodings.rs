@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
+use crate::http::{FieldBlock, Fields};
 
 /// Other codings of content: made once, off the workers, and kept for whoever asks next.
 pub trait Encodings {
@@ -24,7 +24,7 @@ pub enum Choice {
     Plain,
     /// As it is, this time, with these field lines in place of its own: they say that it depends on
     /// Accept-Encoding.
-    Varying(Bytes),
+    Varying(FieldBlock),
     /// In a coding.
     Coded(Arc<Encoded>),
 }
@@ -35,8 +35,8 @@ pub struct Plain<'a> {
     pub id: u128,
     /// Bytes, once that is known.
     pub length: Option<u64>,
-    /// Its field lines (`Fields::text`).
-    pub fields: &'a Bytes,
+    /// Its field lines.
+    pub fields: &'a FieldBlock,
     /// How to get all of it; `None`: it can't be had now.
     pub get: &'a dyn Fn() -> Option<Get>,
 }
@@ -51,7 +51,7 @@ pub struct Encoded {
     pub coding: Coding,
     /// Its field lines: those of the content as it is, with Content-Encoding, Vary, and an ETag of its
     /// own.
-    pub fields: Bytes,
+    pub fields: FieldBlock,
     /// Its ETag's value.
     pub etag: Option<Box<[u8]>>,
     /// All of it.

@@ -1,7 +1,7 @@
 //! A segment: a block with its number and lap, records, and when it is full a table of them and a footer.
 
-use crate::volume::Id;
 use crate::volume::checksum::Salt;
+use crate::volume::types::Id;
 
 use super::record::Mark;
 use super::{BLOCK, NUMBER_MAX, UNIT, put, u32_at, u64_at, u128_at, up};
