@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::device_io::pad;
 use super::format::BLOCK;
 use super::index::RecordLocation;
-use super::{Id, Source};
+use super::types::{Id, RecordSource};
 use crate::sys::buffer::{ALIGNED, Buffer};
 
 /// Bytes of the buffers that records are copied into.
@@ -44,7 +44,7 @@ pub enum Told {
         /// Where it is.
         place: RecordLocation,
         /// Who brought it.
-        source: Box<dyn Source>,
+        source: Box<dyn RecordSource>,
     },
     /// A record is at another place.
     Moved {

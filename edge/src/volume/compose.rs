@@ -10,7 +10,7 @@ use super::format::segment::{ENTRY, Entry, Footer, Opening, RECORDS, table_crc};
 use super::format::{BLOCK, UNIT, up};
 use super::index::RecordLocation;
 use super::mounted::{Mounted, Position, place};
-use super::{Id, PAGE, Source};
+use super::types::{Id, PAGE, RecordSource};
 use crate::sys::buffer::Buffer;
 
 /// What a segment holds beyond the largest record: its ends, a table of one, the header, alignment.
@@ -44,7 +44,7 @@ pub enum Origin {
         /// What it counted for.
         weight: u64,
         /// Who brought it.
-        source: Box<dyn Source>,
+        source: Box<dyn RecordSource>,
     },
     /// Who forgot it, with that place in line.
     Tombstone(u64),

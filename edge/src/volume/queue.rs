@@ -8,7 +8,7 @@ use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::index::{Index, Key, RecordLocation};
-use super::{Id, Source};
+use super::types::{Id, RecordSource};
 
 /// The least that a waiting record counts for.
 const WEIGHT_MIN: u64 = 512;
@@ -33,7 +33,7 @@ pub enum Item {
         /// What it was found by when it came.
         id: Id,
         /// What brings it.
-        source: Box<dyn Source>,
+        source: Box<dyn RecordSource>,
     },
     /// A record is forgotten.
     Tombstone {
@@ -107,7 +107,11 @@ pub struct Overrun;
 
 impl Queue {
     /// Takes a record, unless `most` bytes wait already or it is closed; gives it back otherwise.
-    pub fn put(&self, source: Box<dyn Source>, most: u64) -> Result<(), Box<dyn Source>> {
+    pub fn put(
+        &self,
+        source: Box<dyn RecordSource>,
+        most: u64,
+    ) -> Result<(), Box<dyn RecordSource>> {
         let (id, weight) = (source.id(), source.bytes().max(WEIGHT_MIN));
         let most = match weight > SMALL {
             true => most - SPARED.min(most / 16),
@@ -187,7 +191,7 @@ impl Queue {
     }
 
     /// Gives up records that wait, the oldest first, until so many bytes wait less: those records.
-    pub fn shed(&self, bytes: u64) -> (Vec<Box<dyn Source>>, u64) {
+    pub fn shed(&self, bytes: u64) -> (Vec<Box<dyn RecordSource>>, u64) {
         let mut state = self.state.lock();
         let (mut kept, mut given_up, mut freed) = (VecDeque::new(), Vec::new(), 0);
         while freed < bytes {

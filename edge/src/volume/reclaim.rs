@@ -14,7 +14,7 @@ use super::format::{BLOCK, up};
 use super::index::{RecordLocation, Use};
 use super::mounted::{Mounted, Position, place};
 use super::reclaim_budget::ReclaimBudget;
-use super::{Id, PAGE};
+use super::types::{Id, PAGE};
 
 /// Bytes that are read at once for records that lie together.
 const WINDOW: u64 = 1 << 20;
