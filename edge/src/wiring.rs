@@ -1,7 +1,7 @@
-//! Plan → running server: the only place where folders meet.
+//! Builds the running server from a plan: the only place where all folders meet.
 //!
-//! What outlives a reload (stores, upstreams' numbers, the log's writer) hangs on a `Snapshot`;
-//! each worker builds its handlers from the newest one and swaps them between two requests.
+//! A `Snapshot` holds everything that outlives a reload (stores, the state of upstreams, the log's
+//! writer). Each worker builds its handlers from the newest snapshot and swaps them between two requests.
 
 mod compression;
 mod handlers;
@@ -37,26 +37,26 @@ pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
-/// Where a reload gets its plan from.
+/// The file from which a reload reads its plan.
 pub struct Source {
-    /// The file that is read.
+    /// The file.
     pub file: PathBuf,
-    /// Reads it again; the error is what is wrong with it.
+    /// Reads the file again; the error says what is wrong with it.
     pub read: Box<dyn Fn() -> Result<Plan, String> + Send + Sync>,
 }
 
-/// How long a reload waits for the workers to take it up.
+/// Longest time that a reload waits until all workers use it.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
-/// How long the last log lines may take to be written at the end.
+/// Longest time for writing the last log lines at the end.
 const LOG_WAIT: Duration = Duration::from_secs(5);
-/// How long the last messages may.
+/// Longest time for writing the last messages.
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
-/// What volumes may take at least to write what waits, however long requests took to end.
+/// Time that volumes have at least to write their queues at the end, however long requests took.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// With fewer descriptors than this the log says so at the start.
+/// With fewer descriptors than this, a warning is logged at the start.
 const DESCRIPTORS_FEW: usize = 4096;
 
-/// What all threads share.
+/// The state that all threads share.
 struct Edge {
     clock: Clock,
     random: Random,
@@ -65,38 +65,39 @@ struct Edge {
     balance: Arc<ConnectionBalance>,
     source: Option<Source>,
     given_up: GivenUp,
-    /// The snapshot in force. Workers watch it; only `reload` sends.
+    /// The snapshot in force. Workers watch it; only `reload` replaces it.
     snapshots: watch::Sender<Arc<Snapshot>>,
     /// Why the last reload changed nothing.
     last_error: Mutex<Option<String>>,
     stopping: watch::Sender<bool>,
-    /// Workers without a client left. Each lives until all are: its flights have riders elsewhere.
+    /// The number of workers without clients. A worker lives until all have none, since its flights may
+    /// have riders on other workers.
     drained: watch::Sender<usize>,
-    /// Goes through stores behind purges, until it is told to stop.
+    /// The thread that applies purges to stored objects in the background, until it is told to stop.
     sweeper: Mutex<Option<JoinHandle<()>>>,
     /// One reload at a time.
     reloading: Mutex<()>,
     volumes: Arc<Held>,
     loggers: purge::Loggers,
-    /// Every access log that may still be written to: at the end each has lines to write.
+    /// Every access log that a worker may still use: at the end each may have lines to write.
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
-/// A running edge. It runs until `stop`.
+/// An edge, which runs until `stop`.
 pub struct Running {
-    /// Where it listens, in the configuration's order.
+    /// The addresses on which it listens, in the configuration's order.
     pub listeners: Vec<SocketAddr>,
-    /// Where its admin API is.
+    /// The address of its admin API.
     pub admin: Option<SocketAddr>,
     edge: Arc<Edge>,
     admin_thread: Option<Admin>,
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Starts an edge. It accepts when this returns. `source` is asked at each reload.
+/// Starts an edge, which accepts connections when this returns. Each reload reads `source`.
 ///
 /// # Errors
-/// When an address, a thread or the access log can't be had.
+/// If an address can't be listened on, a thread not started, or the access log not opened.
 pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     raise_descriptors();
     let count = worker_count(&plan);
@@ -129,7 +130,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);
-    // Before the first request is taken, so that whoever sees a listener finds this, too.
+    // Before the first request is accepted: when a listener is up, the admin API is up, too.
     let admin_thread = match admin_address {
         None => None,
         Some(address) => Some(
@@ -162,8 +163,8 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     })
 }
 
-/// Keeps no right that is not needed, and begins to log messages. No thread has been started before it,
-/// and all that needs rights is done.
+/// Gives up all privileges that are not needed any more, and begins to log messages. No thread has been
+/// started before, and everything that needs privileges is done.
 fn give_up(plan: &Plan, source: Option<&Source>) -> anyhow::Result<GivenUp> {
     let file = source.map(|source| source.file.as_path());
     let given_up = privileges::give_up(plan, file)?;
@@ -207,7 +208,7 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<Sock
     Ok((sockets, addresses))
 }
 
-/// The kernel cuts a backlog down without a word.
+/// Warns of a backlog that the kernel reduces silently.
 fn warn_of_backlog(listener: &ListenerPlan) {
     let (wanted, most) = (listener.listening.backlog, limits::somaxconn());
     if let (Some(wanted), Some(most)) = (wanted, most)
@@ -221,7 +222,7 @@ fn warn_of_backlog(listener: &ListenerPlan) {
     }
 }
 
-/// As many descriptors as there may be: the limit of connections derives from them.
+/// Raises the limit of descriptors as far as possible: the limit of connections derives from it.
 fn raise_descriptors() {
     let descriptors = limits::raise_descriptors();
     if descriptors < DESCRIPTORS_FEW {
@@ -233,7 +234,7 @@ fn raise_descriptors() {
 }
 
 impl Edge {
-    /// Brings a new plan into force; says what changed.
+    /// Brings a new plan into force; returns what changed.
     fn reload(&self) -> Result<String, String> {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();
@@ -268,7 +269,7 @@ impl Edge {
             changes.applied.push("keys in files changed".to_owned());
         }
         let taken_up = next.taken_up.clone();
-        // It may have hung, in a disk or a pipe, until then.
+        // Building the snapshot may have taken long, because of a disk or a pipe.
         if *self.stopping.borrow() {
             return Err("it is stopping\n".to_owned());
         }
@@ -302,7 +303,7 @@ impl Edge {
 }
 
 impl Running {
-    /// Stops accepting, lets requests finish for as long as `[limits] drain` allows, and ends.
+    /// Stops accepting, waits for requests as long as `[limits] drain` allows, and ends.
     pub fn stop(mut self) {
         let edge = &self.edge;
         let drain = edge.snapshots.borrow().plan.limits.drain;
@@ -333,7 +334,7 @@ impl Running {
     }
 }
 
-/// The last messages are written.
+/// Writes the last messages.
 fn finish_messages() {
     if let Some(messages) = messages::installed() {
         messages.finish(MESSAGES_WAIT);
@@ -341,12 +342,12 @@ fn finish_messages() {
 }
 
 impl Edge {
-    /// Remembers the log that is in force now, and forgets those that nobody can write to any more: their
-    /// threads end, and their files are closed.
+    /// Keeps the log that is in force now, and drops those that no worker can use any more: their threads
+    /// end, and their files are closed.
     fn keep_log(&self) {
         let log = self.snapshots.borrow().log.clone();
         let mut logs = self.logs.lock();
-        // Without a snapshot that has it no worker gets another end.
+        // If no snapshot has it, no worker can get another handle of it.
         logs.retain(|kept| Arc::strong_count(kept) > 1 || kept.is_in_use());
         if let Some(log) = log
             && !logs.iter().any(|kept| Arc::ptr_eq(kept, &log))
@@ -355,7 +356,7 @@ impl Edge {
         }
     }
 
-    /// Has volumes written what waits, and leaves them as a next start likes them best.
+    /// Makes volumes write their queues, and leaves them so that the next start is fast.
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(
@@ -364,7 +365,7 @@ impl Edge {
         }
     }
 
-    /// Writes what is left of the access logs.
+    /// Writes the last lines of the access logs.
     fn finish_logs(&self) {
         for log in self.logs.lock().drain(..) {
             if !log.finish(LOG_WAIT) {
