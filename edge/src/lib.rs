@@ -3,7 +3,7 @@
 //! The map of the folders, the rule of who may import whom and the invariants stand in `ARCHITECTURE.md`.
 
 pub mod admin;
-pub mod balance;
+mod balance;
 pub mod cache;
 pub mod compress;
 pub mod config;
@@ -20,6 +20,6 @@ pub mod route;
 pub mod store;
 pub mod sys;
 pub mod telemetry;
-pub mod upstream;
+mod upstream;
 pub mod volume;
 pub mod wiring;
