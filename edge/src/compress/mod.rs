@@ -18,7 +18,7 @@ use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
 use crate::http::conditional::{EntityTag, is_named};
 use crate::http::wanted::{asks_for_less, only_range};
-use crate::telemetry::Counters;
+use crate::telemetry::{CompressNumbers, Counters};
 use table::{Looked, Table};
 pub use types::Types;
 pub use workshop::Workshop;
@@ -106,49 +106,6 @@ struct Numbers {
     queue_full: AtomicU64,
 }
 
-/// An encoder, or several, seen from outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Contents of which something is known.
-    pub contents: u64,
-    /// Bytes of memory in use, bookkeeping included.
-    pub bytes: u64,
-    /// Bytes of memory that may be used.
-    pub limit: u64,
-    /// Contents dropped to make room.
-    pub evicted: u64,
-    /// Codings of contents that were made.
-    pub made: u64,
-    /// Bytes that went into them.
-    pub made_bytes_in: u64,
-    /// Bytes that came out.
-    pub made_bytes_out: u64,
-    /// Contents that hardly shrank.
-    pub not_worth: u64,
-    /// Codings that could not be made, as a codec failed or the content was gone.
-    pub failed: u64,
-    /// Codings not made then, as too many waited.
-    pub queue_full: u64,
-}
-
-impl Status {
-    /// Of both.
-    pub fn and(self, other: Status) -> Status {
-        Status {
-            contents: self.contents + other.contents,
-            bytes: self.bytes + other.bytes,
-            limit: self.limit + other.limit,
-            evicted: self.evicted + other.evicted,
-            made: self.made + other.made,
-            made_bytes_in: self.made_bytes_in + other.made_bytes_in,
-            made_bytes_out: self.made_bytes_out + other.made_bytes_out,
-            not_worth: self.not_worth + other.not_worth,
-            failed: self.failed + other.failed,
-            queue_full: self.queue_full + other.queue_full,
-        }
-    }
-}
-
 impl Encoder {
     /// An empty one, whose work `workshop` does.
     pub fn new(options: Options, workshop: &Workshop) -> Arc<Encoder> {
@@ -165,11 +122,11 @@ impl Encoder {
         &self.options
     }
 
-    /// What it holds and has done.
-    pub fn status(&self) -> Status {
+    /// Its numbers now.
+    pub fn numbers(&self) -> CompressNumbers {
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let held = self.table.held();
-        Status {
+        CompressNumbers {
             contents: held.contents,
             bytes: held.bytes,
             limit: self.options.memory,

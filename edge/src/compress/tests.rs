@@ -98,8 +98,8 @@ impl Rig {
         given.expect("it was given")
     }
 
-    fn status(&self) -> Status {
-        self.handle.encoder.status()
+    fn numbers(&self) -> CompressNumbers {
+        self.handle.encoder.numbers()
     }
 }
 
@@ -156,7 +156,7 @@ fn many_ask_and_one_job_is_done() {
     let again = rig.coded("gzip", 7, &fields, &content);
     assert!(Arc::ptr_eq(&encoded, &again));
     assert_eq!(rig.fetched.load(Ordering::SeqCst), 1);
-    let status = rig.status();
+    let status = rig.numbers();
     assert_eq!((status.made, status.made_bytes_in), (1, 50_000));
     assert_eq!(status.made_bytes_out, encoded.content.len() as u64);
     assert_eq!(rig.handle.counters.coded_served.get(), 2);
@@ -187,7 +187,7 @@ fn the_next_best_is_given_meanwhile() {
         "br is made",
         || matches!(rig.ask("gzip, br", 1, &fields, &content), Choice::Coded(e) if e.coding == Coding::Brotli),
     );
-    assert_eq!(rig.status().made, 2);
+    assert_eq!(rig.numbers().made, 2);
     let choice = rig.ask("identity, br;q=0.5", 1, &fields, &content);
     assert!(is_varying(&choice), "{choice:?}");
 }
@@ -205,7 +205,7 @@ fn what_does_not_shrink_is_tried_once() {
     let fields = css();
     until("it was tried", || {
         assert!(is_varying(&rig.ask("gzip", 1, &fields, &noise)));
-        rig.status().not_worth == 1
+        rig.numbers().not_worth == 1
     });
     for codings in ["gzip", "br", "zstd"] {
         assert!(is_varying(&rig.ask(codings, 1, &fields, &noise)));
@@ -221,7 +221,7 @@ fn what_can_not_be_had_is_tried_again() {
     let (fields, content) = (css(), content(5_000));
     let choice = rig.ask_with("gzip", &[], 1, &fields, 5_000, || None);
     assert!(is_varying(&choice));
-    until("it was tried", || rig.status().failed == 1);
+    until("it was tried", || rig.numbers().failed == 1);
     rig.coded("gzip", 1, &fields, &content);
 }
 
@@ -234,7 +234,7 @@ fn a_panic_costs_one_job() {
     });
     assert!(is_varying(&choice));
     rig.coded("gzip", 2, &fields, &content);
-    assert_eq!(rig.status().failed, 1);
+    assert_eq!(rig.numbers().failed, 1);
     for _ in 0..10 {
         assert!(is_varying(&rig.ask("gzip", 1, &fields, &content)));
     }
@@ -258,10 +258,10 @@ fn what_is_not_to_be_compressed_is_left_alone() {
     let choice = rig.ask("gzip", 1, &lines(&[html]), &content.slice(..1000));
     assert!(matches!(choice, Choice::Plain), "too short");
     assert_eq!(
-        rig.status(),
-        Status {
+        rig.numbers(),
+        CompressNumbers {
             limit: 64 << 20,
-            ..Status::default()
+            ..CompressNumbers::default()
         }
     );
 }
@@ -293,7 +293,7 @@ fn lines_may_change_and_content_is_made_once() {
         (&renewed.etag, &renewed.content),
         (&first.etag, &first.content)
     );
-    assert_eq!(rig.status().made, 1);
+    assert_eq!(rig.numbers().made, 1);
     let forbidden = lines(&[
         ("content-type", "text/css"),
         ("cache-control", "no-transform"),
@@ -376,9 +376,9 @@ fn memory_is_bounded_and_what_is_asked_for_stays() {
         rig.coded("gzip", u128::from(id), &fields, &body(id));
         rig.ask("gzip", 999, &fields, &hot);
         // Two at once may each make room for themselves alone.
-        assert!(rig.status().bytes <= memory + (16 << 10));
+        assert!(rig.numbers().bytes <= memory + (16 << 10));
     }
-    let status = rig.status();
+    let status = rig.numbers();
     assert!(status.evicted > 150 && status.contents > 50, "{status:?}");
     assert!(status.bytes > memory / 2, "{status:?}");
     assert!(matches!(
@@ -403,12 +403,12 @@ fn the_queue_is_bounded() {
         let choice = rig.ask_with("gzip", &[], id as u128, &fields, 5_000, get);
         assert!(is_varying(&choice));
     }
-    let refused = rig.status().queue_full;
+    let refused = rig.numbers().queue_full;
     // One of them may be in hand.
     assert!((99..=100).contains(&refused), "{refused}");
     gate.open();
     until("all are done", || {
-        rig.status().failed == (most as u64) + 100 - refused
+        rig.numbers().failed == (most as u64) + 100 - refused
     });
 }
 

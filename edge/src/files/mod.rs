@@ -19,11 +19,11 @@ use crate::handler::{Answer, Cause, Encodings, Fault, Handler, Request, Response
 use crate::http::Method;
 use crate::sys::root::{How, Links, Root, Trouble};
 use crate::sys::{Clock, Random};
+use crate::telemetry::FilesNumbers;
 
 use answer::Answering;
 use load::{Asked, Resolved, Wish};
 pub use path::{Located, locate};
-pub use table::Held;
 use table::Table;
 
 /// `files = "…"` of a route, with what goes with it.
@@ -105,9 +105,12 @@ impl Shared {
         }))
     }
 
-    /// What is held of it now.
-    pub fn held(&self) -> Held {
-        self.table.held()
+    /// Its numbers now.
+    pub fn numbers(&self) -> FilesNumbers {
+        FilesNumbers {
+            limit: self.options.memory,
+            ..self.table.numbers()
+        }
     }
 
     /// What it was opened with.

@@ -15,6 +15,7 @@ use super::body::Large;
 use crate::evict::{self, Policy};
 use crate::http::coding::Coding;
 use crate::sys::root::Stamp;
+use crate::telemetry::FilesNumbers;
 
 /// Shards: enough that two workers seldom want the same one.
 const SHARDS: usize = 16;
@@ -127,19 +128,6 @@ impl File {
     }
 }
 
-/// How much is known of a folder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Paths.
-    pub entries: u64,
-    /// Bytes they count for.
-    pub bytes: u64,
-    /// Files that are open.
-    pub open: u64,
-    /// Paths that were looked up in the file system, ever.
-    pub loaded: u64,
-}
-
 /// All that is known of a folder.
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -225,17 +213,17 @@ impl Table {
         }
     }
 
-    /// How much that is.
-    pub fn held(&self) -> Held {
-        let mut held = Held::default();
+    /// Its numbers now, without the limit.
+    pub fn numbers(&self) -> FilesNumbers {
+        let mut numbers = FilesNumbers::default();
         for shard in &self.shards {
             let shard = shard.lock();
-            held.entries += shard.entries.len() as u64;
-            held.bytes += shard.policy.weight();
-            held.open += shard.open;
-            held.loaded += shard.loaded;
+            numbers.entries += shard.entries.len() as u64;
+            numbers.bytes += shard.policy.weight();
+            numbers.open += shard.open;
+            numbers.loaded += shard.loaded;
         }
-        held
+        numbers
     }
 
     fn shard(&self, path: &[u8]) -> &Mutex<Shard> {

@@ -15,7 +15,7 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
-use crate::telemetry::{CacheNumbers, FilesNumbers, Numbers, WorkerNumbers};
+use crate::telemetry::{CacheNumbers, Numbers, WorkerNumbers};
 use crate::upstream;
 
 impl Inspect for Edge {
@@ -116,16 +116,9 @@ fn cache_numbers(store: &Store) -> CacheNumbers {
 }
 
 fn files_state(files: &files::Shared) -> FilesState {
-    let held = files.held();
     FilesState {
         root: files.options().root.display().to_string(),
-        numbers: FilesNumbers {
-            entries: held.entries,
-            bytes: held.bytes,
-            limit: files.options().memory,
-            open: held.open,
-            loaded: held.loaded,
-        },
+        numbers: files.numbers(),
     }
 }
 
