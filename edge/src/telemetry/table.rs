@@ -105,8 +105,8 @@ counters! {
         connections_refused: Counter Count => "connections" "refused",
         /// Connections that this worker accepted and handed over to one with fewer connections.
         connections_handed_over: Counter Count,
-        /// Connections closed because their client had as many as it may have.
-        connections_over_address: Counter Count,
+        /// Connections closed because their client had as many as `connections_per_ip` allows.
+        connections_over_ip: Counter Count,
         /// Connections closed because no trusted load balancer named their client in the PROXY protocol.
         connections_not_introduced: Counter Count,
         /// Connections closed unserved because there was no file descriptor or no memory for them.

@@ -111,7 +111,7 @@ fn describe(page: &mut Page<'_>, object: &ObjectState) {
 
 fn state(page: &Page<'_>, object: &ObjectState) -> String {
     let why = match object.why.as_deref() {
-        Some("too-large") => "larger than `object`".to_owned(),
+        Some("too-large") => "larger than `max_object_size`".to_owned(),
         why => page.escaped(why.unwrap_or("no reason given")),
     };
     let flying = !object.in_flight.is_empty() || !object.flights.is_empty();

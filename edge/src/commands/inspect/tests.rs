@@ -298,7 +298,7 @@ fn a_state_is_explained() {
     };
     let large = state("refused", "too-large");
     assert!(
-        large.contains("not shared: larger than `object`;"),
+        large.contains("not shared: larger than `max_object_size`;"),
         "{large}"
     );
     let retired = state("retired", "");
