@@ -273,7 +273,7 @@ impl Edge {
         if *self.stopping.borrow() {
             return Err("it is stopping\n".to_owned());
         }
-        let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
+        let (volumes, timeout) = (next.volumes.clone(), next.plan.limits.drain);
         next.take_effect(&before);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
@@ -283,7 +283,7 @@ impl Edge {
         drop(next);
         self.keep_log();
         drop(before);
-        self.volumes.take_up(&volumes, patience);
+        self.volumes.take_up(&volumes, timeout);
         let all_follow = taken_up.wait(workers, RELOAD_WAIT);
         self.keep_log();
         match all_follow {
@@ -303,7 +303,7 @@ impl Edge {
 }
 
 impl Running {
-    /// Stops accepting, waits for requests as long as `[limits] drain` allows, and ends.
+    /// Stops accepting, waits for requests as long as `shutdown_timeout` allows, and ends.
     pub fn stop(mut self) {
         let edge = &self.edge;
         let drain = edge.snapshots.borrow().plan.limits.drain;
