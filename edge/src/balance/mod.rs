@@ -46,7 +46,6 @@ impl Ask<'_> {
 
 /// How an exchange with a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(dead_code, reason = "today's balancers look at no outcome")]
 pub enum Outcome {
     /// The server sent a response head.
     Answered {
