@@ -63,7 +63,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
 
 /// Shows what an edge has of a URL; returns whether there is anything.
 pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
-    let reply = admin.ask("GET", &format!("/status?url={}", percent_encoded(url)))?;
+    let reply = admin.request("GET", &format!("/status?url={}", percent_encoded(url)))?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }

@@ -47,7 +47,7 @@ struct What {
 
 pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let body = order(args).to_string();
-    let reply = args.admin.tell("POST", "/purge", body.as_bytes())?;
+    let reply = args.admin.send("POST", "/purge", body.as_bytes())?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }

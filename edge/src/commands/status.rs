@@ -38,7 +38,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
 }
 
 fn print(args: &StatusArgs) -> anyhow::Result<()> {
-    let reply = args.admin.ask("GET", "/status")?;
+    let reply = args.admin.request("GET", "/status")?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }
