@@ -17,8 +17,8 @@ use super::mount::{Mode, mount};
 use super::mounted::{Context, Mounted};
 use super::queue::Overrun;
 use super::recover::{load_tables, open_segment};
+use super::types::{Id, LogError};
 use super::writer;
-use super::{Id, LogError};
 use crate::sys::disk::device::{OpenError, Opened};
 
 /// The reason shown for a closed volume.
@@ -122,7 +122,7 @@ impl Inner {
     }
 
     /// Supervises the volume until it is closed.
-    pub fn keep(self: &Arc<Inner>) {
+    pub fn supervise(self: &Arc<Inner>) {
         let mut cursor = Cursor::default();
         let mut loaded: Option<Arc<Mounted>> = None;
         let mut is_out = false;

@@ -1,6 +1,7 @@
 //! An entry of the index: key, location and usage of a record, in 24 bytes.
 
-use super::super::{Found, Kind, format};
+use crate::volume::format;
+use crate::volume::types::{Found, Kind};
 
 /// Alignment of records in bytes.
 pub const UNIT: u32 = format::UNIT as u32;

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 pub use pins::Pins;
 pub use pool::Pool;
-pub use record::Source;
+pub use record::LogDevice;
 
 use super::index::{Index, Key, RecordLocation};
-use super::{Found, HeadRead, Id, Missing};
+use super::types::{Found, HeadRead, Id, Missing};
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::How;
@@ -47,7 +47,7 @@ pub type OnFailure = Box<dyn Fn(&io::Error) + Send + Sync>;
 /// Reads the records of one device, while it is open.
 pub struct Reader {
     /// The device.
-    pub source: Source,
+    pub source: LogDevice,
     /// The index of the records.
     pub index: Arc<Index>,
     /// The segments that are being read.

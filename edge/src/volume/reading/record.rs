@@ -12,7 +12,7 @@ use crate::volume::checksum::Salt;
 use crate::volume::device_io::shared;
 use crate::volume::format::record::{HEADER, Header, Layout, Mark, page_crc};
 use crate::volume::format::{BLOCK, Geometry, up};
-use crate::volume::{Found, HeadRead, Id, Kind, PAGE};
+use crate::volume::types::{Found, HeadRead, Id, Kind, PAGE};
 
 /// Number of pages read at once from the page cache: 256 KiB are still in the CPU's cache when
 /// their checksums are computed.
@@ -20,7 +20,7 @@ const PAGES_AT_HAND: usize = 4;
 
 /// The device from which records are read.
 #[derive(Clone)]
-pub struct Source {
+pub struct LogDevice {
     /// The device.
     pub device: Arc<dyn Device>,
     /// Layout of the device.
@@ -51,7 +51,7 @@ pub trait Read: Send + 'static {
     ///
     /// # Errors
     /// The reason why the read is not complete.
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble>;
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble>;
 
     /// Discards everything read so far.
     fn restart(&mut self);
@@ -60,7 +60,7 @@ pub trait Read: Send + 'static {
     fn finish(self) -> Option<(u64, Self::Output)>;
 }
 
-impl Source {
+impl LogDevice {
     /// Fills all of these buffers from this offset of a segment on.
     fn read(
         &self,
@@ -156,7 +156,7 @@ impl WholeHead {
         }
     }
 
-    fn check(&self, source: &Source, record: &[u8]) -> Result<(Header, Layout), Trouble> {
+    fn check(&self, source: &LogDevice, record: &[u8]) -> Result<(Header, Layout), Trouble> {
         let header = source.decode(&self.found, record)?;
         let id = &header.id;
         if header.mark != Mark::Stored(Kind::Head) || (id.space, id.key) != (self.space, self.key) {
@@ -191,13 +191,13 @@ fn span(layout: &Layout, begin: u64, length: u64) -> std::ops::Range<usize> {
 impl Read for WholeHead {
     type Output = HeadRead;
 
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
         let length = self.found.length as usize;
         let mut record = Buffer::new(length);
         let at = u64::from(self.found.offset);
         let into = &mut record.spare()[..length];
         source.read(&self.found, at, &mut [into], how)?;
-        // SAFETY: `Source::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled the whole piece.
         unsafe { record.set_filled(length) };
         let (header, layout) = self.check(source, record.filled())?;
         let record = shared(record);
@@ -253,7 +253,7 @@ impl SomePages {
 
     /// Reads the header and, if the first page is wanted, `at_once` pages. The offset of the data
     /// is guessed from the record's length; the pages count only if the guess was right.
-    fn read_head(&mut self, source: &Source, how: How, at_once: usize) -> Result<(), Trouble> {
+    fn read_head(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let (gap, data) = match self.first {
             0 => guess_data(&self.found),
             _ => (head_room(&self.found), 0),
@@ -270,7 +270,7 @@ impl SomePages {
         source.read(&self.found, u64::from(self.found.offset), &mut into, how)?;
         let taken: SmallVec<[usize; 18]> = into[1..].iter().map(|piece| piece.len()).collect();
         drop(into);
-        // SAFETY: `Source::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled the whole piece.
         unsafe { head.set_filled(gap) };
         let header = self.check_head(source, head.filled())?;
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
@@ -285,7 +285,7 @@ impl SomePages {
         Ok(())
     }
 
-    fn check_head(&self, source: &Source, head: &[u8]) -> Result<Header, Trouble> {
+    fn check_head(&self, source: &LogDevice, head: &[u8]) -> Result<Header, Trouble> {
         let header = source.decode(&self.found, head)?;
         if header.mark != Mark::Stored(self.id.kind) || header.id != self.id {
             return Err(Trouble::Other);
@@ -305,7 +305,7 @@ impl SomePages {
     }
 
     /// Reads the next `count` pages.
-    fn read_pages(&mut self, source: &Source, how: How, at_once: usize) -> Result<(), Trouble> {
+    fn read_pages(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let Some((header, _)) = &self.head else {
             return Err(Trouble::Bad);
         };
@@ -327,7 +327,7 @@ impl SomePages {
     }
 
     /// Verifies the next `count` pages, which have just been read completely.
-    fn check_pages(&mut self, source: &Source, count: usize) -> Result<(), Trouble> {
+    fn check_pages(&mut self, source: &LogDevice, count: usize) -> Result<(), Trouble> {
         let Some((header, head)) = &self.head else {
             return Err(Trouble::Bad);
         };
@@ -347,7 +347,7 @@ impl SomePages {
 impl Read for SomePages {
     type Output = Vec<Buffer>;
 
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
         let at_once = match how {
             How::AtHand => PAGES_AT_HAND,
             How::Wait | How::Direct => usize::MAX,
