@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::handler::{Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::{Fields, Method, Scheme, Status};
+use crate::sys::Address;
 
 /// Variables that one template may have.
 pub const VARIABLES_MAX: usize = 16;
@@ -222,7 +223,7 @@ pub struct Asked<'a> {
     /// Who asks.
     pub client: IpAddr,
     /// Our address.
-    pub local: SocketAddr,
+    pub local: Address,
     /// Its field lines.
     pub fields: &'a Fields,
 }
@@ -284,7 +285,7 @@ pub(super) struct Kept {
     authority: String,
     scheme: Scheme,
     client: IpAddr,
-    local: SocketAddr,
+    local: Address,
     fields: Fields,
 }
 

@@ -1,4 +1,4 @@
-//! The seam between those who have content and what keeps it in other codings.
+//! The interface between handlers with content and the part that stores it in other codings.
 
 use std::sync::Arc;
 
@@ -7,53 +7,52 @@ use bytes::Bytes;
 use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
 
-/// Other codings of content: made once, off the workers, and kept for whoever asks next.
+/// Other codings of content, which are made once, outside the workers, and stored for later requests.
 pub trait Encodings {
-    /// How content is to be given to who asks with these fields and accepts these codings. What the
-    /// client would rather have and is not there is made for the next one, where `content` can be had.
+    /// Chooses the coding for a client that sends these headers and accepts these codings. If the client's preferred
+    /// coding is not stored, it is made for later requests, provided that `content` is available.
     fn choose(&self, accepted: &Accepted, request: &Fields, content: &Plain<'_>) -> Choice;
 
-    /// Whether origins are asked for content as it is, whatever clients accept.
+    /// Whether requests to origins accept only the identity coding, whatever clients accept.
     fn asks_for_plain(&self) -> bool;
 }
 
-/// How content is to be given.
+/// The coding of a response's content.
 #[derive(Debug)]
 pub enum Choice {
-    /// As it is: nobody would compress such content.
+    /// Identity, always: such content is never compressed.
     Plain,
-    /// As it is, this time, with these field lines in place of its own: they say that it depends on
-    /// Accept-Encoding.
+    /// Identity, for this request, with these field lines in place of the content's own: they add Accept-Encoding to
+    /// Vary.
     Varying(Bytes),
-    /// In a coding.
+    /// A stored coding.
     Coded(Arc<Encoded>),
 }
 
-/// Content as it is.
+/// Content in the identity coding.
 pub struct Plain<'a> {
-    /// Two contents with the same id are the same.
+    /// The content's id: equal ids mean equal contents.
     pub id: u128,
-    /// Bytes, once that is known.
+    /// Length in bytes, if known.
     pub length: Option<u64>,
-    /// Its field lines (`Fields::text`).
+    /// Field lines (`Fields::text`).
     pub fields: &'a Bytes,
-    /// How to get all of it; `None`: it can't be had now.
+    /// A way to read all of the content; `None`: the content is not available now.
     pub get: &'a dyn Fn() -> Option<Get>,
 }
 
-/// Gets content, which may take its time: called on another thread. `None`: it is gone, or has changed.
+/// Reads content, which may take long: called on another thread. `None`: the content is gone or has changed.
 pub type Get = Box<dyn FnOnce() -> Option<Bytes> + Send>;
 
-/// Content in a coding.
+/// Content in another coding.
 #[derive(Debug)]
 pub struct Encoded {
-    /// Which.
+    /// The coding.
     pub coding: Coding,
-    /// Its field lines: those of the content as it is, with Content-Encoding, Vary, and an ETag of its
-    /// own.
+    /// Field lines: those of the identity coding, with Content-Encoding, Vary, and their own ETag.
     pub fields: Bytes,
-    /// Its ETag's value.
+    /// The ETag's value.
     pub etag: Option<Box<[u8]>>,
-    /// All of it.
+    /// All of the coded content.
     pub content: Bytes,
 }

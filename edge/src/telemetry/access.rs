@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use crate::sys::Address;
+
 use super::access_format::{Stamp, combined, json};
 use super::{AccessFormat, AccessOptions, Counters, Selection};
 
@@ -18,7 +20,7 @@ pub struct AccessRecord<'a> {
     /// Who asked.
     pub client: IpAddr,
     /// The other end of the connection.
-    pub peer: SocketAddr,
+    pub peer: Address,
     /// `http` or `https`.
     pub scheme: &'static str,
     /// The method's token; empty when no request line could be read.

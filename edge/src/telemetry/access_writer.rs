@@ -191,7 +191,7 @@ mod tests {
         log.record(&AccessRecord {
             time_unix_ms: 0,
             client: Ipv4Addr::LOCALHOST.into(),
-            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            peer: (Ipv4Addr::LOCALHOST, 1).into(),
             scheme: "http",
             method: "GET",
             authority: "a",

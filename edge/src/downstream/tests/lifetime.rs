@@ -83,6 +83,6 @@ fn the_next_request_of_a_connection_sees_a_new_handler() {
 
 #[test]
 fn an_idle_connection_is_small() {
-    let connection = size_of::<super::super::http1::Connection>();
+    let connection = size_of::<super::super::http1::Http1>();
     assert!(connection <= 256, "{connection} bytes");
 }

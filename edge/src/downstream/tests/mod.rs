@@ -16,11 +16,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use super::transport::Transport;
 use super::{ConnectionBalance, Options, Serving, Worker, WorkerContext};
 use crate::handler::{Answer, Body, BodyStream, Fault, Frame, Handler, Peer, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
-use crate::sys::net::Socket;
 use crate::telemetry::Counters;
 
 /// A handler that is a function.
@@ -76,7 +76,7 @@ impl Bench {
 
     /// A client before whom at most `room` bytes lie unread.
     fn client_with_room(&self, room: usize) -> Client {
-        let (near, far) = Socket::pair(room);
+        let (near, far) = Transport::pair(room);
         let address = ([127, 0, 0, 1], 1).into();
         let peer = Peer {
             client: std::net::Ipv4Addr::LOCALHOST.into(),
@@ -109,7 +109,7 @@ impl Bench {
 
 /// The other end of a connection.
 struct Client {
-    socket: Socket,
+    socket: Transport,
     got: Vec<u8>,
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::super::ConnectionSetup;
 use super::super::connection_balance::HandedOver;
 use super::*;
+use crate::sys::Address;
 use crate::sys::listen_options::ListenOptions;
 use crate::sys::net::Listener;
 
@@ -20,6 +21,13 @@ fn bind(address: SocketAddr) -> Listener {
         },
     )
     .expect("bind")
+}
+
+fn bound(listener: &Listener) -> SocketAddr {
+    match listener.local() {
+        Address::Ip(address) => address,
+        Address::Unix => unreachable!("bound to an IP address"),
+    }
 }
 
 fn any() -> SocketAddr {
@@ -74,7 +82,7 @@ fn few_connections_spread_over_the_workers() {
     };
     // One of the two accepts everything, as the kernel may have it.
     let listener = bind(any());
-    let target = listener.local();
+    let target = bound(&listener);
     let threads = [worker(0, Some(listener)), worker(1, None)];
     address.recv().expect("a worker");
     address.recv().expect("a worker");
@@ -110,7 +118,7 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
         };
         let (zero, one) = (worker(0, "zero;"), worker(1, "one;"));
         let listener = bind(any());
-        let target = listener.local();
+        let target = bound(&listener);
         let mut streams: Vec<_> = (0..4)
             .map(|_| TcpStream::connect(target).expect("connect"))
             .collect();
@@ -155,7 +163,7 @@ fn a_connection_in_the_inbox_is_part_of_the_drain() {
             serving(Options::default(), |_| ok("x;")),
         );
         let listener = bind(any());
-        let mut stream = TcpStream::connect(listener.local()).expect("connect");
+        let mut stream = TcpStream::connect(bound(&listener)).expect("connect");
         stream.write_all(GET.as_bytes()).expect("write");
         let mut listener = listener;
         let accepted = poll_fn(|cx| match listener.accept(cx) {
@@ -186,7 +194,7 @@ fn the_limit_of_connections_holds_and_idle_ones_make_room() {
         };
         let worker = Worker::new(context(&balance, 0), serving(options, |_| ok("x;")));
         let listener = bind(any());
-        let target = listener.local();
+        let target = bound(&listener);
         let listening = worker.clone();
         tokio::task::spawn_local(async move {
             listening.listen(listener, ConnectionSetup::plain()).await
@@ -216,7 +224,7 @@ fn who_waits_in_the_queue_when_it_ends_is_served() {
         );
         let listener = bind(any());
         let mut waiting: Vec<_> = (0..20)
-            .map(|_| TcpStream::connect(listener.local()).expect("connect"))
+            .map(|_| TcpStream::connect(bound(&listener)).expect("connect"))
             .collect();
         for stream in &mut waiting {
             stream.write_all(GET.as_bytes()).expect("write");
