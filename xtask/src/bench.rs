@@ -24,6 +24,9 @@ pub struct BenchArguments {
     /// The program to measure [default: a release build of the present source]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// An earlier build of the program, measured in the same turns: the table's notes give the ratio
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
 }
 
 /// Prints the table. A missed goal is printed and is no failure: times differ between machines.
@@ -38,6 +41,7 @@ pub fn bench(arguments: BenchArguments) -> Result<()> {
     };
     let options = BenchOptions {
         sluice_binary: Some(program),
+        against: arguments.against,
         rounds: arguments.rounds.into(),
         seconds_per_run: arguments.seconds.into(),
         only: arguments.filter,

@@ -1,7 +1,6 @@
 //! The gate before a handler that notes what reaches it, and bodies that are held back.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 

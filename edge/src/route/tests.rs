@@ -1,6 +1,6 @@
 //! Laws of the router: the host decides the site, the order decides the route.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 

@@ -177,7 +177,7 @@ impl AccessFile {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::Ipv4Addr;
     use std::sync::mpsc;
 
     use parking_lot::Mutex;

@@ -30,6 +30,8 @@ pub use table::{Row, Unit, plain, render};
 pub struct BenchOptions {
     /// The program `sluice`, a release build; without it only nginx and the floor are measured.
     pub sluice_binary: Option<PathBuf>,
+    /// An earlier build of `sluice`, measured in the same turns wherever the CPU time of requests is compared.
+    pub against: Option<PathBuf>,
     /// Runs of each contender whose median counts.
     pub rounds: usize,
     /// Length of each run under load.
@@ -46,6 +48,7 @@ impl Default for BenchOptions {
     fn default() -> Self {
         BenchOptions {
             sluice_binary: None,
+            against: None,
             rounds: 3,
             seconds_per_run: 3.0,
             only: None,

@@ -68,7 +68,7 @@ fn broken_heads_are_refused_by_name() {
         assert_eq!(got, Err(cause), "{}", answer.escape_ascii());
         assert_eq!(testing.counters.upstream_failures.get(), 1);
         assert_eq!(testing.counters.upstream_busy_now.get(), 0);
-        assert_eq!(testing.shared.status()[0].failures, 1);
+        assert_eq!(testing.status()[0].failures, 1);
     }
 }
 
@@ -140,7 +140,7 @@ fn responses_without_content_keep_their_length_and_their_connection() {
                 assert!(response.body.is_empty());
                 assert_eq!(response.content_length(), *length);
             }
-            assert_eq!(testing.shared.status()[0].connects, 1);
+            assert_eq!(testing.status()[0].connects, 1);
         });
     }
 }
