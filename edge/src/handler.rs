@@ -22,8 +22,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::sys::Address;
 use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
+use crate::sys::Address;
 
 pub use encodings::{Choice, Encoded, Encodings, Get, Plain};
 pub use fault::{Cause, Fault, Stage, Whose};
