@@ -72,7 +72,7 @@ struct Edge {
     stopping: watch::Sender<bool>,
     /// Number of drained workers. Each lives until all are drained, since its flights may have riders on other workers.
     drained: watch::Sender<usize>,
-    /// Goes through stores behind purges, until it is told to stop.
+    /// The thread that removes purged objects from the stores in the background.
     sweeper: Mutex<Option<JoinHandle<()>>>,
     /// Serializes reloads.
     reloading: Mutex<()>,
@@ -162,8 +162,8 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     })
 }
 
-/// Keeps no right that is not needed, and begins to log messages. No thread has been started before it,
-/// and all that needs rights is done.
+/// Drops the privileges that are no longer needed, and begins to log messages. Called after everything that needs
+/// privileges, and before the first thread starts.
 fn give_up(plan: &Plan, source: Option<&Source>) -> anyhow::Result<GivenUp> {
     let file = source.map(|source| source.file.as_path());
     let given_up = privileges::give_up(plan, file)?;
@@ -235,7 +235,7 @@ fn raise_descriptors() {
 }
 
 impl Edge {
-    /// Brings a new plan into force; says what changed.
+    /// Applies a new plan. Returns what changed.
     fn reload(&self) -> Result<String, String> {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();
@@ -270,7 +270,7 @@ impl Edge {
             changes.applied.push("keys in files changed".to_owned());
         }
         let taken_up = next.taken_up.clone();
-        // It may have hung, in a disk or a pipe, until then.
+        // Building the snapshot may have waited for a disk or a pipe.
         if *self.stopping.borrow() {
             return Err("it is stopping\n".to_owned());
         }
@@ -335,7 +335,7 @@ impl Running {
     }
 }
 
-/// The last messages are written.
+/// Writes the last messages.
 fn finish_messages() {
     if let Some(messages) = messages::installed() {
         messages.finish(MESSAGES_WAIT);
@@ -343,12 +343,12 @@ fn finish_messages() {
 }
 
 impl Edge {
-    /// Remembers the log that is in force now, and forgets those that nobody can write to any more: their
-    /// threads end, and their files are closed.
+    /// Keeps the current log, and drops the logs that no worker can write to any more: their threads end, and their
+    /// files are closed.
     fn keep_log(&self) {
         let log = self.snapshots.borrow().log.clone();
         let mut logs = self.logs.lock();
-        // Without a snapshot that has it no worker gets another end.
+        // No worker starts to use a log that no snapshot has.
         logs.retain(|kept| Arc::strong_count(kept) > 1 || kept.is_in_use());
         if let Some(log) = log
             && !logs.iter().any(|kept| Arc::ptr_eq(kept, &log))
@@ -357,7 +357,7 @@ impl Edge {
         }
     }
 
-    /// Has volumes written what waits, and leaves them as a next start likes them best.
+    /// Finishes the volumes' queued writes and closes them, so that the next start is fast.
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(

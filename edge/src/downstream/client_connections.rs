@@ -18,8 +18,8 @@ pub struct ClientConnections {
     hasher: RandomState,
 }
 
-/// What counts as one client: of IPv6 clients the network that one customer gets at least
-/// (RFC 6177), since whoever has one address of it has them all.
+/// One client: an IPv4 address, or the first 64 bits of an IPv6 address, since a customer gets at least that network
+/// (RFC 6177) and controls all its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
     Four(u32),

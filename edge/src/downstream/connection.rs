@@ -14,7 +14,7 @@ use super::worker::Worker;
 pub struct Connection {
     /// The worker that serves it.
     pub worker: Rc<Worker>,
-    /// What carries its bytes.
+    /// The byte stream to the client.
     pub transport: Transport,
     /// Both ends' addresses.
     pub peer: Peer,

@@ -1,4 +1,4 @@
-//! What a listener's connections begin with: scheme, PROXY protocol, and the protocol spoken.
+//! The setup of a listener's connections: scheme, PROXY protocol, and the protocol spoken.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What carries a connection's bytes both ways: a kernel socket, and memory in tests. TLS and QUIC streams become
-//! further kinds.
+//! The transport of a connection's bytes in both directions: a kernel socket, or memory in tests. TLS and QUIC streams
+//! become further kinds.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;

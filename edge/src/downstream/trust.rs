@@ -30,7 +30,7 @@ pub enum ClientField {
     Forwarded,
 }
 
-/// What one hop reports about its client.
+/// One hop's report about its client.
 struct Hop {
     client: IpAddr,
     scheme: Option<Scheme>,

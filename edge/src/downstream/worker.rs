@@ -17,7 +17,7 @@ use super::deadlines::{Deadlines, TICK, Tick};
 use super::input::Pool;
 use super::{Options, Trust};
 
-/// What a worker is created with.
+/// The parts that a worker is created from.
 pub struct WorkerContext {
     /// The clock.
     pub clock: Clock,

@@ -528,7 +528,7 @@ mod tests {
             let sent =
                 poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(&[b'x'; 5000])], false)).await;
             client.read_exact(&mut [0; 5000]).expect("read");
-            // What was read over loopback is acknowledged at once, or within the delay of one.
+            // Bytes read over loopback are acknowledged at once, or after the delay of an acknowledgement.
             while socket.acknowledged() < Some(before + 5000) {
                 tokio::task::yield_now().await;
             }

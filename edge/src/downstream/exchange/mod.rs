@@ -29,7 +29,7 @@ pub use transfer_timeouts::{Expired, TransferTimeouts};
 
 /// A request from its head to the end of its response.
 pub struct Exchange {
-    /// What the counters and the access log get.
+    /// The data for the counters and the access log.
     pub record: Record,
     /// The request body on its way to the handler, unless it is empty or arrived with the head.
     pub intake: Option<Intake>,

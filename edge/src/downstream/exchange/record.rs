@@ -1,4 +1,4 @@
-//! What the counters and the access log get of a request.
+//! The record of a request for the counters and the access log.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ pub struct RefusedRequest<'a> {
     pub target: &'a str,
 }
 
-/// What the log needs of the request; only made if there is a log.
+/// The parts of the request that the log needs; only made if there is a log.
 struct LogLine {
     peer: Peer,
     time_unix_ms: u64,

@@ -25,7 +25,7 @@ pub struct Http1 {
     searched: usize,
 }
 
-/// What an idle connection's deadline is for.
+/// The event that an idle connection waits for until its deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitsFor {
     /// No deadline is set.

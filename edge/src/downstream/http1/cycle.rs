@@ -25,7 +25,7 @@ use super::tunnel::Tunnel;
 /// Unread bytes of a request that are discarded to reuse or close a connection cleanly.
 pub(super) const DISCARD_BYTES_MAX: u64 = 256 << 10;
 
-/// What the head of a request says about its framing and its connection.
+/// The requirements of a request's head on its response and its connection.
 pub struct Wanted {
     /// The client's version.
     pub version: Version,
@@ -71,7 +71,7 @@ pub(super) enum Stage {
     Tunnelling(Box<Tunnel>),
 }
 
-/// What follows a cycle.
+/// The step after a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Another request.

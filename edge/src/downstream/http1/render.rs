@@ -20,7 +20,7 @@ pub enum Delivery {
     UntilClose,
 }
 
-/// What happens to the connection after a response.
+/// The connection's state after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
     /// Another request may follow.
@@ -28,9 +28,9 @@ pub enum Persistence {
         /// `Keep-Alive: timeout=`, in seconds.
         timeout_s: Option<u64>,
     },
-    /// It closes after this response.
+    /// The connection closes after this response.
     Close,
-    /// It becomes a tunnel.
+    /// The connection becomes a tunnel.
     Upgrade,
 }
 

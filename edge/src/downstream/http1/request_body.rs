@@ -22,7 +22,7 @@ enum State {
     Broken(Fault),
 }
 
-/// What a piece of input decodes to.
+/// The result of decoding a piece of input.
 enum Decoding<'a> {
     Nothing,
     Data(&'a [u8]),

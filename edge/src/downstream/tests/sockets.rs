@@ -1,4 +1,4 @@
-//! Over loopback: accepting, handing over, the limit of connections, and the queue at the end.
+//! Over loopback: accepting, handing over, the limit of connections, and the accept queue at shutdown.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -43,7 +43,7 @@ fn context(balance: &Arc<ConnectionBalance>, index: usize) -> WorkerContext {
     }
 }
 
-/// Asks once on a connection that stays open.
+/// Sends one request on a connection that stays open.
 fn ask(stream: &mut TcpStream) -> String {
     stream.write_all(GET.as_bytes()).expect("write");
     let mut got = Vec::new();
@@ -57,7 +57,7 @@ fn ask(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn few_connections_spread_over_the_workers() {
+fn few_connections_are_balanced_over_the_workers() {
     let balance = ConnectionBalance::new(2);
     let (ready, address) = mpsc::channel();
     let (stop, stopped) = tokio::sync::watch::channel(false);
@@ -80,7 +80,7 @@ fn few_connections_spread_over_the_workers() {
             });
         })
     };
-    // One of the two accepts everything, as the kernel may have it.
+    // One worker accepts everything, as the kernel may distribute connections.
     let listener = bind(any());
     let target = bound(&listener);
     let threads = [worker(0, Some(listener)), worker(1, None)];
@@ -109,7 +109,7 @@ fn few_connections_spread_over_the_workers() {
 }
 
 #[test]
-fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
+fn a_drain_waits_for_handed_over_connections_and_gets_no_further_ones() {
     on_worker(async {
         let balance = ConnectionBalance::new(2);
         let worker = |index: usize, text: &'static str| {
@@ -129,7 +129,7 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
         tokio::task::spawn_local(async move {
             listening.listen(listener, ConnectionSetup::plain()).await
         });
-        // The other one drains in the very turn in which some lie in its inbox.
+        // The other worker begins to drain while connections wait in its inbox.
         while zero.counters.connections_handed_over.get() == 0 {
             tokio::task::yield_now().await;
         }
@@ -155,7 +155,7 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
 }
 
 #[test]
-fn a_connection_in_the_inbox_is_part_of_the_drain() {
+fn a_drain_includes_connections_in_the_inbox() {
     on_worker(async {
         let balance = ConnectionBalance::new(2);
         let worker = Worker::new(
@@ -215,7 +215,7 @@ fn the_limit_of_connections_holds_and_idle_ones_make_room() {
 }
 
 #[test]
-fn who_waits_in_the_queue_when_it_ends_is_served() {
+fn connections_in_the_accept_queue_are_served_before_the_listener_ends() {
     on_worker(async {
         let balance = ConnectionBalance::new(1);
         let worker = Worker::new(
