@@ -428,10 +428,16 @@ fn parts_of_files_are_read_into_memory_if_the_transport_cannot_send_them() {
                 (rest, part) = (after, part - n);
             }
         }
-        assert!(got == expected + "0\r\n\r\n", "the bytes of the file, in chunks");
+        assert!(
+            got == expected + "0\r\n\r\n",
+            "the bytes of the file, in chunks"
+        );
         // A file that is too short truncates the response.
         client.send("GET /short HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let got = client.rest().await;
-        assert!(got.contains("a\r\nabcdefghij\r\n") && !got.ends_with("0\r\n\r\n"), "{got}");
+        assert!(
+            got.contains("a\r\nabcdefghij\r\n") && !got.ends_with("0\r\n\r\n"),
+            "{got}"
+        );
     });
 }
