@@ -44,12 +44,12 @@ impl Connection {
     /// it.
     pub fn count_client(&mut self) -> bool {
         let worker = &self.worker;
-        let limit = worker.serving().options.connections_per_address;
+        let limit = worker.serving().options.connections_per_ip;
         if limit > 0 {
             let clients = &worker.balance.clients;
             self.counted = clients.enter(self.peer.address.ip(), limit);
             if !self.counted {
-                worker.counters.connections_over_address.add(1);
+                worker.counters.connections_over_ip.add(1);
                 return false;
             }
         }

@@ -52,7 +52,7 @@ pub struct Options {
     pub connections: usize,
     /// Most open connections of one client: an IPv4 address, or the first 64 bits of an IPv6 address. Further ones are
     /// closed at once. 0: no limit.
-    pub connections_per_address: usize,
+    pub connections_per_ip: usize,
     /// Minimum average rate in bytes per second of a request body and of a response, once `min_rate_grace` has passed;
     /// slower transfers are cut. 0: no minimum.
     pub min_rate: u64,
@@ -75,7 +75,7 @@ impl Default for Options {
             keepalive_header: false,
             keepalive_requests: 0,
             connections: 0,
-            connections_per_address: 0,
+            connections_per_ip: 0,
             min_rate: 128,
             min_rate_grace: Duration::from_secs(10),
             drain: Duration::from_secs(30),

@@ -1,4 +1,4 @@
-//! The interface between handlers with content and the part that stores it in other codings.
+//! The interface between handlers with content and the part that compresses it.
 
 use std::sync::Arc;
 
@@ -7,52 +7,54 @@ use bytes::Bytes;
 use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
 
-/// Other codings of content, which are made once, outside the workers, and stored for later requests.
+/// Compressed forms of content, each made once outside the workers and kept for later requests.
 pub trait Encodings {
-    /// Chooses the coding for a client that sends these headers and accepts these codings. If the client's preferred
-    /// coding is not stored, it is made for later requests, provided that `content` is available.
-    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Plain<'_>) -> Choice;
+    /// Chooses the form of content for a request with these headers and accepted encodings. If the
+    /// client's preferred form does not exist yet, it is queued to be made from `content`.
+    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Identity<'_>) -> Choice;
 
-    /// Whether requests to origins accept only the identity coding, whatever clients accept.
-    fn asks_for_plain(&self) -> bool;
+    /// Whether fetches request uncompressed content from origins, whatever clients accept.
+    fn requests_identity(&self) -> bool;
 }
 
-/// The coding of a response's content.
+/// The form of a response's content.
 #[derive(Debug)]
 pub enum Choice {
-    /// Identity, always: such content is never compressed.
-    Plain,
-    /// Identity, for this request, with these field lines in place of the content's own: they add Accept-Encoding to
-    /// Vary.
+    /// The uncompressed content, which is never compressed.
+    Identity,
+    /// The uncompressed content for this request, with these header lines instead of its own: they
+    /// contain `Vary: accept-encoding`.
     Varying(Bytes),
-    /// A stored coding.
+    /// Compressed content.
     Coded(Arc<Encoded>),
 }
 
-/// Content in the identity coding.
-pub struct Plain<'a> {
-    /// The content's id: equal ids mean equal contents.
+/// Uncompressed content.
+pub struct Identity<'a> {
+    /// Id of the content; different contents have different ids.
     pub id: u128,
     /// Length in bytes, if known.
     pub length: Option<u64>,
-    /// Field lines (`Fields::text`).
+    /// The header lines (`Fields::text`).
     pub fields: &'a Bytes,
-    /// A way to read all of the content; `None`: the content is not available now.
+    /// Returns a way to get all of the content; `None` if it is not available now.
     pub get: &'a dyn Fn() -> Option<Get>,
 }
 
-/// Reads content, which may take long: called on another thread. `None`: the content is gone or has changed.
+/// Gets content. The call may block, so it happens on another thread. Returns `None` if the content
+/// is gone or has changed.
 pub type Get = Box<dyn FnOnce() -> Option<Bytes> + Send>;
 
-/// Content in another coding.
+/// Compressed content.
 #[derive(Debug)]
 pub struct Encoded {
-    /// The coding.
+    /// The content coding.
     pub coding: Coding,
-    /// Field lines: those of the identity coding, with Content-Encoding, Vary, and their own ETag.
+    /// The header lines: those of the uncompressed content, with Content-Encoding, Vary, and an
+    /// ETag of its own.
     pub fields: Bytes,
-    /// The ETag's value.
+    /// The value of ETag.
     pub etag: Option<Box<[u8]>>,
-    /// All of the coded content.
+    /// The complete compressed content.
     pub content: Bytes,
 }
