@@ -71,7 +71,7 @@ impl FileReader {
     fn read_cached(&self) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         let (file, at) = (&self.part.file, self.part.range.start);
-        let read = root::read(file, at, self.length(), How::AtHand, &mut bytes)?;
+        let read = root::read(file, at, self.length(), How::Cached, &mut bytes)?;
         Ok(read.map(|_| bytes))
     }
 
