@@ -62,6 +62,20 @@ impl Answer {
         })
     }
 
+    /// The same answer, with `change` applied to its result when that is known.
+    pub fn map(
+        self,
+        change: impl FnOnce(Result<Response, Fault>) -> Result<Response, Fault> + 'static,
+    ) -> Answer {
+        match self {
+            Answer::Ready(result) => Answer::Ready(change(result)),
+            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
+                response: Box::pin(async move { change(response.await) }),
+                interim,
+            }),
+        }
+    }
+
     /// Waits for the response, without its 1xx heads.
     pub async fn wait(self) -> Result<Response, Fault> {
         match self {
