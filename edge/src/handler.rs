@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
+use crate::http::{CacheStatus, FieldBlock, Fields, Method, Scheme, Status, Version};
 use crate::sys::Address;
 
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
@@ -218,8 +218,8 @@ impl Default for Head {
 pub struct Response {
     /// The final status.
     pub status: Status,
-    /// Stored field lines (`Fields::text`), sent first; shared by all clients of the stored response.
-    pub stored: Bytes,
+    /// Stored field lines, sent first; shared by all responses made of the same stored head.
+    pub stored: FieldBlock,
     /// Further field lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive, which downstream adds.
     pub fields: Fields,
     /// Age in seconds, for responses from the cache (RFC 9111 5.1).
@@ -245,7 +245,7 @@ impl Response {
     pub fn new(status: Status) -> Response {
         Response {
             status,
-            stored: Bytes::new(),
+            stored: FieldBlock::new(),
             fields: Fields::new(),
             age_s: None,
             cache: None,
