@@ -1,7 +1,7 @@
-//! Builds the running server from a plan: the only place where all folders meet.
+//! Makes a running server of a plan: the only place that connects all parts.
 //!
-//! A `Snapshot` holds everything that outlives a reload (stores, the state of upstreams, the log's
-//! writer). Each worker builds its handlers from the newest snapshot and swaps them between two requests.
+//! Everything that outlives a reload (stores, upstream statistics, the log writer) belongs to a `Snapshot`; each worker
+//! builds its handlers from the newest snapshot and replaces them between two requests.
 
 mod compression;
 mod handlers;
@@ -30,30 +30,30 @@ use crate::admin::Admin;
 use crate::config::{self, ListenerPlan, Plan};
 use crate::downstream::{ConnectionBalance, ConnectionSetup};
 use crate::sys::net::Listener;
-use crate::sys::{Clock, Random, limits};
+use crate::sys::{Address, Clock, Random, limits};
 use crate::telemetry::{Telemetry, messages};
 use privileges::DroppedPrivileges;
 pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
-/// The file from which a reload reads its plan.
+/// The source of a reload's plan.
 pub struct Source {
-    /// The file.
+    /// The configuration file.
     pub file: PathBuf,
     /// Reads the file again; the error says what is wrong with it.
     pub read: Box<dyn Fn() -> Result<Plan, String> + Send + Sync>,
 }
 
-/// Longest time that a reload waits until all workers use it.
+/// How long a reload waits for the workers to apply it.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
-/// Longest time for writing the last log lines at the end.
+/// How long writing the last log lines may take at shutdown.
 const LOG_WAIT: Duration = Duration::from_secs(5);
-/// Longest time for writing the last messages.
+/// How long writing the last messages may take at shutdown.
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
-/// Time that volumes have at least to write their queues at the end, however long requests took.
+/// Minimum time for volumes to finish queued writes at shutdown, however long requests took to end.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// With fewer descriptors than this, a warning is logged at the start.
+/// With fewer descriptors than this, a warning is logged at start.
 const DESCRIPTORS_FEW: usize = 4096;
 
 /// The state that all threads share.
@@ -65,29 +65,28 @@ struct Edge {
     balance: Arc<ConnectionBalance>,
     source: Option<Source>,
     given_up: DroppedPrivileges,
-    /// The snapshot in force. Workers watch it; only `reload` replaces it.
+    /// The current snapshot. Workers watch it; only `reload` replaces it.
     snapshots: watch::Sender<Arc<Snapshot>>,
     /// Why the last reload changed nothing.
     last_error: Mutex<Option<String>>,
     stopping: watch::Sender<bool>,
-    /// The number of workers without clients. A worker lives until all have none, since its flights may
-    /// have riders on other workers.
+    /// Number of drained workers. Each lives until all are drained, since its flights may have riders on other workers.
     drained: watch::Sender<usize>,
-    /// The thread that applies purges to stored objects in the background, until it is told to stop.
+    /// The thread that removes purged objects from the stores in the background.
     sweeper: Mutex<Option<JoinHandle<()>>>,
-    /// One reload at a time.
+    /// Serializes reloads.
     reloading: Mutex<()>,
     volumes: Arc<Held>,
     loggers: purge::Loggers,
-    /// Every access log that a worker may still use: at the end each may have lines to write.
+    /// Every access log that a worker may still write to; their last lines are written at shutdown.
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
-/// An edge, which runs until `stop`.
+/// A running edge. It runs until `stop`.
 pub struct Running {
-    /// The addresses on which it listens, in the configuration's order.
+    /// The listeners' addresses, in the configuration's order.
     pub listeners: Vec<SocketAddr>,
-    /// The address of its admin API.
+    /// The admin API's address.
     pub admin: Option<SocketAddr>,
     edge: Arc<Edge>,
     admin_thread: Option<Admin>,
@@ -97,7 +96,7 @@ pub struct Running {
 /// Starts an edge, which accepts connections when this returns. Each reload reads `source`.
 ///
 /// # Errors
-/// If an address can't be listened on, a thread not started, or the access log not opened.
+/// An address, a thread or the access log is not available.
 pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     raise_descriptors();
     let count = worker_count(&plan);
@@ -130,7 +129,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);
-    // Before the first request is accepted: when a listener is up, the admin API is up, too.
+    // Started before the first request is accepted, so that the admin API is there when a listener is.
     let admin_thread = match admin_address {
         None => None,
         Some(address) => Some(
@@ -163,8 +162,8 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     })
 }
 
-/// Gives up all privileges that are not needed any more, and begins to log messages. No thread has been
-/// started before, and everything that needs privileges is done.
+/// Drops the privileges that are no longer needed, and begins to log messages. Called after everything that needs
+/// privileges, and before the first thread starts.
 fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<DroppedPrivileges> {
     let file = source.map(|source| source.file.as_path());
     let given_up = privileges::drop_privileges(plan, file)?;
@@ -184,15 +183,15 @@ fn worker_count(plan: &Plan) -> usize {
     }
 }
 
-/// One listener's socket of one worker, and how connections are taken there.
+/// One worker's socket of one listener, and the setup of its connections.
 type Door = (Listener, Arc<ConnectionSetup>);
 
-/// One socket for each worker and listener; the kernel deals connections out among them.
+/// Binds one socket per worker and listener; the kernel distributes connections among them.
 fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<SocketAddr>)> {
     let mut sockets: Vec<Vec<Door>> = (0..workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for listener in &plan.listeners {
-        // With port 0 the first worker's socket chooses, and the others join it there.
+        // With port 0 the first worker's socket gets a free port, and the others bind to the same.
         let mut address = listener.address;
         warn_of_backlog(listener);
         Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
@@ -200,7 +199,9 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<Sock
         for of_worker in &mut sockets {
             let socket = Listener::bind(address, &listener.listening)
                 .with_context(|| format!("can't listen on {address}"))?;
-            address = socket.local();
+            if let Address::Ip(bound) = socket.local() {
+                address = bound;
+            }
             of_worker.push((socket, setup.clone()));
         }
         addresses.push(address);
@@ -222,7 +223,7 @@ fn warn_of_backlog(listener: &ListenerPlan) {
     }
 }
 
-/// Raises the limit of descriptors as far as possible: the limit of connections derives from it.
+/// Raises the limit of descriptors, from which the limit of connections is derived.
 fn raise_descriptors() {
     let descriptors = limits::raise_descriptors();
     if descriptors < DESCRIPTORS_FEW {
@@ -234,7 +235,7 @@ fn raise_descriptors() {
 }
 
 impl Edge {
-    /// Brings a new plan into force; returns what changed.
+    /// Applies a new plan. Returns what changed.
     fn reload(&self) -> Result<String, String> {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();
@@ -269,11 +270,11 @@ impl Edge {
             changes.applied.push("keys in files changed".to_owned());
         }
         let taken_up = next.taken_up.clone();
-        // Building the snapshot may have taken long, because of a disk or a pipe.
+        // Building the snapshot may have waited for a disk or a pipe.
         if *self.stopping.borrow() {
             return Err("it is stopping\n".to_owned());
         }
-        let (volumes, timeout) = (next.volumes.clone(), next.plan.limits.drain);
+        let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
         next.take_effect(&before);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
@@ -283,7 +284,7 @@ impl Edge {
         drop(next);
         self.keep_log();
         drop(before);
-        self.volumes.take_up(&volumes, timeout);
+        self.volumes.take_up(&volumes, patience);
         let all_follow = taken_up.wait(workers, RELOAD_WAIT);
         self.keep_log();
         match all_follow {
@@ -303,7 +304,7 @@ impl Edge {
 }
 
 impl Running {
-    /// Stops accepting, waits for requests as long as `shutdown_timeout` allows, and ends.
+    /// Stops accepting, lets requests finish for as long as `[limits] drain` allows, and ends.
     pub fn stop(mut self) {
         let edge = &self.edge;
         let drain = edge.snapshots.borrow().plan.limits.drain;
@@ -342,12 +343,12 @@ fn finish_messages() {
 }
 
 impl Edge {
-    /// Keeps the log that is in force now, and drops those that no worker can use any more: their threads
-    /// end, and their files are closed.
+    /// Keeps the current log, and drops the logs that no worker can write to any more: their threads end, and their
+    /// files are closed.
     fn keep_log(&self) {
         let log = self.snapshots.borrow().log.clone();
         let mut logs = self.logs.lock();
-        // If no snapshot has it, no worker can get another handle of it.
+        // No worker starts to use a log that no snapshot has.
         logs.retain(|kept| Arc::strong_count(kept) > 1 || kept.is_in_use());
         if let Some(log) = log
             && !logs.iter().any(|kept| Arc::ptr_eq(kept, &log))
@@ -356,7 +357,7 @@ impl Edge {
         }
     }
 
-    /// Makes volumes write their queues, and leaves them so that the next start is fast.
+    /// Finishes the volumes' queued writes and closes them, so that the next start is fast.
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(
@@ -365,7 +366,7 @@ impl Edge {
         }
     }
 
-    /// Writes the last lines of the access logs.
+    /// Writes what is left of the access logs.
     fn finish_logs(&self) {
         for log in self.logs.lock().drain(..) {
             if !log.finish(LOG_WAIT) {
