@@ -1,5 +1,6 @@
 //! Interfaces to the outside: clock, randomness, files, sockets. No other code uses these directly.
 
+pub mod address;
 pub mod buffer;
 pub mod clock;
 pub mod connect;
@@ -7,7 +8,6 @@ pub mod disk;
 pub mod limits;
 pub mod listen_options;
 pub mod memory;
-pub mod memory_pipe;
 pub mod net;
 pub mod priority;
 pub mod random;
@@ -15,5 +15,6 @@ pub mod root;
 pub mod sandbox;
 pub mod user;
 
+pub use address::Address;
 pub use clock::Clock;
 pub use random::Random;
