@@ -1,4 +1,4 @@
-//! `sluice inspect`: what a running edge has of one URL, drawn as a bar and described below it.
+//! `sluice inspect`: draws the stored bytes of one URL as a bar and describes them below it.
 
 mod bar;
 mod paper;
@@ -21,24 +21,24 @@ pub use paper::Look;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It ends with status 3 where no cache has anything of the URL, and prints [] then with --json.
-`sluice status --url URL` shows the same, and ends with 0 then."
+    after_help = "If no cache has stored or is fetching the URL, the exit status is 3, and --json prints [].
+`sluice status --url URL` shows the same and ends with exit status 0 in this case."
 )]
 pub struct InspectArgs {
-    /// The URL as clients ask for it, port included: http://cdn.example.com/video.mp4
+    /// The URL as clients request it, including a port: http://cdn.example.com/video.mp4
     url: String,
     #[command(flatten)]
     admin: AdminArgs,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw with # + > . whatever the locale
+    /// Draw with the ASCII characters # + > . even if the locale has others
     #[arg(long)]
     ascii: bool,
 }
 
-/// No cache has anything of the URL. The program ends with a status of its own, so that a script
-/// can tell this from an edge that does not answer.
+/// The error if no cache has stored or is fetching the URL. It has an exit status of its own, so
+/// that a script can distinguish it from a Sluice that does not answer.
 #[derive(Debug)]
 pub struct Nothing(String);
 
@@ -46,7 +46,7 @@ impl fmt::Display for Nothing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no cache has anything of {}\n(host, port and query must be as clients send them)",
+            "no cache has stored or is fetching {}\n(host, port and query must be those that clients send)",
             harmless(&self.0)
         )
     }
@@ -61,9 +61,9 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Shows what there is of a URL; says whether there is anything.
+/// Prints the state of a URL. Returns whether any cache has an object for it.
 pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
-    let reply = admin.ask("GET", &format!("/status?url={}", percent_encoded(url)))?;
+    let reply = admin.request("GET", &format!("/status?url={}", percent_encoded(url)))?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }
@@ -72,8 +72,8 @@ pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow:
         true => json(&answer),
         false => String::new(),
     };
-    let caches: Vec<UrlState> =
-        serde_json::from_value(answer).context("the answer of the edge is not understood")?;
+    let caches: Vec<UrlState> = serde_json::from_value(answer)
+        .context("the answer of the admin address can't be parsed")?;
     match as_json {
         true => say(&shown)?,
         false => say(&show::show(url, &caches, &look(ascii)))?,
@@ -81,7 +81,7 @@ pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow:
     Ok(caches.iter().any(|cache| !cache.objects.is_empty()))
 }
 
-/// How standard output wants it.
+/// Chooses width, characters and colours for standard output.
 fn look(ascii: bool) -> Look {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let terminal = io::stdout().is_terminal();
@@ -95,7 +95,7 @@ fn look(ascii: bool) -> Look {
     }
 }
 
-/// Whether a locale of this name is written in UTF-8: `en_GB.UTF-8`, `C.utf8`.
+/// Whether the locale of this name uses UTF-8, as in `en_GB.UTF-8` and `C.utf8`.
 fn is_utf8(locale: &str) -> bool {
     let name = locale.to_ascii_lowercase();
     name.contains("utf-8") || name.contains("utf8")

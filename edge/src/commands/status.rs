@@ -1,4 +1,4 @@
-//! `sluice status`: what a running edge does, for people or as JSON.
+//! `sluice status`: prints the state of a running Sluice as text or as JSON.
 
 mod volumes;
 
@@ -16,10 +16,10 @@ use super::{AdminArgs, count, harmless, inspect, json, say};
 pub struct StatusArgs {
     #[command(flatten)]
     admin: AdminArgs,
-    /// Show what there is of this URL; the same as `sluice inspect URL`, which ends with 3 for nothing
+    /// Show the stored bytes of this URL, like `sluice inspect URL`, but with exit status 0 if nothing is stored
     #[arg(long)]
     url: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -29,13 +29,13 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
         None => tell(args),
         Some(url) => match inspect::tell(&args.admin, url, args.json, false)? || args.json {
             true => Ok(()),
-            false => say("no cache has anything of it\n"),
+            false => say("no cache has stored or is fetching this URL\n"),
         },
     }
 }
 
 fn tell(args: &StatusArgs) -> anyhow::Result<()> {
-    let reply = args.admin.ask("GET", "/status")?;
+    let reply = args.admin.request("GET", "/status")?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }

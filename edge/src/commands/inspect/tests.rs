@@ -312,7 +312,7 @@ fn states_say_what_they_mean() {
 fn nothing_is_shown_as_nothing() {
     assert_eq!(at(80, vec![]), "");
     let nothing = super::Nothing("http://a/\x1b[2J".to_owned()).to_string();
-    assert!(nothing.starts_with("no cache has anything of http://a/\\u{1b}[2J\n"));
+    assert!(nothing.starts_with("no cache has stored or is fetching http://a/\\u{1b}[2J\n"));
 }
 
 // Whatever an origin, or something that is no edge, puts into the answer.
