@@ -498,5 +498,5 @@ fn lab_options_are_checked() {
     assert_eq!(sluice(folder.path(), &both).status.code(), Some(2));
     let output = sluice(folder.path(), &["lab", "byte-range", "--rate", "1KiB"]);
     let said = text(&output.stderr);
-    assert!(said.contains("at least 64KiB (a second)\n"), "{said}");
+    assert!(said.contains("at least 64KiB (per second)\n"), "{said}");
 }
