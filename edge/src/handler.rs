@@ -211,8 +211,8 @@ pub struct Response {
     pub until_close: bool,
     /// With status 101: the other end of the tunnel (RFC 9110 7.8).
     pub upgrade: Option<Box<dyn Duplex>>,
-    /// Timings of the exchange with the origin, where this request had one.
-    pub exchange: Option<Rc<Exchange>>,
+    /// Server, status and times of the fetch from the origin, if this request caused one.
+    pub upstream: Option<Rc<UpstreamTimings>>,
     /// What went wrong, in a response that tells of it: for the log.
     pub fault: Option<Cause>,
 }
@@ -230,7 +230,7 @@ impl Response {
             body: Body::Empty,
             until_close: false,
             upgrade: None,
-            exchange: None,
+            upstream: None,
             fault: None,
         }
     }
@@ -255,9 +255,10 @@ impl Response {
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
-/// What one exchange with an origin server took. Written by upstream as it goes, read for the log.
+/// Server, status and times of one request to an origin. `upstream` fills them in as the request proceeds; the
+/// access log reads them.
 #[derive(Debug, Default)]
-pub struct Exchange {
+pub struct UpstreamTimings {
     /// The server asked, once chosen.
     pub server: Cell<Option<SocketAddr>>,
     /// Microseconds to connect; 0 on a reused connection.

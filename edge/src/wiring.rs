@@ -28,7 +28,7 @@ use tokio::sync::watch;
 
 use crate::admin::Admin;
 use crate::config::{self, ListenerPlan, Plan};
-use crate::downstream::{Entrance, Spread};
+use crate::downstream::{ConnectionBalance, ConnectionSetup};
 use crate::sys::net::Listener;
 use crate::sys::{Clock, Random, limits};
 use crate::telemetry::{Telemetry, messages};
@@ -62,7 +62,7 @@ struct Edge {
     random: Random,
     began_us: u64,
     telemetry: Telemetry,
-    spread: Arc<Spread>,
+    balance: Arc<ConnectionBalance>,
     source: Option<Source>,
     given_up: GivenUp,
     /// The snapshot in force. Workers watch it; only `reload` sends.
@@ -112,7 +112,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         clock,
         random: Random::system(),
         telemetry: Telemetry::default(),
-        spread: Spread::new(count),
+        balance: ConnectionBalance::new(count),
         source,
         given_up,
         snapshots: watch::Sender::new(Arc::new(first)),
@@ -184,7 +184,7 @@ fn worker_count(plan: &Plan) -> usize {
 }
 
 /// One listener's socket of one worker, and how connections are taken there.
-type Door = (Listener, Arc<Entrance>);
+type Door = (Listener, Arc<ConnectionSetup>);
 
 /// One socket for each worker and listener; the kernel deals connections out among them.
 fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<SocketAddr>)> {
@@ -195,12 +195,12 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<Sock
         let mut address = listener.address;
         warn_of_backlog(listener);
         Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
-        let entrance = Arc::new(listener.entrance.clone());
+        let setup = Arc::new(listener.setup.clone());
         for of_worker in &mut sockets {
             let socket = Listener::bind(address, &listener.listening)
                 .with_context(|| format!("can't listen on {address}"))?;
             address = socket.local();
-            of_worker.push((socket, entrance.clone()));
+            of_worker.push((socket, setup.clone()));
         }
         addresses.push(address);
     }

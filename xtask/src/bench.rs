@@ -24,6 +24,9 @@ pub struct BenchArguments {
     /// The build of Sluice to measure [default: a release build of the present source]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// An earlier build of Sluice to compare with; the table's notes show the ratio
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
 }
 
 /// Prints the table. The command does not fail when a goal is missed, since times depend on the machine.
@@ -38,6 +41,7 @@ pub fn bench(arguments: BenchArguments) -> Result<()> {
     };
     let options = BenchOptions {
         sluice_binary: Some(program),
+        against: arguments.against,
         rounds: arguments.rounds.into(),
         seconds_per_run: arguments.seconds.into(),
         only: arguments.filter,

@@ -43,7 +43,7 @@ fn all_steps() -> Vec<Step> {
         // Runs the tests of the store's locks under many schedules, with shuttle.
         Step::cargo(
             "schedules",
-            "test --package sluice --lib --features shuttle explored",
+            "test --package sluice --lib --features shuttle store::tests::shuttle",
         )
         .tests(),
         Step::cargo("fuzz-format", "fmt --manifest-path fuzz/Cargo.toml --check"),

@@ -2,20 +2,48 @@
 
 use proptest::prelude::*;
 
-use super::{Balancer, Kind, build};
+use super::{Ask, Balancer, Kind, Outcome, build};
 
-/// Asks `times` times, each request ending only after all have begun, and counts the choices.
+const ANSWERED: Outcome = Outcome::Answered {
+    class: 2,
+    head_us: 1000,
+};
+
+fn key() -> u64 {
+    7
+}
+
+/// The choice for a first attempt when these servers are excluded.
+fn choose(balancer: &mut dyn Balancer, excluded: &dyn Fn(usize) -> bool) -> Option<usize> {
+    balancer.choose(&Ask {
+        key: &key,
+        attempt: 0,
+        excluded,
+    })
+}
+
+/// Chooses `times` times, each request ending only after all have begun, and counts the choices.
 fn shares(balancer: &mut dyn Balancer, servers: usize, times: usize) -> Vec<u32> {
     let mut counts = vec![0; servers];
     for _ in 0..times {
-        let server = balancer.choose(&|_| false).expect("nothing is excluded");
+        let server = choose(balancer, &|_| false).expect("nothing is excluded");
         balancer.begin(server);
         counts[server] += 1;
     }
     for (server, &count) in counts.iter().enumerate() {
-        (0..count).for_each(|_| balancer.end(server));
+        (0..count).for_each(|_| balancer.end(server, ANSWERED));
     }
     counts
+}
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        (1u8..6, any::<u64>()).prop_map(|(class, head_us)| Outcome::Answered { class, head_us }),
+        Just(Outcome::ConnectFailed),
+        Just(Outcome::TimedOut),
+        Just(Outcome::Broken),
+        Just(Outcome::Cancelled),
+    ]
 }
 
 proptest! {
@@ -34,20 +62,41 @@ proptest! {
     #[test]
     fn an_excluded_server_is_never_chosen_and_none_means_all_are(
         weights in prop::collection::vec(0u32..5, 0..6),
-        masks in prop::collection::vec(0u8..64, 1..60),
+        asks in prop::collection::vec((0u8..64, any::<u64>(), 0usize..4, outcomes(), any::<bool>()), 1..60),
     ) {
         for &kind in Kind::ALL {
             let mut balancer = build(kind, &weights);
-            for &mask in &masks {
+            for &(mask, key, attempt, outcome, ends) in &asks {
                 let excluded = |server: usize| mask >> server & 1 == 1;
-                match balancer.choose(&excluded) {
+                let ask = Ask { key: &|| key, attempt, excluded: &excluded };
+                match balancer.choose(&ask) {
                     Some(server) => {
                         prop_assert!(server < weights.len() && !excluded(server), "{:?}", kind);
                         balancer.begin(server);
+                        if ends {
+                            balancer.end(server, outcome);
+                        }
                     }
                     None => prop_assert!((0..weights.len()).all(excluded), "{:?}", kind),
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_not_chosen_may_begin_and_end(
+        weights in prop::collection::vec(0u32..5, 1..6),
+        exchanges in prop::collection::vec((0usize..6, outcomes()), 1..30),
+    ) {
+        for &kind in Kind::ALL {
+            let mut balancer = build(kind, &weights);
+            for &(server, _) in &exchanges {
+                balancer.begin(server % weights.len());
+            }
+            for &(server, outcome) in &exchanges {
+                balancer.end(server % weights.len(), outcome);
+            }
+            prop_assert!(choose(balancer.as_mut(), &|_| false).is_some(), "{:?}", kind);
         }
     }
 
@@ -57,9 +106,9 @@ proptest! {
             let mut balancer = build(kind, &vec![1; servers]);
             let mut counts = vec![0; servers];
             for _ in 0..servers * 4 {
-                let server = balancer.choose(&|_| false).expect("nothing is excluded");
+                let server = choose(balancer.as_mut(), &|_| false).expect("nothing is excluded");
                 balancer.begin(server);
-                balancer.end(server);
+                balancer.end(server, ANSWERED);
                 counts[server] += 1;
             }
             prop_assert!(counts.iter().all(|&count| count == 4), "{:?} {:?}", kind, counts);
@@ -68,23 +117,25 @@ proptest! {
 }
 
 #[test]
-fn turns_are_spread_and_not_in_a_row() {
+fn a_heavy_server_is_not_chosen_many_times_in_a_row() {
     let mut balancer = build(Kind::RoundRobin, &[5, 1, 1]);
-    let order: Vec<_> = (0..7).filter_map(|_| balancer.choose(&|_| false)).collect();
+    let order: Vec<_> = (0..7)
+        .filter_map(|_| choose(balancer.as_mut(), &|_| false))
+        .collect();
     assert_eq!(order, [0, 0, 1, 0, 2, 0, 0]);
 }
 
 #[test]
-fn the_least_busy_server_for_its_weight_is_asked() {
+fn the_least_busy_server_for_its_weight_is_chosen() {
     let mut balancer = build(Kind::LeastConnections, &[1, 3]);
     for server in [0, 1, 1] {
         balancer.begin(server);
     }
-    assert_eq!(balancer.choose(&|_| false), Some(1));
+    assert_eq!(choose(balancer.as_mut(), &|_| false), Some(1));
     balancer.begin(1);
     balancer.begin(1);
-    assert_eq!(balancer.choose(&|_| false), Some(0));
-    balancer.end(1);
-    balancer.end(1);
-    assert_eq!(balancer.choose(&|_| false), Some(1));
+    assert_eq!(choose(balancer.as_mut(), &|_| false), Some(0));
+    balancer.end(1, ANSWERED);
+    balancer.end(1, Outcome::Cancelled);
+    assert_eq!(choose(balancer.as_mut(), &|_| false), Some(1));
 }

@@ -1,9 +1,9 @@
 //! Fewest requests in progress, by weight.
 
-use super::Balancer;
 use super::round_robin::RoundRobin;
+use super::{Ask, Balancer, Outcome};
 
-/// Asks the server with the fewest requests in progress for its weight; among equals, in turn.
+/// Chooses the server with the fewest requests in progress per weight; among equals, in turn.
 pub(super) struct LeastConnections {
     weights: Vec<u32>,
     in_progress: Vec<u64>,
@@ -21,26 +21,29 @@ impl LeastConnections {
 }
 
 impl Balancer for LeastConnections {
-    fn choose(&mut self, excluded: &dyn Fn(usize) -> bool) -> Option<usize> {
+    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
         let (weights, in_progress) = (&self.weights, &self.in_progress);
-        // Whether `a` has strictly less to do for its weight than `b`, without dividing.
+        // Whether `a` has strictly fewer requests per weight than `b`, without dividing.
         let less_busy = |a: usize, b: usize| {
             let load =
                 |of: usize, other: usize| u128::from(in_progress[of]) * u128::from(weights[other]);
             load(a, b) < load(b, a)
         };
         let least = (0..weights.len())
-            .filter(|&server| !excluded(server))
+            .filter(|&server| ask.allows(server))
             .reduce(|best, next| if less_busy(next, best) { next } else { best })?;
-        self.turns
-            .choose(&|server| excluded(server) || less_busy(least, server))
+        let busier = |server| !ask.allows(server) || less_busy(least, server);
+        self.turns.choose(&Ask {
+            excluded: &busier,
+            ..*ask
+        })
     }
 
     fn begin(&mut self, server: usize) {
         self.in_progress[server] += 1;
     }
 
-    fn end(&mut self, server: usize) {
+    fn end(&mut self, server: usize, _outcome: Outcome) {
         self.in_progress[server] = self.in_progress[server].saturating_sub(1);
     }
 }

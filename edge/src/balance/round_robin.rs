@@ -1,10 +1,10 @@
-//! In turn, by weight, spread evenly: a server of weight 5 beside one of weight 1 is not asked five
-//! times in a row.
+//! Round robin by weight, spread evenly: a server of weight 5 next to one of weight 1 does not get
+//! five requests in a row.
 
-use super::Balancer;
+use super::{Ask, Balancer, Outcome};
 
-/// Smooth weighted round robin: each turn every candidate gains its weight, the richest one is
-/// chosen and pays what all of them gained.
+/// Smooth weighted round robin, as in nginx: at each choice every candidate's credit grows by its
+/// weight; the candidate with the most credit is chosen and pays the sum of these weights.
 pub(super) struct RoundRobin {
     weights: Vec<u32>,
     credit: Vec<i64>,
@@ -18,11 +18,11 @@ impl RoundRobin {
 }
 
 impl Balancer for RoundRobin {
-    fn choose(&mut self, excluded: &dyn Fn(usize) -> bool) -> Option<usize> {
+    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
         let mut gained = 0;
         let mut richest: Option<usize> = None;
         for server in 0..self.weights.len() {
-            if excluded(server) {
+            if !ask.allows(server) {
                 continue;
             }
             let weight = i64::from(self.weights[server]);
@@ -39,5 +39,5 @@ impl Balancer for RoundRobin {
 
     fn begin(&mut self, _server: usize) {}
 
-    fn end(&mut self, _server: usize) {}
+    fn end(&mut self, _server: usize, _outcome: Outcome) {}
 }

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use super::Cache;
-use super::decide::asks::Asks;
+use super::decide::admission::Admitted;
 use crate::fill::OPEN;
 use crate::handler::{Choice, Get, Head as RequestHead, Plain};
 use crate::http::coding::Accepted;
-use crate::store::{Head, Next, Object, Place};
+use crate::store::{Head, Next, Object, TableKey};
 
 impl Cache {
     /// How an object's content is given to a request: as it is, or in a coding that was made of it.
@@ -18,15 +18,15 @@ impl Cache {
     pub(super) fn choose(
         &self,
         request: &RequestHead,
-        asks: &Asks,
+        admitted: &Admitted,
         (object, head): (&Arc<Object>, &Head),
-        place: Place,
+        place: TableKey,
     ) -> Choice {
         let Some(encodings) = self.0.encodings.as_deref().filter(|_| head.status == 200) else {
             return Choice::Plain;
         };
         // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
-        let accepted = match asks.directives.is_some_and(|asked| asked.no_transform) {
+        let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
             true => Accepted::default(),
             false => Accepted::of(&request.fields),
         };
@@ -51,7 +51,7 @@ impl Cache {
 /// or before another version came, is never taken for what is stored now; a head that the origin
 /// confirmed is about the same content.
 #[inline]
-fn content_id(object: &Object, head: &Head, place: Place) -> u128 {
+fn content_id(object: &Object, head: &Head, place: TableKey) -> u128 {
     // Both are cut from hashes, or 0.
     let named = place.primary ^ place.variant.rotate_left(64);
     named ^ (u128::from(head.generation) << 64) ^ u128::from(object.born_seq)

@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::account::Bill;
+use super::client_budget::BudgetCharge;
 use super::decide::fence::{self, Further, Meaning};
 use super::decide::storing;
-use super::handover::Handover;
-use super::{Cache, lore};
+use super::leader_result::LeaderResult;
+use super::{Cache, resource_history};
 use crate::fill::{Kind, OPEN};
 use crate::handler::{Body, Cause, Fault, Frame, Piece, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
-use crate::store::{Abandoned, Head as StoredHead, Landing, Lore, Object, Phase, Place, Progress};
+use crate::store::{
+    Abandoned, Head as StoredHead, Landing, Object, Phase, Progress, ResourceHistory, TableKey,
+};
 use crate::telemetry::Counters;
 
 /// How long an origin that can't be relied on to answer ranges of something is asked for all of it.
@@ -40,13 +42,13 @@ pub(super) struct Flight {
     pub(super) asked: Option<Range<u64>>,
     /// What was sent: a variant is chosen by these fields, whatever the riders sent.
     pub(super) sent: Fields,
-    pub(super) handover: Handover,
-    pub(super) bill: Bill,
+    pub(super) leader_result: LeaderResult,
+    pub(super) charge: BudgetCharge,
     /// Bytes of the response still to be passed over.
     pub(super) skips: u64,
     pub(super) brought: u64,
     /// What was known of the resource when it was launched.
-    pub(super) known: Lore,
+    pub(super) known: ResourceHistory,
 }
 
 impl Flight {
@@ -62,7 +64,7 @@ impl Flight {
 
     /// The response's head is here: whoever waits learns what it means.
     async fn arrived(self, response: Response, asked_ms: u64) {
-        self.handover.note(&response);
+        self.leader_result.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
             response_ms: self.cache.0.clock.unix_ms(),
@@ -125,7 +127,7 @@ impl Flight {
         );
         let born_seq = self.landing.born_seq();
         let stored = stored.map(|storable| {
-            self.handover.withhold(storable.withheld);
+            self.leader_result.withhold(storable.withheld);
             StoredHead {
                 born_seq,
                 ..storable.head
@@ -151,7 +153,7 @@ impl Flight {
     }
 
     pub(super) fn primary(&self) -> KeyHash {
-        KeyHash(self.landing.place().primary)
+        KeyHash(self.landing.table_key().primary)
     }
 
     /// The object's first response: files the object under its variant, makes room for it and
@@ -162,7 +164,7 @@ impl Flight {
         content: Range<u64>,
     ) -> Result<(), &'static str> {
         // Whatever it says, ranges of it were of no use.
-        let plain = self.known.is_plain(self.cache.0.clock.unix_ms());
+        let plain = self.known.avoids_ranges(self.cache.0.clock.unix_ms());
         head.joinable &= self.asked.is_some() || !plain;
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
             return Err("no-room");
@@ -237,7 +239,7 @@ impl Flight {
     /// who reads it gets the rest, and nobody else comes to it.
     fn finish(self, content: Range<u64>) -> Option<Flight> {
         let flight = self.accept(content)?;
-        let (place, object) = (flight.landing.place(), flight.landing.object());
+        let (place, object) = (flight.landing.table_key(), flight.landing.object());
         let store = &flight.cache.0.store;
         store.forget_head(place);
         store.withdraw(place, object);
@@ -264,7 +266,7 @@ impl Flight {
     /// Another version: a new object takes this one's place, and what comes goes there.
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.cache.0.store.clone();
-        let (place, old) = (self.landing.place(), self.landing.object().clone());
+        let (place, old) = (self.landing.table_key(), self.landing.object().clone());
         let generations = [generation_of(&old), head.generation];
         let new = self.landing.successor();
         let now_us = self.cache.0.clock.monotonic_us();
@@ -278,7 +280,7 @@ impl Flight {
             landings.pop()
         });
         let now_ms = self.cache.0.clock.unix_ms();
-        self.lore(|lore| lore::changed(lore, generations, now_ms));
+        self.change_history(|history| resource_history::changed(history, generations, now_ms));
         let Some(landing) = landing else {
             self.retire();
             return None;
@@ -295,20 +297,20 @@ impl Flight {
     /// Under the Vary that the response names, the object belongs to the variant that the
     /// flight's own request selects. Its length is remembered where the next fetch may go by it.
     fn file(&mut self, head: &StoredHead) {
-        let place = self.landing.place();
+        let place = self.landing.table_key();
         // Else it was taken out meanwhile, by an eviction or because the resource changed: those
         // who ride may have it, nobody else will.
         if let Some(place) = file(&self.cache, place, self.landing.object(), head) {
-            self.landing.set_place(place);
+            self.landing.set_table_key(place);
         }
     }
 
-    pub(super) fn lore(&self, change: impl FnOnce(&mut Lore)) {
-        let place = self.landing.place();
+    pub(super) fn change_history(&self, change: impl FnOnce(&mut ResourceHistory)) {
+        let place = self.landing.table_key();
         self.cache.0.store.enter(place.primary, |locked| {
-            let mut lore = locked.lore();
-            change(&mut lore);
-            locked.set_lore(lore);
+            let mut history = locked.history();
+            change(&mut history);
+            locked.set_history(history);
         });
     }
 
@@ -376,7 +378,7 @@ impl Flight {
 
     fn note_brought(&mut self, bytes: u64) {
         self.cache.0.counters.flight_bytes.add(bytes);
-        self.bill.brought(bytes);
+        self.charge.brought(bytes);
         self.brought += bytes;
         self.skips = self.skips.saturating_sub(bytes);
     }
@@ -392,7 +394,7 @@ impl Flight {
     fn is_for_nobody(&self) -> bool {
         let parts = &self.cache.0;
         let now_us = parts.clock.monotonic_us();
-        let dear = self.skips > 0 || self.bill.is_used_up(parts.options.client_budget, now_us);
+        let dear = self.skips > 0 || self.charge.is_used_up(parts.options.client_budget, now_us);
         dear && !self.landing.object().is_read()
     }
 
@@ -432,28 +434,28 @@ impl Came {
 /// `None` if it is not in the table.
 pub(super) fn file(
     cache: &Cache,
-    place: Place,
+    place: TableKey,
     object: &Arc<Object>,
     head: &StoredHead,
-) -> Option<Place> {
+) -> Option<TableKey> {
     let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let names = head.vary.as_ref().map(|vary| &vary.names);
     let large = head.length > Some(cache.0.store.object_max());
     let mut others = false;
     let filed = cache.0.store.enter(place.primary, |locked| {
         others = locked.vary().is_some_and(|known| Some(known) != names);
-        let mut lore = locked.lore();
-        if large || lore != Lore::default() {
-            lore.length = head.length;
-            locked.set_lore(lore);
+        let mut history = locked.history();
+        if large || history != ResourceHistory::default() {
+            history.length = head.length;
+            locked.set_history(history);
         }
         locked.refile(place.variant, to, names, object)
     });
     if others {
         // What volumes have under other Vary names can't be found any more either.
-        cache.0.store.forget_kept(place.primary);
+        cache.0.store.forget_on_disk(place.primary);
     }
-    filed.then_some(Place {
+    filed.then_some(TableKey {
         variant: to,
         ..place
     })

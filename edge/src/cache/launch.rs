@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::account::Bill;
+use super::client_budget::BudgetCharge;
 use super::decide;
-use super::filler::Filler;
+use super::demand::Demand;
 use super::flight::Flight;
 use crate::fill::OPEN;
 use crate::handler::{Body, Head, Request};
@@ -12,50 +12,50 @@ use crate::store::Landing;
 
 /// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
 /// what the key holds and what the allow-list names is sent.
-pub(super) fn launch(filler: &Filler, mut landing: Landing) {
-    let cache = filler.cache.clone();
-    let (names, lore) = cache.0.store.enter(landing.place().primary, |locked| {
-        (locked.vary().cloned(), locked.lore())
+pub(super) fn launch(demand: &Demand, mut landing: Landing) {
+    let cache = demand.cache.clone();
+    let (names, history) = cache.0.store.enter(landing.table_key().primary, |locked| {
+        (locked.vary().cloned(), locked.history())
     });
     let names = names.as_deref().unwrap_or_default();
     if !landing.make_room() {
         return landing.give_back();
     }
     let range = landing.range();
-    let plain = range == (0..OPEN) || lore.is_plain(cache.0.clock.unix_ms());
+    let plain = range == (0..OPEN) || history.avoids_ranges(cache.0.clock.unix_ms());
     let ahead = match range.end {
         OPEN => cache.0.options.fill.block,
         end => end - range.start,
     };
     let asked = (!plain).then_some(range);
-    let request = &filler.request;
+    let request = &demand.request;
     let mut head = Head::new();
     cache.shared_target(&request.head, &mut head.target);
     head.authority.push_str(&request.head.authority);
     decide::flight_fields(
         &request.head.fields,
         names,
-        filler.codings,
+        demand.codings,
         &cache.0.rules,
         &mut head.fields,
     );
     let sent = head.fields.clone();
-    if let Some(standing) = landing.object().standing() {
-        decide::validation::ask(&standing.head, &mut head.fields);
+    if let Some(stored) = landing.object().revalidated() {
+        decide::validation::ask(&stored.head, &mut head.fields);
     }
     if let Some(range) = &asked {
         head.fields.append("range", range_value(range));
     }
     let flight = Flight {
-        bill: Bill::new(filler.account.clone(), ahead),
+        charge: BudgetCharge::new(demand.budget.clone(), ahead),
         cache,
         landing,
         asked,
         sent,
-        handover: filler.handover.clone(),
+        leader_result: demand.leader_result.clone(),
         skips: 0,
         brought: 0,
-        known: lore,
+        known: history,
     };
     let request = Request {
         head,

@@ -3,30 +3,30 @@
 //! `Cache::handle` is the spine: may this request use the cache; look it up; answer from what is
 //! stored, or ride the object, whose missing bytes are fetched as the fill policy says.
 
-mod account;
-mod adopt;
-mod ahead;
-mod behind;
-mod bring;
+mod client_budget;
 mod coded;
 mod decide;
-mod ending;
-mod filler;
+mod demand;
+mod fetch_outcome;
 mod flight;
-mod handover;
 mod keys;
 mod launch;
-mod look;
-mod lore;
+mod leader_result;
+mod lookup;
 mod memo;
+mod miss;
 mod pass;
+mod post_response;
 pub mod purge;
+mod purge_queue;
+mod read_ahead;
 mod recall;
+mod resource_history;
+mod revalidate;
 mod ride;
 pub mod rules;
 mod serve;
 mod stores;
-mod validate;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ use crate::handler::{Answer, Body, Cause, Choice, Encodings, Fault, Handler, Req
 use crate::http::key::KeyHash;
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Method};
-use crate::store::{Failure, Head, Object, Place, Store, kept};
+use crate::store::{Failure, Head, Object, Store, TableKey, disk_tier};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
-pub use account::Accounts;
-use decide::asks::Asks;
+pub use client_budget::ClientBudgets;
+use decide::admission::Admitted;
 use decide::want::{self, OfObject};
-use look::{Found, How, Looked};
+use lookup::{Found, How, Lookup};
 use memo::Memo;
 use ride::Ride;
 pub use rules::Rules;
@@ -66,7 +66,7 @@ pub struct Options {
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
     pub object: u64,
     /// What is kept on volumes, too.
-    pub kept: kept::Options,
+    pub disk_tier: disk_tier::Options,
 }
 
 impl Default for Options {
@@ -77,7 +77,7 @@ impl Default for Options {
             fill: fill::Options::default(),
             client_budget: 64 << 20,
             object: 0,
-            kept: kept::Options::default(),
+            disk_tier: disk_tier::Options::default(),
         }
     }
 }
@@ -96,8 +96,8 @@ struct Parts {
     stores: Arc<Stores>,
     memo: Memo,
     fill: Box<dyn fill::Policy + Send + Sync>,
-    accounts: Arc<Accounts>,
-    ahead: ahead::Readers,
+    budgets: Arc<ClientBudgets>,
+    ahead: read_ahead::Readers,
     origin: Rc<dyn Handler>,
     encodings: Option<Rc<dyn Encodings>>,
     clock: Clock,
@@ -108,8 +108,9 @@ struct Parts {
 impl Handler for Cache {
     fn handle(&self, mut request: Request) -> Answer {
         let rules = &self.0.rules;
-        let asks = match decide::asks::admit(&request.head, request.body.is_empty(), rules) {
-            Ok(asks) => asks,
+        let admitted = match decide::admission::admit(&request.head, request.body.is_empty(), rules)
+        {
+            Ok(admitted) => admitted,
             Err(_) if purge::is_purge(&request.head) => {
                 return self.purge_for(&request);
             }
@@ -117,19 +118,22 @@ impl Handler for Cache {
         };
         let key = self.key(&request);
         let now_ms = self.0.clock.unix_ms();
-        let looked = self.look(&request, &asks, key, now_ms, None);
-        if let Looked::Stored(found) = &looked {
-            if let How::Stale { behind: true, .. } = found.how {
-                self.revalidate_behind(&request, found);
+        let looked = self.look_up(&request, &admitted, key, now_ms, None);
+        if let Lookup::Stored(found) = &looked {
+            if let How::Stale {
+                revalidate: true, ..
+            } = found.how
+            {
+                self.revalidate_in_background(&request, found);
             }
-            if let Some(response) = self.hit(&mut request, &asks, found, now_ms) {
+            if let Some(response) = self.hit(&mut request, &admitted, found, now_ms) {
                 return Answer::Ready(Ok(response));
             }
         }
-        if asks.only_if_cached() && !self.may_come(key, &looked) {
+        if admitted.only_if_cached() && !self.may_come(key, &looked) {
             return Answer::Ready(Ok(not_cached()));
         }
-        self.fetch(request, asks, key, looked)
+        self.fetch(request, admitted, key, looked)
     }
 }
 
@@ -140,7 +144,7 @@ impl Cache {
     pub fn new(
         (options, rules): (Options, Rules),
         (store, stores): (Arc<Store>, Arc<Stores>),
-        accounts: Arc<Accounts>,
+        budgets: Arc<ClientBudgets>,
         (origin, encodings): (Rc<dyn Handler>, Option<Rc<dyn Encodings>>),
         clock: Clock,
         random: Random,
@@ -149,8 +153,8 @@ impl Cache {
         Cache(Rc::new(Parts {
             memo: Memo::new(),
             fill: fill::build(&options.fill),
-            accounts,
-            ahead: ahead::Readers::default(),
+            budgets,
+            ahead: read_ahead::Readers::default(),
             options,
             plain_keys: rules.key.is_plain(),
             rules,
@@ -165,9 +169,9 @@ impl Cache {
     }
 
     /// Whether what volumes have may answer this.
-    fn may_come(&self, key: KeyHash, looked: &Looked) -> bool {
-        let stored = matches!(looked, Looked::Recalled(_) | Looked::Stored(_));
-        stored || self.0.store.is_kept(key.0)
+    fn may_come(&self, key: KeyHash, looked: &Lookup) -> bool {
+        let stored = matches!(looked, Lookup::Recalled(_) | Lookup::Stored(_));
+        stored || self.0.store.is_on_disk(key.0)
     }
 
     /// Answers from a stored object whose wanted bytes are all there; `None` if some are not.
@@ -175,7 +179,7 @@ impl Cache {
     fn hit(
         &self,
         request: &mut Request,
-        asks: &Asks,
+        admitted: &Admitted,
         found: &Found,
         now_ms: u64,
     ) -> Option<Response> {
@@ -186,7 +190,7 @@ impl Cache {
             how,
         } = found;
         let mut answering = self.answering(head, how.status(head, now_ms), now_ms);
-        match self.choose(&request.head, asks, (object, head), *place) {
+        match self.choose(&request.head, admitted, (object, head), *place) {
             Choice::Plain => {}
             Choice::Varying(fields) => answering.varying = Some(fields),
             Choice::Coded(encoded) => {
@@ -194,7 +198,7 @@ impl Cache {
             }
         }
         if request.head.method == Method::Get
-            && !asks.less
+            && !admitted.less
             && let Some(response) = serve::small(&answering, object)
         {
             return Some(response);
@@ -226,10 +230,10 @@ impl Cache {
                     peer: request.peer,
                     interim: None,
                 };
-                let mut ride = Ride::filling(object, first, self.filler(request, *place));
+                let mut ride = Ride::filling(object, first, self.demand(request, *place));
                 ride.begin();
                 if self.0.options.fill.read_ahead != ReadAhead::None {
-                    ride.look_ahead();
+                    ride.fetch_ahead();
                 }
                 ride
             }
@@ -238,20 +242,26 @@ impl Cache {
     }
 
     /// A part of a block that may have been fetched for this very client was of use, and is sent.
-    fn note_piece(&self, request: &Request, object: &Arc<Object>, place: Place, wanted: &Wanted) {
+    fn note_piece(
+        &self,
+        request: &Request,
+        object: &Arc<Object>,
+        place: TableKey,
+        wanted: &Wanted,
+    ) {
         let Some(range) = wanted.first() else {
             return;
         };
         self.settle(request, range.end - range.start);
         if object.is_sparse() {
-            self.0.store.touch_part(place, object, range.start);
+            self.0.store.touch_block(place, object, range.start);
         }
     }
 
     /// So much of what is stored is sent to this client.
     fn settle(&self, request: &Request, bytes: u64) {
         let client = request.peer.client;
-        self.0.accounts.settle(client, bytes);
+        self.0.budgets.settle(client, bytes);
     }
 
     fn answering<'a>(&'a self, head: &'a Head, status: CacheStatus, now_ms: u64) -> Answering<'a> {

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use super::Cache;
-use super::decide::asks::Asks;
-use super::look::{How, Looked};
+use super::decide::admission::Admitted;
+use super::lookup::{How, Lookup};
 use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::store::{Object, Phase};
@@ -18,20 +18,20 @@ impl Cache {
     pub(super) async fn recalled(
         &self,
         request: &Request,
-        asks: &Asks,
+        admitted: &Admitted,
         key: KeyHash,
-        mut looked: Looked,
-    ) -> Looked {
+        mut looked: Lookup,
+    ) -> Lookup {
         for _ in 0..RECALLS_MAX {
             let object = match looked {
-                Looked::Recalled(object) => object,
-                Looked::Missing => match self.recall(request, asks, key) {
-                    Looked::Recalled(object) => object,
+                Lookup::Recalled(object) => object,
+                Lookup::Missing => match self.recall(request, admitted, key) {
+                    Lookup::Recalled(object) => object,
                     other => return other,
                 },
                 other => return other,
             };
-            looked = self.look_behind(request, asks, key, &object).await;
+            looked = self.look_up_again(request, admitted, key, &object).await;
             if matches!(object.phase(), Phase::Failed(_)) {
                 break;
             }
@@ -40,47 +40,49 @@ impl Cache {
     }
 
     /// What looking up comes to when the read that an object stands for is over.
-    pub(super) async fn look_behind(
+    pub(super) async fn look_up_again(
         &self,
         request: &Request,
-        asks: &Asks,
+        admitted: &Admitted,
         key: KeyHash,
         object: &Arc<Object>,
-    ) -> Looked {
+    ) -> Lookup {
         let mut reader = object.reader(0);
         poll_fn(|cx| reader.poll_opening(false, cx).map(|_| ())).await;
-        let looked = self.look(request, asks, key, self.0.clock.unix_ms(), None);
-        if let Looked::Stored(found) = &looked
-            && let How::Stale { behind: true, .. } = found.how
+        let looked = self.look_up(request, admitted, key, self.0.clock.unix_ms(), None);
+        if let Lookup::Stored(found) = &looked
+            && let How::Stale {
+                revalidate: true, ..
+            } = found.how
         {
-            self.revalidate_behind(request, found);
+            self.revalidate_in_background(request, found);
         }
         looked
     }
 
     /// Has what volumes have for this request read, unless somebody else does, or they have nothing.
-    fn recall(&self, request: &Request, asks: &Asks, key: KeyHash) -> Looked {
+    fn recall(&self, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
         let store = &self.0.store;
-        if !store.is_kept(key.0) {
-            return Looked::Missing;
+        if !store.is_on_disk(key.0) {
+            return Lookup::Missing;
         }
         let Some(spare) = store.create(self.key_text(request).text()) else {
-            return Looked::Missing;
+            return Lookup::Missing;
         };
         spare.mark_recall();
         let now_ms = self.0.clock.unix_ms();
-        let (object, place) = match self.look(request, asks, key, now_ms, Some(spare)) {
-            Looked::New(object, place, _) => (object, place),
+        let (object, place) = match self.look_up(request, admitted, key, now_ms, Some(spare)) {
+            Lookup::New(object, place, _) => (object, place),
             other => return other,
         };
         match store.recall(&object, place, self.0.clock.monotonic_us()) {
             Some(recall) => {
                 tokio::task::spawn_local(recall.run());
-                Looked::Recalled(object)
+                Lookup::Recalled(object)
             }
             None => {
                 store.give_up_recall(place, &object);
-                Looked::Missing
+                Lookup::Missing
             }
         }
     }

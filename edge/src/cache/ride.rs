@@ -1,5 +1,5 @@
 //! A ride: one request's way through an object. It hands out what is there, waits for what is on
-//! its way, and has its filler ask for what nobody is bringing.
+//! its way, and has its demand ask for what nobody is bringing.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
+use super::demand::{Asked, Demand};
 use super::fault_of;
-use super::filler::{Asked, Filler};
-use super::handover::Handover;
+use super::leader_result::LeaderResult;
 use crate::handler::{Cause, Fault, Request};
 use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 
@@ -18,7 +18,7 @@ use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 pub(super) struct Ride {
     reader: Reader,
     /// What fetches more. Without one, everything is there and stays there.
-    filler: Option<Box<Filler>>,
+    demand: Option<Box<Demand>>,
 }
 
 /// How the wait for a ride's first byte ended.
@@ -40,16 +40,16 @@ impl Ride {
     pub(super) fn complete(object: &Arc<Object>) -> Ride {
         Ride {
             reader: object.reader(0),
-            filler: None,
+            demand: None,
         }
     }
 
     /// Through an object that may have to be fetched, from where `want` begins.
-    pub(super) fn filling(object: &Arc<Object>, want: Range<u64>, filler: Filler) -> Ride {
-        filler.cache.0.store.begin_ride(object);
+    pub(super) fn filling(object: &Arc<Object>, want: Range<u64>, demand: Demand) -> Ride {
+        demand.cache.0.store.begin_ride(object);
         let mut ride = Ride {
             reader: object.reader(want.start),
-            filler: Some(Box::new(filler)),
+            demand: Some(Box::new(demand)),
         };
         ride.limit(want);
         ride
@@ -65,8 +65,8 @@ impl Ride {
         if self.reader.wanted() != range {
             self.reader.limit(range.start, range.end);
         }
-        if let Some(filler) = &mut self.filler {
-            filler.want(range);
+        if let Some(demand) = &mut self.demand {
+            demand.want(range);
         }
     }
 
@@ -75,29 +75,29 @@ impl Ride {
         self.reader.remaining()
     }
 
-    pub(super) fn filler(&mut self) -> Option<&mut Filler> {
-        self.filler.as_deref_mut()
+    pub(super) fn demand(&mut self) -> Option<&mut Demand> {
+        self.demand.as_deref_mut()
     }
 
     /// Whether this request launched a flight.
     pub(super) fn launched(&self) -> bool {
-        self.filler.as_ref().is_some_and(|filler| filler.launched)
+        self.demand.as_ref().is_some_and(|demand| demand.launched)
     }
 
     /// Its response begins: it can't be sent on any more.
     pub(super) fn begin(&mut self) {
-        if let Some(filler) = &mut self.filler {
-            filler.begun = true;
+        if let Some(demand) = &mut self.demand {
+            demand.begun = true;
         }
     }
 
-    /// Asks for what lies ahead, whether the next byte is there or not.
-    pub(super) fn look_ahead(&mut self) {
-        if let Some(filler) = &mut self.filler
+    /// Admitted for what lies ahead, whether the next byte is there or not.
+    pub(super) fn fetch_ahead(&mut self) {
+        if let Some(demand) = &mut self.demand
             && !self.reader.wanted().is_empty()
         {
             // What this comes to is met when the byte is.
-            let _ = filler.ask(&mut self.reader);
+            let _ = demand.ask(&mut self.reader);
         }
     }
 
@@ -113,17 +113,17 @@ impl Ride {
                 Phase::Open(head) => return Poll::Ready(Met::Head(head)),
                 other => return Poll::Ready(Met::Gone(other)),
             }
-            let Some(filler) = &mut self.filler else {
+            let Some(demand) = &mut self.demand else {
                 return Poll::Ready(Met::Failed(self.fault()));
             };
             // The policy may not want this request to wait at all.
-            if !filler.is_unasked() {
+            if !demand.is_unasked() {
                 if self.reader.poll_opening(false, cx).is_ready() {
                     continue;
                 }
-                ready!(filler.poll_again(cx));
+                ready!(demand.poll_again(cx));
             }
-            let asked = filler.ask(&mut self.reader);
+            let asked = demand.ask(&mut self.reader);
             if let Some(met) = self.met(asked) {
                 return Poll::Ready(met);
             }
@@ -137,20 +137,20 @@ impl Ride {
 
     fn poll_first_byte(&mut self, cx: &mut Context<'_>) -> Poll<Met> {
         loop {
-            let Some(filler) = &mut self.filler else {
+            let Some(demand) = &mut self.demand else {
                 return Poll::Ready(Met::Failed(self.fault()));
             };
-            let asked = match self.reader.poll_opening(!filler.may_begin(), cx) {
+            let asked = match self.reader.poll_opening(!demand.may_begin(), cx) {
                 Poll::Ready(Opening::Here(head)) => return Poll::Ready(Met::Head(head)),
                 Poll::Ready(Opening::Other(phase)) => return Poll::Ready(Met::Gone(phase)),
                 Poll::Ready(Opening::Missing(_)) => {
-                    ready!(filler.poll_missing(&mut self.reader, cx))
+                    ready!(demand.poll_missing(&mut self.reader, cx))
                 }
                 Poll::Pending => {
-                    if !filler.is_unasked() {
-                        ready!(filler.poll_again(cx));
+                    if !demand.is_unasked() {
+                        ready!(demand.poll_again(cx));
                     }
-                    filler.ask(&mut self.reader)
+                    demand.ask(&mut self.reader)
                 }
             };
             if let Some(met) = self.met(asked) {
@@ -172,23 +172,23 @@ impl Ride {
     /// The next bytes, at most to the end of a page; `None` at the end of what is read.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {
         loop {
-            let asked = match (self.reader.poll_next(cx), &mut self.filler) {
-                (Poll::Ready(Next::Bytes(bytes)), filler) => {
-                    if let Some(filler) = filler {
-                        filler.delivered(&mut self.reader, bytes.len() as u64);
+            let asked = match (self.reader.poll_next(cx), &mut self.demand) {
+                (Poll::Ready(Next::Bytes(bytes)), demand) => {
+                    if let Some(demand) = demand {
+                        demand.delivered(&mut self.reader, bytes.len() as u64);
                     }
                     return Poll::Ready(Some(Ok(bytes)));
                 }
                 (Poll::Ready(Next::End), _) => return Poll::Ready(None),
                 (Poll::Ready(Next::Missing), None) => Asked::Cut,
-                (Poll::Ready(Next::Missing), Some(filler)) => {
-                    ready!(filler.poll_missing(&mut self.reader, cx))
+                (Poll::Ready(Next::Missing), Some(demand)) => {
+                    ready!(demand.poll_missing(&mut self.reader, cx))
                 }
                 (Poll::Pending, None) => return Poll::Pending,
-                (Poll::Pending, Some(filler)) => {
-                    ready!(filler.poll_again(cx));
+                (Poll::Pending, Some(demand)) => {
+                    ready!(demand.poll_again(cx));
                     // The byte is on its way, whatever this comes to.
-                    let _ = filler.ask(&mut self.reader);
+                    let _ = demand.ask(&mut self.reader);
                     Asked::Coming
                 }
             };
@@ -205,7 +205,8 @@ impl Ride {
     }
 
     /// The request, to be sent on by itself or to look again.
-    pub(super) fn into_request(self) -> Option<(Request, Handover)> {
-        self.filler.map(|filler| (filler.request, filler.handover))
+    pub(super) fn into_request(self) -> Option<(Request, LeaderResult)> {
+        self.demand
+            .map(|demand| (demand.request, demand.leader_result))
     }
 }

@@ -4,17 +4,17 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::behind::Behind;
 use super::purge::Ways;
+use super::purge_queue::PurgeQueue;
 use crate::store::Store;
-use crate::store::kept::Lasting;
+use crate::store::disk_tier::DurablePurge;
 
 /// All stores of one cache, each with how its keys are and were made. A reload may bring a new one on
 /// the same volumes; what is purged from one of them is purged from all.
 #[derive(Default)]
 pub struct Stores {
     all: Mutex<Vec<(Weak<Store>, Arc<Ways>)>>,
-    behind: Arc<Behind>,
+    purge_queue: Arc<PurgeQueue>,
 }
 
 impl Stores {
@@ -32,8 +32,8 @@ impl Stores {
     }
 
     /// Has a rule logged for which nobody waits.
-    pub(super) fn log_behind(&self, rule: Lasting) {
-        self.behind.log(rule);
+    pub(super) fn log_in_background(&self, rule: DurablePurge) {
+        self.purge_queue.log(rule);
     }
 
     /// Does something to each of them, the newest first. None joins meanwhile.

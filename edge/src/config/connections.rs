@@ -12,9 +12,9 @@ use super::plan::{LISTEN, address};
 use super::report::Problem;
 use super::value::{Size, Word, show_size, show_time};
 use super::words;
-use crate::downstream::{ClientField, Entrance, ProxyProtocol, Trust, Versions};
+use crate::downstream::{ClientField, ConnectionSetup, ProxyProtocol, Trust, Versions};
 use crate::http::Scheme;
-use crate::sys::listening::Listening;
+use crate::sys::listen_options::ListenOptions;
 
 /// `[[listener]]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,9 +22,9 @@ pub struct ListenerPlan {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
     /// What its sockets are set to.
-    pub listening: Listening,
+    pub listening: ListenOptions,
     /// How its connections are taken.
-    pub entrance: Entrance,
+    pub setup: ConnectionSetup,
 }
 
 impl ListenerPlan {
@@ -32,8 +32,8 @@ impl ListenerPlan {
     pub fn at(address: SocketAddr) -> ListenerPlan {
         ListenerPlan {
             address,
-            listening: Listening::default(),
-            entrance: Entrance {
+            listening: ListenOptions::default(),
+            setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: None,
             },
@@ -80,7 +80,7 @@ pub fn listeners(
         plans.push(ListenerPlan {
             address,
             listening: listening(file.get_ref(), checks),
-            entrance: Entrance {
+            setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: proxy(file.get_ref(), checks),
             },
@@ -92,8 +92,8 @@ pub fn listeners(
     plans
 }
 
-fn listening(file: &ListenerFile, checks: &mut Checks) -> Listening {
-    let d = Listening::default();
+fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
+    let d = ListenOptions::default();
     let backlog = checks.within("backlog", &file.backlog, 0, 0..=1 << 30);
     let keepalive = checks.within(
         "keepalive",
@@ -105,7 +105,7 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> Listening {
         let bytes = checks.within(name, key, 0, BUFFER);
         u32::try_from(bytes).ok().filter(|&bytes| bytes > 0)
     };
-    Listening {
+    ListenOptions {
         backlog: u32::try_from(backlog).ok().filter(|&n| n > 0),
         defer: file.defer_accept.unwrap_or(d.defer),
         receive_buffer: buffer("receive_buffer", &file.receive_buffer),
@@ -183,7 +183,7 @@ pub fn describe(plan: &ListenerPlan) -> String {
     if let Some(time) = listening.keepalive {
         text += &format!(", probed after {} without a word", show_time(time));
     }
-    if let Some(proxy) = &plan.entrance.proxy {
+    if let Some(proxy) = &plan.setup.proxy {
         let versions = match proxy.versions {
             Versions::V1 => "PROXY protocol v1",
             Versions::V2 => "PROXY protocol v2",
@@ -231,7 +231,7 @@ mod tests {
         let server = "trusted_proxies = [\"127.0.0.1\"]\nclient_field = \"forwarded\"";
         let loaded = parse("sluice.toml", &with(ALL, server)).expect("a good file");
         let listener = &loaded.plan.listeners[0];
-        let expected = Listening {
+        let expected = ListenOptions {
             backlog: Some(9),
             defer: false,
             receive_buffer: Some(64 << 10),

@@ -12,6 +12,7 @@ use super::connections::ListenerPlan;
 use super::file::{Named, UpstreamFile};
 use super::report::Problem;
 use super::value::ServerFile;
+use crate::http::Scheme;
 use crate::upstream::{Options, Server};
 
 const MS: Duration = Duration::from_millis(1);
@@ -160,6 +161,7 @@ fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
     let weight = checks.within("weight", &file.weight, 1, 1..=1000) as u32;
     match origin(url.get_ref()) {
         Ok((host, port)) => Some(Server {
+            scheme: Scheme::Http,
             host,
             port,
             weight,
@@ -327,6 +329,7 @@ mod tests {
     #[test]
     fn our_own_listeners_are_known() {
         let at = |host: &str, port| Server {
+            scheme: Scheme::Http,
             host: host.to_owned(),
             port,
             weight: 1,

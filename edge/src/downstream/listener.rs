@@ -13,8 +13,8 @@ use crate::http::Scheme;
 use crate::sys::net::{Accepted, Listener, Socket, is_exhausted};
 
 use super::ProxyProtocol;
+use super::connection_balance::HandedOver;
 use super::deadlines::{TICK, ticks};
-use super::spread::HandedOver;
 use super::worker::Worker;
 
 /// Connections accepted before others get their turn.
@@ -29,17 +29,17 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Where connections come in: how one listener's are taken, by whichever worker serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entrance {
+pub struct ConnectionSetup {
     /// What is spoken there.
     pub scheme: Scheme,
     /// How clients are introduced there, where a load balancer does that.
     pub proxy: Option<ProxyProtocol>,
 }
 
-impl Entrance {
+impl ConnectionSetup {
     /// Clients come by themselves, without TLS.
-    pub fn plain() -> Arc<Entrance> {
-        Arc::new(Entrance {
+    pub fn plain() -> Arc<ConnectionSetup> {
+        Arc::new(ConnectionSetup {
             scheme: Scheme::Http,
             proxy: None,
         })
@@ -63,7 +63,7 @@ enum Batch {
 impl Worker {
     /// Accepts until the worker drains; then empties the queue, since closing a listening socket
     /// resets what waits in it, and returns.
-    pub async fn listen(self: &Rc<Self>, mut listener: Listener, entrance: Arc<Entrance>) {
+    pub async fn listen(self: &Rc<Self>, mut listener: Listener, setup: Arc<ConnectionSetup>) {
         self.listening.set(self.listening.get() + 1);
         let _listening = Listening(self.clone());
         while !self.is_draining() {
@@ -71,7 +71,7 @@ impl Worker {
             let step = async {
                 let readable = poll_fn(|cx| listener.poll_readable(cx)).await;
                 match readable {
-                    Ok(()) => self.accept_batch(&mut listener, &entrance).await,
+                    Ok(()) => self.accept_batch(&mut listener, &setup).await,
                     Err(_) => Batch::Failed,
                 }
             };
@@ -95,7 +95,7 @@ impl Worker {
                 }
             }
         }
-        self.accept_the_rest(&mut listener, &entrance).await;
+        self.accept_the_rest(&mut listener, &setup).await;
     }
 
     /// Has connections closed that have been idle for longest; says whether there were any.
@@ -103,18 +103,18 @@ impl Worker {
         let evicted = self.deadlines.expire_idle(EVICTED_MAX);
         self.counters.connections_refused.add(evicted as u64);
         if evicted == 0 {
-            self.spread.want_room(EVICTED_MAX);
+            self.balance.want_room(EVICTED_MAX);
         }
         evicted > 0
     }
 
     /// The limit is one for all workers: closes idle connections where another has none.
     pub(super) fn make_room_for_others(&self) {
-        let wanted = self.spread.wanted_room();
+        let wanted = self.balance.wanted_room();
         if wanted > 0 {
             let evicted = self.deadlines.expire_idle(wanted);
             self.counters.connections_refused.add(evicted as u64);
-            self.spread.made_room(evicted);
+            self.balance.made_room(evicted);
         }
     }
 
@@ -151,10 +151,10 @@ impl Worker {
     async fn accept_batch(
         self: &Rc<Self>,
         listener: &mut Listener,
-        entrance: &Arc<Entrance>,
+        setup: &Arc<ConnectionSetup>,
     ) -> Batch {
         for _ in 0..BATCH_MAX {
-            if self.spread.is_full(self.serving().options.connections) {
+            if self.balance.is_full(self.serving().options.connections) {
                 // Nobody is closed for nobody's sake.
                 return match poll_fn(|cx| Poll::Ready(listener.has_waiting(cx))).await {
                     Ok(true) => Batch::NoRoom,
@@ -162,9 +162,9 @@ impl Worker {
                     Err(_) => Batch::Failed,
                 };
             }
-            self.spread.has_room();
+            self.balance.has_room();
             match accept(listener).await {
-                Ok(Some(accepted)) => self.place(accepted, entrance),
+                Ok(Some(accepted)) => self.place(accepted, setup),
                 Ok(None) => return Batch::Drained,
                 Err(error) if is_exhausted(&error) => return Batch::Exhausted,
                 Err(_) => return Batch::Failed,
@@ -173,48 +173,52 @@ impl Worker {
         Batch::More
     }
 
-    async fn accept_the_rest(self: &Rc<Self>, listener: &mut Listener, entrance: &Arc<Entrance>) {
+    async fn accept_the_rest(
+        self: &Rc<Self>,
+        listener: &mut Listener,
+        setup: &Arc<ConnectionSetup>,
+    ) {
         while let Ok(Some(accepted)) = accept(listener).await {
-            self.start(accepted, entrance, true);
+            self.start(accepted, setup, true);
         }
     }
 
     /// Serves a new connection here or hands it to a worker with fewer.
-    fn place(self: &Rc<Self>, accepted: Accepted, entrance: &Arc<Entrance>) {
-        let entrance = entrance.clone();
+    fn place(self: &Rc<Self>, accepted: Accepted, setup: &Arc<ConnectionSetup>) {
+        let setup = setup.clone();
         match self
-            .spread
-            .hand_over(self.index, HandedOver { accepted, entrance })
+            .balance
+            .hand_over(self.index, HandedOver { accepted, setup })
         {
             Ok(()) => self.counters.connections_handed_over.add(1),
-            Err(kept) => self.start(kept.accepted, &kept.entrance, true),
+            Err(kept) => self.start(kept.accepted, &kept.setup, true),
         }
     }
 
-    fn start(self: &Rc<Self>, accepted: Accepted, entrance: &Arc<Entrance>, count: bool) {
+    fn start(self: &Rc<Self>, accepted: Accepted, setup: &Arc<ConnectionSetup>, count: bool) {
         let peer = Peer {
             address: accepted.address,
             client: accepted.address.ip().to_canonical(),
             local: accepted.local,
-            scheme: entrance.scheme,
+            scheme: setup.scheme,
         };
         self.counters.connections_accepted.add(1);
         if count {
-            self.spread.opened(self.index);
+            self.balance.opened(self.index);
         }
-        self.let_in(entrance, Socket::new(accepted), peer);
+        self.let_in(setup, Socket::new(accepted), peer);
     }
 
     /// Takes what other workers hand over, for as long as this worker lives.
     pub(super) fn receive_handed_over(self: &Rc<Self>) {
-        let Some(mut inbox) = self.spread.inbox(self.index) else {
+        let Some(mut inbox) = self.balance.inbox(self.index) else {
             return;
         };
         let weak = Rc::downgrade(self);
         tokio::task::spawn_local(async move {
-            while let Some(HandedOver { accepted, entrance }) = inbox.recv().await {
+            while let Some(HandedOver { accepted, setup }) = inbox.recv().await {
                 let Some(worker) = weak.upgrade() else { return };
-                worker.start(accepted, &entrance, false);
+                worker.start(accepted, &setup, false);
             }
         });
     }

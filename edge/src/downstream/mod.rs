@@ -1,20 +1,20 @@
 //! Listeners and connections: what clients speak, framed and checked.
 
 mod addresses;
+mod connection_balance;
 mod deadlines;
 pub mod http1;
 mod listener;
 mod pool;
 pub mod proxy_protocol;
 mod refusal;
-mod spread;
 mod trust;
 mod worker;
 
-pub use listener::Entrance;
+pub use connection_balance::ConnectionBalance;
+pub use listener::ConnectionSetup;
 pub use proxy_protocol::{ProxyProtocol, Versions};
 pub use refusal::Refusal;
-pub use spread::Spread;
 pub use trust::{ClientField, Trust};
 pub use worker::{Serving, Worker, WorkerContext};
 

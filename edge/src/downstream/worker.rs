@@ -13,11 +13,11 @@ use crate::sys::limits::Reserve;
 use crate::sys::net::Socket;
 use crate::telemetry::{AccessLog, Counters};
 
+use super::connection_balance::ConnectionBalance;
 use super::deadlines::{Deadlines, TICK, Tick};
 use super::http1::{Connection, date_line};
 use super::pool::Pool;
-use super::spread::Spread;
-use super::{Entrance, Options, Trust};
+use super::{ConnectionSetup, Options, Trust};
 
 /// What a worker is made with.
 pub struct WorkerContext {
@@ -26,7 +26,7 @@ pub struct WorkerContext {
     /// This worker's counters.
     pub counters: Arc<Counters>,
     /// What the workers know of each other.
-    pub spread: Arc<Spread>,
+    pub balance: Arc<ConnectionBalance>,
     /// Which of the workers this is, from 0.
     pub index: usize,
 }
@@ -50,7 +50,7 @@ const STEP: Duration = Duration::from_millis(1);
 pub struct Worker {
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
-    pub(super) spread: Arc<Spread>,
+    pub(super) balance: Arc<ConnectionBalance>,
     pub(super) index: usize,
     pub(super) deadlines: Deadlines,
     pub(super) pool: Pool,
@@ -91,7 +91,7 @@ impl Worker {
             began_us: context.clock.monotonic_us(),
             clock: context.clock,
             counters: context.counters,
-            spread: context.spread,
+            balance: context.balance,
             index: context.index,
             deadlines: Deadlines::default(),
             pool: Pool::default(),
@@ -120,16 +120,21 @@ impl Worker {
 
     /// Serves a connection.
     pub fn connect(self: &Rc<Self>, socket: Socket, peer: Peer) {
-        self.spread.opened(self.index);
-        self.let_in(&Entrance::plain(), socket, peer);
+        self.balance.opened(self.index);
+        self.let_in(&ConnectionSetup::plain(), socket, peer);
     }
 
-    /// Serves a connection that came in here and that the spread counts as this worker's already,
+    /// Serves a connection that came in here and that the balance counts as this worker's already,
     /// unless it may not come in.
-    pub(super) fn let_in(self: &Rc<Self>, entrance: &Arc<Entrance>, socket: Socket, peer: Peer) {
+    pub(super) fn let_in(
+        self: &Rc<Self>,
+        setup: &Arc<ConnectionSetup>,
+        socket: Socket,
+        peer: Peer,
+    ) {
         self.open.set(self.open.get() + 1);
         self.counters.connections_now.add(1);
-        let connection = Connection::through(entrance, self.clone(), socket, peer);
+        let connection = Connection::through(setup, self.clone(), socket, peer);
         if let Some(connection) = connection {
             tokio::task::spawn_local(connection);
         }
@@ -143,11 +148,11 @@ impl Worker {
             .monotonic_us()
             .saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
         self.phase.set(Phase::Draining);
-        self.spread.drains(self.index);
+        self.balance.drains(self.index);
         self.stopping.notify_waiters();
         self.deadlines.wake_all();
-        // The spread counts also what was handed over and has not arrived.
-        while self.spread.open_at(self.index) + self.listening.get() > 0 {
+        // The balance counts also what was handed over and has not arrived.
+        while self.balance.open_at(self.index) + self.listening.get() > 0 {
             let changed = self.changed.notified();
             if self.clock.monotonic_us() >= end_us && !self.is_cut() {
                 self.phase.set(Phase::Cut);
@@ -180,7 +185,7 @@ impl Worker {
     /// A connection is gone.
     pub(super) fn closed(&self, slot: usize) {
         self.deadlines.remove(slot);
-        self.spread.closed(self.index);
+        self.balance.closed(self.index);
         self.counters.connections_now.sub(1);
         self.open.set(self.open.get().saturating_sub(1));
         self.changed.notify_waiters();

@@ -110,7 +110,7 @@ impl ErrorPage {
 /// Whether an origin has answered so, now or before.
 fn is_of_origin(response: &Response) -> bool {
     let own = |cache: CacheStatus| cache.outcome == crate::http::Outcome::Own;
-    response.exchange.is_some() || response.cache.is_some_and(|cache| !own(cache))
+    response.upstream.is_some() || response.cache.is_some_and(|cache| !own(cache))
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
             let mut response = Response::text(404, "theirs");
             response.stored =
                 Bytes::from_static(b"ETag: \"x\"\r\nRetry-After: 5\r\nContent-Encoding: br\r\n");
-            response.exchange = Some(std::rc::Rc::default());
+            response.upstream = Some(std::rc::Rc::default());
             response.length = Some(6);
             response
         };

@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use super::head::VaryNames;
 use super::object::Object;
 use super::purges::Purges;
-use super::table::{Place, Shard};
+use super::table::{Shard, TableKey};
 
 /// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lore {
+pub struct ResourceHistory {
     /// Ranges don't work with this origin: until then it is asked for everything.
-    pub plain_until_ms: u64,
+    pub no_ranges_until_ms: u64,
     /// How often the version changed lately.
     pub changes: u8,
     /// Since when that is counted.
@@ -38,13 +38,13 @@ pub struct Locked<'a> {
     pub(super) purges: &'a Purges,
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
     /// What may be written to volumes from now on.
-    pub(super) admitted: SmallVec<[(Place, Arc<Object>); 1]>,
+    pub(super) admitted: SmallVec<[(TableKey, Arc<Object>); 1]>,
 }
 
-impl Lore {
+impl ResourceHistory {
     /// Whether ranges are not to be asked for.
-    pub fn is_plain(&self, now_ms: u64) -> bool {
-        now_ms < self.plain_until_ms
+    pub fn avoids_ranges(&self, now_ms: u64) -> bool {
+        now_ms < self.no_ranges_until_ms
     }
 }
 
@@ -77,7 +77,8 @@ impl Locked<'_> {
     #[cold]
     fn again(&mut self, variant: u128, object: &Arc<Object>) {
         object.once.store(false, Ordering::Relaxed);
-        self.admitted.push((self.place(variant), object.clone()));
+        self.admitted
+            .push((self.table_key(variant), object.clone()));
     }
 
     /// How many variants are kept.
@@ -106,15 +107,16 @@ impl Locked<'_> {
 
     /// Files an object under a variant, in place of what was there. `weight`: bytes it holds.
     pub fn insert(&mut self, variant: u128, object: Arc<Object>, weight: u64) {
-        let place = self.place(variant);
+        let table_key = self.table_key(variant);
         self.removed
-            .extend(self.shard.insert(place, object, weight));
+            .extend(self.shard.insert(table_key, object, weight));
     }
 
     /// Takes a variant out, if it is still this object.
     pub fn remove(&mut self, variant: u128, object: &Arc<Object>) {
         if self.holds(variant, object) {
-            self.removed.extend(self.shard.remove(self.place(variant)));
+            self.removed
+                .extend(self.shard.remove(self.table_key(variant)));
             self.shard.prune(self.primary);
         }
     }
@@ -142,7 +144,8 @@ impl Locked<'_> {
     fn clear_but(&mut self, kept: Option<u128>) {
         for (variant, _) in self.all() {
             if Some(variant) != kept {
-                self.removed.extend(self.shard.remove(self.place(variant)));
+                self.removed
+                    .extend(self.shard.remove(self.table_key(variant)));
             }
         }
     }
@@ -162,31 +165,31 @@ impl Locked<'_> {
 
     /// Whether this object is what the table has under this variant.
     pub fn holds(&self, variant: u128, object: &Arc<Object>) -> bool {
-        self.shard.holds(self.place(variant), object)
+        self.shard.holds(self.table_key(variant), object)
     }
 
     /// What is known of this key's responses.
-    pub fn lore(&self) -> Lore {
+    pub fn history(&self) -> ResourceHistory {
         let entry = self.shard.entries.get(&self.primary);
         entry
-            .and_then(|entry| entry.lore.as_deref())
+            .and_then(|entry| entry.history.as_deref())
             .copied()
             .unwrap_or_default()
     }
 
     /// Keeps what is known of this key's responses, for as long as the table has any of them.
-    pub fn set_lore(&mut self, lore: Lore) {
+    pub fn set_history(&mut self, history: ResourceHistory) {
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
-            match &mut entry.lore {
-                Some(there) => **there = lore,
-                None if lore == Lore::default() => {}
-                none => *none = Some(Box::new(lore)),
+            match &mut entry.history {
+                Some(there) => **there = history,
+                None if history == ResourceHistory::default() => {}
+                none => *none = Some(Box::new(history)),
             }
         }
     }
 
-    pub(super) fn place(&self, variant: u128) -> Place {
-        Place {
+    pub(super) fn table_key(&self, variant: u128) -> TableKey {
+        TableKey {
             primary: self.primary,
             variant,
         }
@@ -212,7 +215,8 @@ impl Locked<'_> {
             self.clear_but(Some(from));
         }
         if from != to {
-            self.removed.extend(self.shard.refile(self.place(from), to));
+            self.removed
+                .extend(self.shard.refile(self.table_key(from), to));
         }
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
             entry.vary = names.cloned();

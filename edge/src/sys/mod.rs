@@ -7,7 +7,7 @@ pub mod confine;
 pub mod connect;
 pub mod disk;
 pub mod limits;
-pub mod listening;
+pub mod listen_options;
 pub mod memory;
 pub mod memory_pipe;
 pub mod net;

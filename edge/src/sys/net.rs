@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, sockopt};
 use tokio::io::unix::AsyncFd;
 
-use super::listening::{Listening, is_without};
+use super::listen_options::{ListenOptions, is_without};
 use super::memory_pipe;
 
 /// A connection fresh from the kernel; may move to another worker before it becomes a `Socket`.
@@ -89,7 +89,7 @@ impl Listener {
     ///
     /// # Errors
     /// The address can't be had, or the kernel does not take what the socket is set to.
-    pub fn bind(address: SocketAddr, listening: &Listening) -> io::Result<Listener> {
+    pub fn bind(address: SocketAddr, listening: &ListenOptions) -> io::Result<Listener> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
             socket2::Type::STREAM,
@@ -502,7 +502,7 @@ mod tests {
     use std::io::{Read, Write};
 
     /// Connections are accepted before they say anything.
-    const AT_ONCE: Listening = Listening {
+    const AT_ONCE: ListenOptions = ListenOptions {
         backlog: Some(16),
         defer: false,
         receive_buffer: None,

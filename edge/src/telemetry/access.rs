@@ -55,7 +55,7 @@ pub struct AccessRecord<'a> {
 
 /// The origin's part of a record; microseconds.
 #[derive(Clone, Copy)]
-#[allow(missing_docs, reason = "as named in handler::Exchange")]
+#[allow(missing_docs, reason = "as named in handler::UpstreamTimings")]
 pub struct AccessUpstream {
     pub server: Option<SocketAddr>,
     pub status: Option<u16>,

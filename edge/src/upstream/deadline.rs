@@ -7,8 +7,10 @@ use std::task::{Context, Poll};
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep};
 
-/// The timer behind it stays armed for the time first asked for and is only set anew when it fires
-/// too early, so that moving the deadline further away is one store.
+/// A deadline that is cheap to move further away.
+///
+/// Its timer stays armed for an earlier time and is armed again only when it fires too early, so
+/// that moving the deadline is one store.
 pub(super) struct Deadline {
     at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -17,7 +19,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// Without a limit.
+    /// No deadline.
     pub(super) fn none() -> Deadline {
         Deadline {
             at: None,
@@ -26,13 +28,13 @@ impl Deadline {
         }
     }
 
-    /// Sets or lifts the limit.
+    /// Sets or removes the deadline.
     pub(super) fn set(&mut self, at: Option<Instant>) {
         self.at = at;
     }
 
-    /// Whether the limit has passed at `now`; otherwise the task is woken no later than at it.
-    /// `cx` has to wake the same task each time: an armed timer is not told anew whom to wake.
+    /// Whether the deadline has passed at `now`; if not, the task is woken no later than then.
+    /// `cx` must wake the same task each time: an armed timer keeps the waker it has.
     pub(super) fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let Some(at) = self.at else {
             return false;
@@ -50,7 +52,7 @@ impl Deadline {
         if timer.deadline() > at || timer.is_elapsed() {
             timer.as_mut().reset(at);
         }
-        // Not within the task's budget: a timer that was not polled for want of it is not armed.
+        // Not within the task's budget: a timer whose poll the budget refused is not armed.
         while let Poll::Ready(()) = pin!(unconstrained(timer.as_mut())).poll(cx) {
             if timer.deadline() >= at {
                 return true;

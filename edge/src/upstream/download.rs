@@ -1,4 +1,4 @@
-//! A response's content on its way from the origin.
+//! The content of a response while it comes from the origin.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -6,21 +6,21 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
-use super::Inner;
-use super::incoming::Step;
-use super::link::Link;
-use crate::handler::{Body, BodyStream, Exchange, Fault, Frame, Piece};
+use super::http1::Step;
+use super::lease::Lease;
+use super::worker::UpstreamWorker;
+use crate::handler::{Body, BodyStream, Fault, Frame, Piece, UpstreamTimings};
 
-/// The content still to come, and the connection it comes over. Dropping it before its end closes
-/// the connection.
+/// The content still to come, and the connection over which it comes. Dropping it before the
+/// content's end closes the connection.
 pub(super) struct Download {
-    pub(super) upstream: Rc<Inner>,
-    pub(super) link: Option<Box<Link>>,
-    /// What came together with the head.
+    pub(super) upstream: Rc<UpstreamWorker>,
+    pub(super) lease: Option<Lease>,
+    /// Content that came together with the head.
     pub(super) first: Option<Bytes>,
     /// Bytes still to come, if declared.
     pub(super) left: Option<u64>,
-    pub(super) record: Rc<Exchange>,
+    pub(super) record: Rc<UpstreamTimings>,
     /// When the request was sent.
     pub(super) sent_us: u64,
 }
@@ -28,16 +28,16 @@ pub(super) struct Download {
 impl Download {
     /// The next frame if it was received already. Ready with `None` at the end.
     fn poll_received(&mut self) -> Poll<Option<Result<Frame, Fault>>> {
-        let Some(link) = &mut self.link else {
+        let Some(lease) = &mut self.lease else {
             return Poll::Ready(None);
         };
-        match link.step() {
+        match lease.step() {
             Ok(Step::More) => Poll::Pending,
             Ok(Step::Frame(frame)) => {
                 if let Frame::Data(bytes) = &frame {
                     self.note_bytes(bytes.len() as u64);
                 }
-                if self.link.as_ref().is_some_and(|link| link.has_ended()) {
+                if self.lease.as_ref().is_some_and(Lease::has_ended) {
                     self.finish();
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -50,30 +50,30 @@ impl Download {
         }
     }
 
-    /// The content: as bytes if it came whole together with the head, as small content does, else
-    /// as a stream.
+    /// The content as a body: bytes if all of it came together with the head, as small content does,
+    /// else a stream.
     pub(super) fn into_body(mut self) -> Result<Body, Fault> {
         let first = match self.poll_received() {
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => bytes,
             Poll::Ready(Some(Err(fault))) => return Err(fault),
             _ => return Ok(Body::stream(self)),
         };
-        if self.link.is_none() {
+        if self.lease.is_none() {
             return Ok(Body::Bytes(first));
         }
         self.first = Some(first);
         Ok(Body::stream(self))
     }
 
-    /// After a read that brought nothing: whether that is the end, or a fault.
+    /// After a read without data: whether the content has ended, or has failed.
     fn poll_end(&mut self, read: Poll<Result<usize, Fault>>) -> Poll<Option<Fault>> {
-        let Some(link) = &mut self.link else {
+        let Some(lease) = &mut self.lease else {
             return Poll::Ready(None);
         };
         let ended = match read {
-            Poll::Ready(Ok(_)) => link.close(),
+            Poll::Ready(Ok(_)) => lease.end_of_connection(),
             Poll::Ready(Err(fault)) => Err(fault),
-            Poll::Pending => match link.watch_body(&self.upstream.limits) {
+            Poll::Pending => match lease.watch_body(&self.upstream.limits) {
                 Some(late) => Err(late.into()),
                 None => return Poll::Pending,
             },
@@ -93,23 +93,24 @@ impl Download {
         self.left = self.left.map(|left| left.saturating_sub(n));
     }
 
-    /// All has come: the connection may serve another request.
+    /// The content is complete: the connection goes back to the pool.
     pub(super) fn finish(&mut self) {
-        if let Some(link) = self.link.take() {
+        if let Some(lease) = self.lease.take() {
             let now_us = self.note_time();
-            self.upstream.pool.give_back(link, now_us);
+            self.upstream.pool.give_back(lease, now_us);
         }
     }
 
     fn fail(&mut self, fault: Fault) -> Fault {
-        if let Some(link) = self.link.take() {
+        if let Some(mut lease) = self.lease.take() {
             self.note_time();
-            self.upstream.count_failure(link.seat.server);
+            lease.note_failure(&fault);
+            self.upstream.count_failure(lease.server());
         }
         fault
     }
 
-    /// Notes how long it took; says what time it is.
+    /// Notes how long the exchange took, and returns the time.
     fn note_time(&self) -> u64 {
         let now_us = self.upstream.clock.monotonic_us();
         let took_us = now_us.saturating_sub(self.sent_us);
@@ -127,10 +128,10 @@ impl BodyStream for Download {
             if let Poll::Ready(frame) = self.poll_received() {
                 return Poll::Ready(frame);
             }
-            let Some(link) = &mut self.link else {
+            let Some(lease) = &mut self.lease else {
                 return Poll::Ready(None);
             };
-            match link.poll_more(cx) {
+            match lease.poll_content(cx, None) {
                 Poll::Ready(Ok(1..)) => {}
                 read => return self.poll_end(read).map(|ended| ended.map(Err)),
             }
@@ -143,13 +144,13 @@ impl BodyStream for Download {
         room: &mut ReadBuf<'_>,
     ) -> Poll<Option<Result<Piece, Fault>>> {
         if self.first.is_none()
-            && let Some(link) = &mut self.link
-            && link.may_fill(room)
+            && let Some(lease) = &mut self.lease
+            && lease.may_fill(room)
         {
-            let read = link.poll_fill(cx, room);
+            let read = lease.poll_content(cx, Some(room));
             if let Poll::Ready(Ok(n @ 1..)) = read {
                 self.note_bytes(n as u64);
-                if self.link.as_ref().is_some_and(|link| link.has_ended()) {
+                if self.lease.as_ref().is_some_and(Lease::has_ended) {
                     self.finish();
                 }
                 return Poll::Ready(Some(Ok(Piece::Placed)));

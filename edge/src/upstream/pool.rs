@@ -1,5 +1,5 @@
-//! One worker's connections to an upstream's servers: idle ones for reuse, a limit on all of them,
-//! and a bounded queue for those who meet the limit.
+//! One worker's connections to an upstream's servers: those with room for an exchange, a limit on
+//! all of them, and a bounded queue of requests that met the limit.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,15 +14,17 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::link::Link;
-use super::shared::{Health, Numbers};
-use super::{Limits, Options};
-use crate::balance::{self, Balancer};
+use super::http1::Connection;
+use super::lease::{Grant, Lease, Opening};
+use super::options::{Limits, Options};
+use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
+use super::state::{ServerCounters, ServerState, UpstreamState};
+use crate::balance::{self, Ask};
 use crate::handler::{Cause, Fault};
 use crate::sys::Clock;
-use crate::telemetry::{Counter, Counters};
+use crate::telemetry::Counters;
 
-/// A server that did not accept a connection is left alone for so long, if there are others.
+/// After a server did not accept a connection, other servers are preferred for this long.
 const AVOIDED_US: u64 = 5_000_000;
 
 /// Servers that failed this request.
@@ -30,45 +32,40 @@ pub(super) type Failed = SmallVec<[usize; 4]>;
 
 /// The pool.
 pub(super) struct Pool {
-    places: Vec<Place>,
+    servers: Vec<PooledServer>,
     limits: Limits,
     clock: Clock,
-    balancer: RefCell<Box<dyn Balancer>>,
+    balancer: SharedBalancer,
     waiting: RefCell<VecDeque<Rc<Waiter>>>,
-    tally: Rc<Tally>,
-    /// Rung by idle connections that the server closed or that are due to be looked at.
-    bell: Arc<Notify>,
-    bell_waker: Waker,
-    health: Arc<Health>,
-    janitor: RefCell<Option<JoinHandle<()>>>,
+    /// Notified when the server of an idle connection closes it or sends something.
+    idle_events: Arc<Notify>,
+    idle_waker: Waker,
+    /// The task that closes idle connections, once there was one.
+    idle_task: RefCell<Option<JoinHandle<()>>>,
 }
 
-/// One server's.
-struct Place {
+/// One server as this worker sees it.
+struct PooledServer {
+    state: Arc<ServerState>,
+    gauges: Rc<Gauges>,
     backup: bool,
+    /// Connections that are open or being opened.
     open: Cell<usize>,
     avoided_until_us: Cell<u64>,
-    /// The longest idle first.
+    /// Connections with room for an exchange; the longest idle first. A connection of HTTP/1.1 has
+    /// room for one, so these are idle.
     #[expect(
         clippy::vec_box,
         reason = "a connection goes from pool to exchange and back as a pointer"
     )]
-    idle: RefCell<Vec<Box<Link>>>,
-}
-
-/// What a request gets to reach a server.
-pub(super) enum Grant {
-    /// A connection that was used before.
-    Link(Box<Link>),
-    /// The right to open one.
-    Seat(Seat),
+    available: RefCell<Vec<Box<Connection>>>,
 }
 
 enum Choice {
     Server(usize),
-    /// All that may be asked are at their limit.
+    /// All servers that may be used are at their limit.
     Full,
-    /// There is none that may be asked.
+    /// There is no server that may be used.
     None,
 }
 
@@ -77,35 +74,49 @@ impl Pool {
         options: &Options,
         limits: Limits,
         clock: Clock,
-        counters: Arc<Counters>,
-        numbers: Arc<[Numbers]>,
-        health: Arc<Health>,
+        counters: &Arc<Counters>,
+        state: &UpstreamState,
     ) -> Rc<Pool> {
-        let place = |server: &super::Server| Place {
+        let pooled = |(server, state): (&super::Server, &Arc<ServerState>)| PooledServer {
+            gauges: Rc::new(Gauges {
+                worker: counters.clone(),
+                server: state.worker(),
+            }),
+            state: state.clone(),
             backup: server.backup,
             open: Cell::new(0),
             avoided_until_us: Cell::new(0),
-            idle: RefCell::default(),
+            available: RefCell::default(),
         };
         let weights: Vec<u32> = options.servers.iter().map(|s| s.weight).collect();
-        let bell = Arc::<Notify>::default();
+        let balancer = balance::build(options.balance, &weights);
+        let idle_events = Arc::<Notify>::default();
+        let servers = options.servers.iter().zip(state.servers());
         Rc::new(Pool {
-            places: options.servers.iter().map(place).collect(),
+            servers: servers.map(pooled).collect(),
             limits,
             clock,
-            balancer: RefCell::new(balance::build(options.balance, &weights)),
+            balancer: Rc::new(RefCell::new(balancer)),
             waiting: RefCell::default(),
-            tally: Rc::new(Tally { counters, numbers }),
-            bell_waker: Waker::from(Arc::new(Ringer(bell.clone()))),
-            bell,
-            health,
-            janitor: RefCell::default(),
+            idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
+            idle_events,
+            idle_task: RefCell::default(),
         })
     }
 
-    /// The way to a server that has not failed yet. Waits, within limits, when all are full.
-    pub(super) async fn acquire(self: &Rc<Pool>, failed: &Failed) -> Result<Grant, Fault> {
-        match self.choose(failed) {
+    /// This worker's counters of a server.
+    pub(super) fn counters(&self, server: usize) -> &ServerCounters {
+        &self.servers[server].gauges.server
+    }
+
+    /// Room for an exchange with a server that has not failed this request yet. Waits, within
+    /// limits, when all are full. `key` computes the hash of the requested URL.
+    pub(super) async fn acquire(
+        self: &Rc<Pool>,
+        failed: &Failed,
+        key: &dyn Fn() -> u64,
+    ) -> Result<Grant, Fault> {
+        match self.choose(failed, key) {
             Choice::Server(server) => Ok(self.take(server)),
             Choice::Full => self.wait(failed).await,
             Choice::None => Err(Cause::NoServer.into()),
@@ -113,49 +124,63 @@ impl Pool {
     }
 
     /// Prefers servers that accept connections, then backups, then those that lately did not.
-    fn choose(&self, failed: &Failed) -> Choice {
-        let avoids = self.places.iter().any(|p| p.avoided_until_us.get() > 0);
+    fn choose(&self, failed: &Failed, key: &dyn Fn() -> u64) -> Choice {
+        let avoids = self.servers.iter().any(|s| s.avoided_until_us.get() > 0);
         let now_us = if avoids { self.clock.monotonic_us() } else { 0 };
-        let tier = |server: usize| {
-            let place = &self.places[server];
-            match place.avoided_until_us.get() > now_us {
-                _ if failed.contains(&server) => 3,
+        let tier = |index: usize| {
+            let server = &self.servers[index];
+            match server.avoided_until_us.get() > now_us {
+                _ if failed.contains(&index) => 3,
                 true => 2,
-                false => u8::from(place.backup),
+                false => u8::from(server.backup),
             }
         };
-        let Some(best @ 0..3) = (0..self.places.len()).map(tier).min() else {
+        let Some(best @ 0..3) = (0..self.servers.len()).map(tier).min() else {
             return Choice::None;
         };
         let excluded = |server: usize| tier(server) != best || self.is_full(server);
-        match self.balancer.borrow_mut().choose(&excluded) {
+        let ask = Ask {
+            key,
+            attempt: failed.len(),
+            excluded: &excluded,
+        };
+        match self.balancer.borrow_mut().choose(&ask) {
             Some(server) => Choice::Server(server),
             None => Choice::Full,
         }
     }
 
     fn is_full(&self, server: usize) -> bool {
-        let place = &self.places[server];
+        let server = &self.servers[server];
         self.limits.connections > 0
-            && place.open.get() >= self.limits.connections
-            && place.idle.borrow().is_empty()
+            && server.open.get() >= self.limits.connections
+            && server.available.borrow().is_empty()
     }
 
-    /// The connection that became idle last, if it still stands, else the right to a new one: in
-    /// that one's place, which those who wait would get if it were left.
+    /// Room on the connection that became idle last, if it is still usable, else the permit for
+    /// another connection: in its place, which a waiting request would get if it were released.
     pub(super) fn take(self: &Rc<Pool>, server: usize) -> Grant {
-        let idle = self.places[server].idle.borrow_mut().pop();
-        let Some(mut link) = idle else {
-            return Grant::Seat(Seat::new(self, server));
+        let exchange = InProgress::begin(&self.balancer, server);
+        let available = self.servers[server].available.borrow_mut().pop();
+        let Some(mut connection) = available else {
+            return Grant::Opening(Opening::new(exchange, self.permit(server)));
         };
-        link.seat.set_busy(true);
-        match self.expires_in_us(&link) > 0 && link.is_idle() {
-            true => Grant::Link(link),
-            false => Grant::Seat(link.abandon()),
+        connection.set_busy();
+        match self.expires_in_us(&connection) > 0 && connection.has_room() {
+            true => Grant::Lease(Lease::new(exchange, connection)),
+            false => Grant::Opening(Opening::new(exchange, connection.close())),
         }
     }
 
-    /// Waits in the queue for a connection that another request gives back, or for its place.
+    /// A permit for one more connection.
+    fn permit(self: &Rc<Pool>, server: usize) -> Permit {
+        let pooled = &self.servers[server];
+        pooled.open.set(pooled.open.get() + 1);
+        let owner: Weak<Pool> = Rc::downgrade(self);
+        Permit::new(owner, pooled.gauges.clone(), server)
+    }
+
+    /// Waits in the queue for room on a connection, or for a permit to open one.
     async fn wait(self: &Rc<Pool>, failed: &Failed) -> Result<Grant, Fault> {
         if self.waiting.borrow().len() >= self.limits.queue {
             return Err(Cause::ServersBusy.into());
@@ -181,105 +206,126 @@ impl Pool {
         .await
     }
 
-    /// Whoever waits longest and may ask this server; no longer in the queue.
+    /// Takes the request out of the queue that has waited longest and may use this server.
     fn next_waiter(&self, server: usize) -> Option<Rc<Waiter>> {
         let mut waiting = self.waiting.borrow_mut();
         let at = waiting.iter().position(|w| !w.failed.contains(&server))?;
         waiting.remove(at)
     }
 
-    /// Takes a connection back after a complete exchange. Closes it if it cannot be used again.
-    pub(super) fn give_back(self: &Rc<Pool>, mut link: Box<Link>, now_us: u64) {
-        if !link.is_idle() {
+    /// Ends a complete exchange. Its connection goes to a waiting request, or stays for a later one;
+    /// it is closed if it cannot be used again.
+    pub(super) fn give_back(self: &Rc<Pool>, lease: Lease, now_us: u64) {
+        let mut connection = lease.end();
+        if !connection.has_room() {
             return;
         }
-        if let Some(waiter) = self.next_waiter(link.seat.server) {
-            return waiter.give(Grant::Link(link));
+        let server = connection.server();
+        if let Some(waiter) = self.next_waiter(server) {
+            let exchange = InProgress::begin(&self.balancer, server);
+            return waiter.give(Grant::Lease(Lease::new(exchange, connection)));
         }
-        link.trim();
-        if !link.rests(&self.bell_waker) {
+        connection.trim();
+        if !connection.stays_idle(&self.idle_waker) {
             return;
         }
-        link.seat.set_busy(false);
-        link.idle_since_us = now_us;
-        let mut idle = self.places[link.seat.server].idle.borrow_mut();
-        let oldest = (idle.len() >= self.limits.keepalive).then(|| idle.remove(0));
-        idle.push(link);
-        drop(idle);
+        connection.set_idle(now_us);
+        let mut available = self.servers[server].available.borrow_mut();
+        let oldest = (available.len() >= self.limits.keepalive).then(|| available.remove(0));
+        available.push(connection);
+        drop(available);
         drop(oldest);
-        self.employ_janitor();
+        self.start_idle_task();
     }
 
-    /// Whether a server accepted the connection just opened.
+    /// Notes whether a server accepted the connection just opened.
     pub(super) fn note_connect(&self, server: usize, accepted: bool) {
         let until = match accepted {
             true => 0,
             false => self.clock.monotonic_us().saturating_add(AVOIDED_US),
         };
-        self.places[server].avoided_until_us.set(until);
-        self.health.note(server, accepted);
+        let server = &self.servers[server];
+        server.avoided_until_us.set(until);
+        server.state.note_connect(accepted);
     }
 
-    fn expires_in_us(&self, link: &Link) -> u64 {
-        let idle_us = self.clock.monotonic_us().saturating_sub(link.idle_since_us);
+    fn expires_in_us(&self, connection: &Connection) -> u64 {
+        let now_us = self.clock.monotonic_us();
+        let idle_us = now_us.saturating_sub(connection.idle_since_us());
         self.limits.keepalive_timeout_us.saturating_sub(idle_us)
     }
 
-    /// Closes idle connections that expired or that the server closed; says when the next expires.
+    /// Closes idle connections that expired or that the server closed. Returns the time until the
+    /// next one expires.
     fn sweep(&self) -> Duration {
         let mut next_us = self.limits.keepalive_timeout_us;
-        for place in &self.places {
-            let all = std::mem::take(&mut *place.idle.borrow_mut());
-            for mut link in all {
-                let left_us = self.expires_in_us(&link);
-                if left_us > 0 && link.rests(&self.bell_waker) {
+        for server in &self.servers {
+            let all = std::mem::take(&mut *server.available.borrow_mut());
+            for mut connection in all {
+                let left_us = self.expires_in_us(&connection);
+                if left_us > 0 && connection.stays_idle(&self.idle_waker) {
                     next_us = next_us.min(left_us);
-                    place.idle.borrow_mut().push(link);
+                    server.available.borrow_mut().push(connection);
                 }
             }
         }
         Duration::from_micros(next_us.max(1000))
     }
 
-    /// The janitor wakes when an idle connection has news or expires.
-    fn employ_janitor(self: &Rc<Pool>) {
-        if self.janitor.borrow().is_some() {
+    /// Starts the task that sweeps whenever an idle connection has an event or expires.
+    fn start_idle_task(self: &Rc<Pool>) {
+        if self.idle_task.borrow().is_some() {
             return;
         }
-        let (pool, notify) = (Rc::downgrade(self), self.bell.clone());
+        let (pool, events) = (Rc::downgrade(self), self.idle_events.clone());
         let rounds = async move {
             while let Some(pool) = pool.upgrade() {
                 let next = pool.sweep();
                 drop(pool);
-                let _ = tokio::time::timeout(next, notify.notified()).await;
+                let _ = tokio::time::timeout(next, events.notified()).await;
             }
         };
-        *self.janitor.borrow_mut() = Some(tokio::task::spawn_local(rounds));
+        *self.idle_task.borrow_mut() = Some(tokio::task::spawn_local(rounds));
     }
 
     #[cfg(test)]
     pub(super) fn idle_connections(&self, server: usize) -> usize {
-        self.places[server].idle.borrow().len()
+        self.servers[server].available.borrow().len()
+    }
+}
+
+impl PermitOwner for Pool {
+    /// A waiting request gets the connection's place at once, so that no later request can take it.
+    fn released(self: Rc<Self>, server: usize) {
+        let open = &self.servers[server].open;
+        open.set(open.get().saturating_sub(1));
+        if !self.is_full(server)
+            && let Some(waiter) = self.next_waiter(server)
+        {
+            let exchange = InProgress::begin(&self.balancer, server);
+            waiter.give(Grant::Opening(Opening::new(exchange, self.permit(server))));
+        }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(janitor) = self.janitor.take() {
-            janitor.abort();
+        if let Some(task) = self.idle_task.take() {
+            task.abort();
         }
     }
 }
 
-struct Ringer(Arc<Notify>);
+/// Wakes the task that looks after idle connections.
+struct IdleWaker(Arc<Notify>);
 
-impl Wake for Ringer {
+impl Wake for IdleWaker {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
 }
 
-/// Someone in the queue.
+/// A request in the queue.
 struct Waiter {
     failed: Failed,
     grant: RefCell<Option<Grant>>,
@@ -295,7 +341,7 @@ impl Waiter {
     }
 }
 
-/// Leaves the queue when dropped; what was granted and not taken goes to the next.
+/// Leaves the queue when dropped; a grant that was not taken goes to the next request.
 struct Queued<'a> {
     pool: &'a Rc<Pool>,
     waiter: Rc<Waiter>,
@@ -304,94 +350,13 @@ struct Queued<'a> {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         match self.waiter.grant.take() {
-            Some(Grant::Link(link)) => self.pool.give_back(link, self.pool.clock.monotonic_us()),
-            Some(Grant::Seat(seat)) => drop(seat),
+            Some(Grant::Lease(lease)) => self.pool.give_back(lease, self.pool.clock.monotonic_us()),
+            Some(Grant::Opening(opening)) => drop(opening),
             None => self
                 .pool
                 .waiting
                 .borrow_mut()
                 .retain(|w| !Rc::ptr_eq(w, &self.waiter)),
-        }
-    }
-}
-
-/// One of a server's connections, from before it is opened until it is closed. Dropping it makes
-/// room, whatever happened.
-pub(super) struct Seat {
-    pool: Weak<Pool>,
-    tally: Rc<Tally>,
-    pub(super) server: usize,
-    busy: bool,
-}
-
-struct Tally {
-    counters: Arc<Counters>,
-    numbers: Arc<[Numbers]>,
-}
-
-impl Seat {
-    fn new(pool: &Rc<Pool>, server: usize) -> Seat {
-        let open = &pool.places[server].open;
-        open.set(open.get() + 1);
-        let mut seat = Seat {
-            pool: Rc::downgrade(pool),
-            tally: pool.tally.clone(),
-            server,
-            busy: false,
-        };
-        seat.enter(true);
-        seat
-    }
-
-    /// Busy with an exchange, or idle.
-    fn set_busy(&mut self, busy: bool) {
-        if self.busy != busy {
-            self.leave();
-            self.enter(busy);
-        }
-    }
-
-    fn enter(&mut self, busy: bool) {
-        self.busy = busy;
-        let (all, own) = self.gauges();
-        all.add(1);
-        own.add(1);
-        if let (true, Some(pool)) = (busy, self.pool.upgrade()) {
-            pool.balancer.borrow_mut().begin(self.server);
-        }
-    }
-
-    fn leave(&mut self) {
-        let (all, own) = self.gauges();
-        all.sub(1);
-        own.sub(1);
-        if let (true, Some(pool)) = (self.busy, self.pool.upgrade()) {
-            pool.balancer.borrow_mut().end(self.server);
-        }
-    }
-
-    fn gauges(&self) -> (&Counter, &Counter) {
-        let (all, own) = (&self.tally.counters, &self.tally.numbers[self.server]);
-        match self.busy {
-            true => (&all.upstream_busy_now, &own.busy),
-            false => (&all.upstream_idle_now, &own.idle),
-        }
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.leave();
-        let Some(pool) = self.pool.upgrade() else {
-            return;
-        };
-        let open = &pool.places[self.server].open;
-        open.set(open.get().saturating_sub(1));
-        // Whoever waits gets the place at once, so that nobody who comes later can take it.
-        if !pool.is_full(self.server)
-            && let Some(waiter) = pool.next_waiter(self.server)
-        {
-            waiter.give(Grant::Seat(Seat::new(&pool, self.server)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A request's content on its way to the origin.
+//! The content of a request while it goes to the origin.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use crate::handler::{Body, Fault, Frame};
 
-/// The content, for the connection to send and for the exchange to know how far it has come. Cheap
-/// to clone; all clones are the same content.
+/// A request's content, shared by the connection that sends it and the request that may be repeated.
+/// Cheap to clone; all clones are the same content.
 #[derive(Clone, Default)]
 pub(super) struct Upload(Option<Rc<State>>);
 
@@ -28,25 +28,25 @@ impl Upload {
         }))
     }
 
-    /// Whether all of it is still there, so that it can be sent again.
+    /// Whether none of the content was taken yet, so that it can be sent again.
     pub(super) fn is_whole(&self) -> bool {
         self.0.as_ref().is_none_or(|state| !state.touched.get())
     }
 
-    /// Why it ended early, if it did: the client went away or was too slow.
+    /// Why the content ended early, if it did: the client left or was too slow.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.0.as_ref().and_then(|state| state.fault.get())
     }
 
-    /// How much is still to come, when known.
+    /// Bytes still to come, if known.
     pub(super) fn length(&self) -> Option<u64> {
         self.0
             .as_ref()
             .map_or(Some(0), |state| state.body.borrow().length())
     }
 
-    /// The next frame; `None` at the end. A fault stays: what follows it is no content, and no end
-    /// either.
+    /// The next frame; `None` at the end. After a fault every call returns that fault, so that content
+    /// which was cut never seems complete.
     pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         let Some(state) = &self.0 else {
             return Poll::Ready(None);

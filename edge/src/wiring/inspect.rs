@@ -15,7 +15,7 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
-use crate::upstream::Shared;
+use crate::upstream;
 
 impl Inspect for Edge {
     fn status(&self) -> Status {
@@ -126,13 +126,16 @@ fn files_state(files: &files::Shared) -> FilesState {
     }
 }
 
-fn upstream_state(shared: &Shared) -> UpstreamState {
-    let servers = shared.status().into_iter().map(|server| ServerState {
-        address: server.address,
-        idle: server.idle,
-        busy: server.busy,
-        requests: server.requests,
-        failures: server.failures,
+fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
+    let servers = state.servers().iter().map(|server| {
+        let numbers = server.numbers();
+        ServerState {
+            address: server.address().to_owned(),
+            idle: numbers.idle,
+            busy: numbers.busy,
+            requests: numbers.requests,
+            failures: numbers.failures,
+        }
     });
     UpstreamState {
         servers: servers.collect(),
@@ -144,25 +147,31 @@ const RATE_AFTER_US: u64 = 50_000;
 
 /// One object, as the admin address shows it.
 fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
-    let xray = object.xray(now_us);
+    let snapshot = object.snapshot(now_us);
     let mut state = ObjectState {
-        length: xray.length,
-        generation: (xray.generation != 0).then(|| format!("{:016x}", xray.generation)),
-        flights: xray
+        length: snapshot.length,
+        generation: (snapshot.generation != 0).then(|| format!("{:016x}", snapshot.generation)),
+        flights: snapshot
             .flights
             .iter()
-            .map(|claim| flight_state(claim, xray.length, now_us))
+            .map(|claim| flight_state(claim, snapshot.length, now_us))
             .collect(),
-        decisions: xray
+        decisions: snapshot
             .decisions
             .iter()
             .map(|decision| decision_state(decision, now_ms))
             .collect(),
         ..ObjectState::default()
     };
-    let coming = |claim: &Claim| claim.at..end(claim, xray.length);
-    let flying = xray.flights.iter().map(coming).collect();
-    list_bytes(&mut state, &xray.stored, &flying, &xray.missing, &xray.kept);
+    let coming = |claim: &Claim| claim.at..end(claim, snapshot.length);
+    let flying = snapshot.flights.iter().map(coming).collect();
+    list_bytes(
+        &mut state,
+        &snapshot.stored,
+        &flying,
+        &snapshot.missing,
+        &snapshot.on_disk,
+    );
     describe_phase(&mut state, &object.phase(), now_ms);
     state
 }
@@ -245,12 +254,12 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
         Phase::Open(_) => "open",
         Phase::Refused { .. } => "refused",
         Phase::Failed(_) => "failed",
-        Phase::Stands { .. } => "stands",
+        Phase::Revalidated { .. } => "stands",
         Phase::Retired => "retired",
     }
     .to_owned();
     match phase {
-        Phase::Awaiting | Phase::Retired | Phase::Stands { .. } => {}
+        Phase::Awaiting | Phase::Retired | Phase::Revalidated { .. } => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
         Phase::Refused { word, until_ms } => {
             state.why = Some((*word).to_owned());

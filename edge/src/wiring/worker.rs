@@ -47,13 +47,13 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
     let context = WorkerContext {
         clock: edge.clock.clone(),
         counters: counters.clone(),
-        spread: edge.spread.clone(),
+        balance: edge.balance.clone(),
         index,
     };
     let worker = Worker::new(context, scene.serving());
-    for (listener, entrance) in listeners {
+    for (listener, setup) in listeners {
         let worker = worker.clone();
-        tokio::task::spawn_local(async move { worker.listen(listener, entrance).await });
+        tokio::task::spawn_local(async move { worker.listen(listener, setup).await });
     }
     tokio::task::spawn_local(give_memory_back(counters.clone()));
     // The other side may have given up waiting.

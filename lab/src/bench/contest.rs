@@ -1,6 +1,7 @@
 //! Contests: servers on one core receive the same load in turns. Measures their CPU time per response.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -54,6 +55,8 @@ pub(super) enum Per {
 pub(super) enum Column {
     Nginx,
     Sluice,
+    /// The build of Sluice named by `--against`.
+    Earlier,
     Floor,
     /// nginx with a pre-compressed file next to the requested one.
     NginxBeside,
@@ -287,7 +290,13 @@ impl Contest {
         row.nginx = nginx.map(|one| one.cpu_us);
         row.sluice = best(measured, sluice).map(|one| one.cpu_us);
         row.floor = best(measured, Column::Floor).map(|one| one.cpu_us);
+        let earlier = best(measured, Column::Earlier).map_or_else(String::new, |earlier| {
+            let (now_us, earlier_us) = (row.sluice.unwrap_or_default(), earlier.cpu_us);
+            let shown = self.unit().show(earlier_us);
+            format!("{:.3} of the earlier build's {shown}", now_us / earlier_us)
+        });
         row.note(nginx.map_or("", |nginx| nginx.label))
+            .note(&earlier)
     }
 }
 
@@ -351,20 +360,47 @@ pub(super) fn nginxes(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Resu
 /// Starts Sluice on the servers' core, if there is a program.
 pub(super) fn sluice(
     bench: &Bench<'_>,
-    options: impl FnOnce(&std::path::Path) -> SluiceOptions,
+    options: impl FnOnce(&Path) -> SluiceOptions,
 ) -> anyhow::Result<Option<Contender>> {
     let Some(binary) = &bench.options.sluice_binary else {
         return Ok(None);
     };
-    let sluice = Sluice::start(&SluiceOptions {
-        core: Some(bench.options.server_core),
-        ..options(binary)
-    })?;
-    Ok(Some(Contender {
-        column: Column::Sluice,
-        label: "Sluice",
-        server: Server::Sluice(Box::new(sluice)),
-    }))
+    let options = options(binary);
+    start(bench, Column::Sluice, "Sluice", options).map(Some)
+}
+
+/// Starts Sluice and the earlier build on the servers' core, if there are programs.
+pub(super) fn sluices(
+    bench: &Bench<'_>,
+    options: impl Fn(&Path) -> SluiceOptions,
+) -> anyhow::Result<Vec<Contender>> {
+    let now = sluice(bench, &options)?;
+    let earlier = bench.options.against.as_deref();
+    let earlier = earlier
+        .map(|binary| {
+            start(
+                bench,
+                Column::Earlier,
+                "Sluice, earlier build",
+                options(binary),
+            )
+        })
+        .transpose()?;
+    Ok(now.into_iter().chain(earlier).collect())
+}
+
+fn start(
+    bench: &Bench<'_>,
+    column: Column,
+    label: &'static str,
+    mut options: SluiceOptions,
+) -> anyhow::Result<Contender> {
+    options.core = Some(bench.options.server_core);
+    Ok(Contender {
+        column,
+        label,
+        server: Server::Sluice(Box::new(Sluice::start(&options)?)),
+    })
 }
 
 /// Starts the floor server on the servers' core with such bodies.

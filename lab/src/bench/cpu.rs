@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Bench;
-use super::contest::{Contender, Contest, Server, floor, nginx, nginxes, sluice};
+use super::contest::{Contender, Contest, Server, floor, nginx, nginxes, sluice, sluices};
 use super::sluice::{SluiceOptions, Volume};
 use super::table::Row;
 use crate::disk;
@@ -129,7 +129,7 @@ fn hits(bench: &Bench<'_>, contest: &Contest, body: u64, goal: f64) -> anyhow::R
     let origin = Origin::start(OriginOptions::default())?;
     let options = NginxOptions::new(NginxMode::Cached, Some(origin.addr()));
     let mut contenders = nginxes(bench, &options)?;
-    contenders.extend(sluice(bench, |binary| {
+    contenders.extend(sluices(bench, |binary| {
         cached(binary, origin.addr(), "256MiB")
     })?);
     let caches = contenders.len();
@@ -158,7 +158,7 @@ fn proxying(
         let options = NginxOptions::new(NginxMode::Proxy, Some(origin.address));
         contenders.push(nginx(bench, &options)?);
     }
-    contenders.extend(sluice(bench, |binary| {
+    contenders.extend(sluices(bench, |binary| {
         SluiceOptions::new(binary, origin.address)
     })?);
     let measured = contest.measure(bench, &contenders)?;

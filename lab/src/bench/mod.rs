@@ -30,6 +30,8 @@ pub use table::{Row, Unit, plain, render};
 pub struct BenchOptions {
     /// A release build of `sluice`; `None`: only nginx and the floor server are measured.
     pub sluice_binary: Option<PathBuf>,
+    /// An earlier build of `sluice`, measured in rows that compare CPU time per request; `None`: not measured.
+    pub against: Option<PathBuf>,
     /// Number of runs of each contender, whose median counts.
     pub rounds: usize,
     /// Duration of each run in seconds.
@@ -46,6 +48,7 @@ impl Default for BenchOptions {
     fn default() -> Self {
         BenchOptions {
             sluice_binary: None,
+            against: None,
             rounds: 3,
             seconds_per_run: 3.0,
             only: None,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Bench;
-use super::contest::{Answer, Column, Contender, Contest, Per, floor, nginxes, sluice};
+use super::contest::{Answer, Column, Contender, Contest, Per, floor, nginxes, sluice, sluices};
 use super::memory::settled;
 use super::pages;
 use super::sluice::{Files, SluiceOptions};
@@ -39,7 +39,7 @@ fn small(bench: &Bench<'_>, contest: &Contest, goal: f64) -> anyhow::Result<Vec<
     let root = bench.folder.path().join("small");
     pages::offset_files(&root, SMALL_FILES, SMALL as usize)?;
     let mut contenders = nginxes(bench, &nginx_files(&root))?;
-    contenders.extend(sluice(bench, |binary| {
+    contenders.extend(sluices(bench, |binary| {
         sluice_files(binary, Files::new(&root))
     })?);
     contenders.push(floor(bench, SMALL, contest.keepalive)?);
@@ -51,7 +51,7 @@ pub(super) fn static_100m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let root = bench.folder.path().join("large");
     pages::offset_files(&root, LARGE_FILES, LARGE as usize)?;
     let mut contenders = nginxes(bench, &nginx_files(&root))?;
-    contenders.extend(sluice(bench, |binary| {
+    contenders.extend(sluices(bench, |binary| {
         sluice_files(binary, Files::new(&root))
     })?);
     let mut rows = Vec::new();

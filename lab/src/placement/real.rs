@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::slow::{start_nginx, start_sluice};
-use super::test_bed::{Asking, LENGTH, Phase, Place, Server, TestBed, middle, stored};
+use super::test_bed::{Asking, LENGTH, Phase, Server, Storage, TestBed, middle, stored};
 use super::{Options, RealRow};
 use crate::bench::Volume;
 use crate::figures::Measured;
@@ -48,10 +48,10 @@ impl Ground {
     }
 
     /// A new folder for a server.
-    fn place(&self, name: &str) -> anyhow::Result<Place> {
+    fn place(&self, name: &str) -> anyhow::Result<Storage> {
         let path = self.folder.path().join(name);
         std::fs::create_dir(&path)?;
-        Ok(Place::Real(path))
+        Ok(Storage::Real(path))
     }
 }
 
@@ -206,7 +206,7 @@ impl Runs {
 struct Trial<'a> {
     options: &'a Options,
     bed: &'a mut TestBed,
-    places: &'a [Place],
+    places: &'a [Storage],
 }
 
 impl Trial<'_> {

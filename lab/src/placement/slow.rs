@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::test_bed::{Asking, PLAIN, Phase, Place, Server, TestBed, middle};
+use super::test_bed::{Asking, PLAIN, Phase, Server, Storage, TestBed, middle};
 use super::{Layout, LayoutRow, Options};
 use crate::bench::{Route, Sluice, SluiceOptions, Volume};
 use crate::disk::{Pace, SlowDisk, Usage};
@@ -46,7 +46,7 @@ impl Subject {
         }
     }
 
-    fn places(self, options: &Options) -> anyhow::Result<Vec<Place>> {
+    fn places(self, options: &Options) -> anyhow::Result<Vec<Storage>> {
         if matches!(self, Subject::SluiceTmpfs | Subject::NginxTmpfs) {
             return Ok(Vec::new());
         }
@@ -54,7 +54,7 @@ impl Subject {
             rate: Some(options.rate),
             latency: options.latency,
         };
-        let disk = |_| SlowDisk::new(options.size * ROOM, pace).map(Place::Slow);
+        let disk = |_| SlowDisk::new(options.size * ROOM, pace).map(Storage::Slow);
         (0..self.disks()).map(disk).collect()
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn measure(
         ),
         false => None,
     };
-    places.extend(shm.as_ref().map(|shm| Place::Real(shm.path().to_owned())));
+    places.extend(shm.as_ref().map(|shm| Storage::Real(shm.path().to_owned())));
     let server = match subject {
         Subject::Sluice(layout) => sluice(options, bed, &places, layout)?,
         Subject::SluiceTmpfs => sluice(options, bed, &places, Layout::Single)?,
@@ -156,7 +156,7 @@ fn row(subject: Subject, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
 fn sluice(
     options: &Options,
     bed: &TestBed,
-    places: &[Place],
+    places: &[Storage],
     layout: Layout,
 ) -> anyhow::Result<Server> {
     let volumes = places
@@ -194,7 +194,7 @@ pub(super) fn start_sluice(
 fn nginx(
     options: &Options,
     bed: &TestBed,
-    places: &[Place],
+    places: &[Storage],
     threads: bool,
 ) -> anyhow::Result<Server> {
     start_nginx(options, bed, places, options.size, threads)
@@ -204,7 +204,7 @@ fn nginx(
 pub(super) fn start_nginx(
     options: &Options,
     bed: &TestBed,
-    places: &[Place],
+    places: &[Storage],
     size: u64,
     threads: bool,
 ) -> anyhow::Result<Server> {

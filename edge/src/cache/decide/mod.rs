@@ -1,7 +1,7 @@
-//! Decisions, as pure functions: which requests use the cache, what a flight asks, what a response
+//! Decisions, as pure functions: which requests use the cache, what a flight admitted, what a response
 //! may be stored as, and for whom.
 
-pub(super) mod asks;
+pub(super) mod admission;
 pub(super) mod fence;
 pub(super) mod reuse;
 pub(super) mod storing;

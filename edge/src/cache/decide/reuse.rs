@@ -1,6 +1,6 @@
 //! Whether a stored response may be given to a request as it is (RFC 9111 4).
 
-use super::asks::Asks;
+use super::admission::Admitted;
 use crate::http::Fwd;
 use crate::store::Head;
 
@@ -13,7 +13,7 @@ pub(in crate::cache) enum Reuse {
     Stale {
         word: &'static str,
         /// It is to be validated behind that.
-        behind: bool,
+        revalidate: bool,
     },
     /// It is to be validated first.
     Validate(Fwd),
@@ -36,24 +36,24 @@ pub(in crate::cache) struct Circumstances {
 #[inline]
 pub(in crate::cache) fn judge(
     head: &Head,
-    asks: &Asks,
+    admitted: &Admitted,
     now_ms: u64,
     about: impl FnOnce() -> Circumstances,
 ) -> Reuse {
     // A clock that was set back makes nothing young that was old when it came.
     let now_ms = now_ms.max(head.received_ms);
     let fresh = now_ms < head.fresh_until_ms;
-    match asks.directives {
+    match admitted.directives {
         None if fresh => Reuse::Fresh,
-        Some(_) if !satisfies(head, asks, now_ms) => Reuse::Validate(Fwd::Request),
+        Some(_) if !satisfies(head, admitted, now_ms) => Reuse::Validate(Fwd::Request),
         Some(_) if fresh => Reuse::Fresh,
-        _ => stale(head, asks, now_ms - head.fresh_until_ms, &about()),
+        _ => stale(head, admitted, now_ms - head.fresh_until_ms, &about()),
     }
 }
 
 /// Whether it is as young, and stays as fresh, as the client asks (RFC 9111 5.2.1.1 to 5.2.1.4).
-fn satisfies(head: &Head, asks: &Asks, now_ms: u64) -> bool {
-    let Some(asked) = asks.directives else {
+fn satisfies(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
+    let Some(asked) = admitted.directives else {
         return true;
     };
     let (age_ms, left_ms) = (
@@ -68,14 +68,18 @@ fn satisfies(head: &Head, asks: &Asks, now_ms: u64) -> bool {
 }
 
 /// Judges one that has been stale for `past_ms` (RFC 9111 4.2.4, RFC 5861).
-fn stale(head: &Head, asks: &Asks, past_ms: u64, about: &Circumstances) -> Reuse {
-    let behind = !about.updating && !about.resting;
-    let max_stale = asks.directives.and_then(|asked| asked.max_stale);
-    let given = |word, behind| Reuse::Stale { word, behind };
+fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) -> Reuse {
+    let revalidate = !about.updating && !about.resting;
+    let max_stale = admitted.directives.and_then(|asked| asked.max_stale);
+    let given = |word, revalidate| Reuse::Stale { word, revalidate };
     match () {
-        () if past_ms < head.stale_while_revalidate_ms => given("stale-while-revalidate", behind),
+        () if past_ms < head.stale_while_revalidate_ms => {
+            given("stale-while-revalidate", revalidate)
+        }
         // After a first failure nobody waits for the next.
-        () if about.failing && past_ms < head.stale_if_error_ms => given("stale-if-error", behind),
+        () if about.failing && past_ms < head.stale_if_error_ms => {
+            given("stale-if-error", revalidate)
+        }
         () if head.strict => Reuse::Validate(Fwd::Stale),
         () if about.updating && past_ms < about.updating_ms => given("stale-while-updating", false),
         () if max_stale.is_some_and(|s| past_ms <= u64::from(s) * 1000) => {
@@ -87,9 +91,9 @@ fn stale(head: &Head, asks: &Asks, past_ms: u64, about: &Circumstances) -> Reuse
 
 /// Whether a stale response may be given because the origin failed (RFC 5861 4). The request's own
 /// word counts beside the response's.
-pub(in crate::cache) fn stands_in(head: &Head, asks: &Asks, now_ms: u64) -> bool {
+pub(in crate::cache) fn serves_on_error(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
     let past_ms = now_ms.saturating_sub(head.fresh_until_ms);
-    let asked = asks.directives.and_then(|asked| asked.stale_if_error);
+    let asked = admitted.directives.and_then(|asked| asked.stale_if_error);
     let asked = asked.filter(|_| !head.strict);
     let asked_ms = asked.map_or(0, |seconds| u64::from(seconds) * 1000);
     past_ms < head.stale_if_error_ms.max(asked_ms)
@@ -117,19 +121,19 @@ mod tests {
         }
     }
 
-    fn asking(value: &str) -> Asks {
-        Asks {
+    fn asking(value: &str) -> Admitted {
+        Admitted {
             directives: Some(RequestDirectives::parse(value.as_bytes())),
-            ..Asks::default()
+            ..Admitted::default()
         }
     }
 
     fn reuse(head: &Head, value: &str, at_s: u64, about: Circumstances) -> Reuse {
-        let asks = match value {
-            "" => Asks::default(),
+        let admitted = match value {
+            "" => Admitted::default(),
             value => asking(value),
         };
-        judge(head, &asks, at_s * 1000, || about)
+        judge(head, &admitted, at_s * 1000, || about)
     }
 
     #[test]
@@ -174,7 +178,7 @@ mod tests {
             updating_ms: 30_000,
             ..quiet
         };
-        let given = |word, behind| Reuse::Stale { word, behind };
+        let given = |word, revalidate| Reuse::Stale { word, revalidate };
         let validate = Reuse::Validate(Fwd::Stale);
         for (value, at_s, about, expected) in [
             ("", 100, quiet, given("stale-while-revalidate", true)),
@@ -220,15 +224,23 @@ mod tests {
 
     #[test]
     fn a_failing_origin_is_stood_in_for_within_the_grace() {
-        assert!(stands_in(&head(), &Asks::default(), 149_000));
-        assert!(!stands_in(&head(), &Asks::default(), 150_000));
-        assert!(stands_in(&head(), &asking("stale-if-error=60"), 159_000));
+        assert!(serves_on_error(&head(), &Admitted::default(), 149_000));
+        assert!(!serves_on_error(&head(), &Admitted::default(), 150_000));
+        assert!(serves_on_error(
+            &head(),
+            &asking("stale-if-error=60"),
+            159_000
+        ));
         let strict = Head {
             strict: true,
             stale_if_error_ms: 0,
             ..head()
         };
-        assert!(!stands_in(&strict, &asking("stale-if-error=60"), 101_000));
+        assert!(!serves_on_error(
+            &strict,
+            &asking("stale-if-error=60"),
+            101_000
+        ));
         assert!(is_failure(500) && is_failure(504) && !is_failure(501) && !is_failure(404));
     }
 
@@ -240,12 +252,12 @@ mod tests {
             let strict = Head {
                 strict: true, stale_while_revalidate_ms: 0, stale_if_error_ms: 0, ..head()
             };
-            let asks = Asks {
+            let admitted = Admitted {
                 directives: Some(RequestDirectives { max_stale: stale, ..RequestDirectives::default() }),
-                ..Asks::default()
+                ..Admitted::default()
             };
             let about = Circumstances { failing, updating, updating_ms: u64::MAX, resting: false };
-            let reused = judge(&strict, &asks, 100_000 + past_s * 1000, || about);
+            let reused = judge(&strict, &admitted, 100_000 + past_s * 1000, || about);
             prop_assert_eq!(reused, Reuse::Validate(Fwd::Stale));
         }
     }

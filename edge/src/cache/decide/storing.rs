@@ -161,7 +161,7 @@ pub(in crate::cache) fn generation(
 }
 
 /// The names that tell variants apart. Ranges and conditions are for this cache to answer, and are
-/// no part of what it asks.
+/// no part of what it admitted.
 fn selecting(vary: &Vary) -> Option<VaryNames> {
     let own = |name: &str| name == "range" || name.starts_with("if-");
     let names: VaryNames = vary

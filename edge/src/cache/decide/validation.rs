@@ -39,15 +39,19 @@ fn conditions(head: &Head) -> Conditions<'_> {
     Conditions::of(head.etag.as_deref(), modified.map(|(_, value)| value))
 }
 
-/// Judges the answer. `stands_in`: whether the stored response may be given where the origin fails.
+/// Judges the answer. `serves_on_error`: whether the stored response may be given where the origin fails.
 ///
 /// A 304 confirms what was asked about, whatever entity tag it carries itself; that is not taken
 /// over.
-pub(in crate::cache) fn outcome(head: &Head, response: &Response, stands_in: bool) -> Outcome {
+pub(in crate::cache) fn outcome(
+    head: &Head,
+    response: &Response,
+    serves_on_error: bool,
+) -> Outcome {
     match response.status {
         304 if !conditions(head).is_empty() => Outcome::Confirmed,
         304 => Outcome::Again,
-        status if stands_in && is_failure(status) => Outcome::Failure,
+        status if serves_on_error && is_failure(status) => Outcome::Failure,
         _ => Outcome::Other,
     }
 }
@@ -86,18 +90,20 @@ mod tests {
     #[test]
     fn an_answer_confirms_fails_or_stands_by_itself() {
         let known = head(&[MODIFIED]);
-        let of = |head: &Head, status, stands_in| outcome(head, &Response::new(status), stands_in);
+        let of = |head: &Head, status, serves_on_error| {
+            outcome(head, &Response::new(status), serves_on_error)
+        };
         assert_eq!(of(&known, 304, false), Outcome::Confirmed);
         // It was asked about nothing.
         assert_eq!(of(&head(&[]), 304, true), Outcome::Again);
-        for (status, stands_in, expected) in [
+        for (status, serves_on_error, expected) in [
             (503, true, Outcome::Failure),
             (503, false, Outcome::Other),
             (501, true, Outcome::Other),
             (404, true, Outcome::Other),
             (200, true, Outcome::Other),
         ] {
-            assert_eq!(of(&known, status, stands_in), expected, "{status}");
+            assert_eq!(of(&known, status, serves_on_error), expected, "{status}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::downstream::worker::{Serving, Worker};
-use crate::handler::{Cause, Exchange, Head, Peer, Response};
+use crate::handler::{Cause, Head, Peer, Response, UpstreamTimings};
 use crate::http::{CacheStatus, Fwd, Outcome, Status};
 use crate::telemetry::{AccessLog, AccessRecord, AccessUpstream, Selection};
 
@@ -33,7 +33,7 @@ pub struct Account {
     pub reason: Option<&'static str>,
     status: Status,
     cache: Option<CacheStatus>,
-    exchange: Option<Rc<Exchange>>,
+    upstream: Option<Rc<UpstreamTimings>>,
     note: Option<Box<Note>>,
     closed: bool,
 }
@@ -79,7 +79,7 @@ impl Account {
             reason: None,
             status: 0,
             cache: None,
-            exchange: None,
+            upstream: None,
             note,
             closed: false,
         }
@@ -90,7 +90,7 @@ impl Account {
     pub fn answered(&mut self, response: &mut Response) {
         self.status = response.status;
         self.cache = response.cache;
-        self.exchange = response.exchange.take();
+        self.upstream = response.upstream.take();
         self.reason = response.fault.map(Cause::word).or(self.reason);
         let counters = &self.worker.counters;
         match response.status {
@@ -178,7 +178,7 @@ impl Account {
             cache: self.cache.map(|cache| cache.word()),
             reason: self.reason.or(self.cache.and_then(|cache| cache.detail)),
             request_us,
-            upstream: self.exchange.as_ref().map(|exchange| AccessUpstream {
+            upstream: self.upstream.as_ref().map(|exchange| AccessUpstream {
                 server: exchange.server.get(),
                 status: exchange.status.get(),
                 connect_us: exchange.connect_us.get(),

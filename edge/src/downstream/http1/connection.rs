@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::downstream::worker::{Serving, Worker};
-use crate::downstream::{Entrance, Refusal};
+use crate::downstream::{ConnectionSetup, Refusal};
 use crate::handler::{Answer, Body, Cause, Peer, Request};
 use crate::http::{Method, Version};
 use crate::sys::net::Socket;
@@ -23,7 +23,7 @@ use super::wire::{Budget, Wire, guarded, yield_turn};
 pub struct Connection {
     pub(super) wire: Wire,
     /// Where it came in, for as long as somebody has to introduce its client.
-    pub(super) entrance: Option<Arc<Entrance>>,
+    pub(super) setup: Option<Arc<ConnectionSetup>>,
     /// The request being answered, once it has had to wait for something.
     exchange: Option<Box<Exchange>>,
     answered: u64,
@@ -57,23 +57,23 @@ impl Connection {
     /// Of a client that has just connected. `None` where it may not come in here: it has too many
     /// connections, or has to be introduced and this is nobody who may do that.
     pub fn through(
-        entrance: &Arc<Entrance>,
+        setup: &Arc<ConnectionSetup>,
         worker: Rc<Worker>,
         socket: Socket,
         peer: Peer,
     ) -> Option<Connection> {
         let mut connection = Connection {
             wire: Wire::new(worker, socket, peer),
-            entrance: None,
+            setup: None,
             exchange: None,
             answered: 0,
             waits_for: WaitsFor::Nothing,
             looked_at: 0,
         };
-        let may = match &entrance.proxy {
+        let may = match &setup.proxy {
             None => connection.wire.enter(),
             Some(proxy) => {
-                connection.entrance = Some(entrance.clone());
+                connection.setup = Some(setup.clone());
                 let may = proxy.trusted.iter().any(|from| from.contains(peer.client));
                 let counters = &connection.wire.worker.counters;
                 counters.connections_not_introduced.add(u64::from(!may));
@@ -94,7 +94,7 @@ impl Connection {
             self.wire.socket.reset_on_drop();
             return Poll::Ready(());
         }
-        if self.entrance.is_some() && ready!(self.introduce(cx)) == Next::Close {
+        if self.setup.is_some() && ready!(self.introduce(cx)) == Next::Close {
             return Poll::Ready(());
         }
         let mut budget = Budget::new();

@@ -12,7 +12,7 @@ impl Connection {
     /// speaks.
     #[cold]
     pub(super) fn introduce(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
-        let Some(proxy) = self.entrance.as_ref().and_then(|door| door.proxy.as_ref()) else {
+        let Some(proxy) = self.setup.as_ref().and_then(|door| door.proxy.as_ref()) else {
             return self.introduced();
         };
         loop {
@@ -64,7 +64,7 @@ impl Connection {
     }
 
     fn introduced(&mut self) -> Poll<Next> {
-        self.entrance = None;
+        self.setup = None;
         self.waits_for = WaitsFor::Nothing;
         Poll::Ready(Next::Request)
     }

@@ -54,7 +54,7 @@ impl Wire {
         let worker = &self.worker;
         let most = worker.serving().options.connections_per_address;
         if most > 0 {
-            self.entered = worker.spread.addresses.enter(self.peer.address.ip(), most);
+            self.entered = worker.balance.addresses.enter(self.peer.address.ip(), most);
             if !self.entered {
                 worker.counters.connections_over_address.add(1);
                 return false;
@@ -169,7 +169,7 @@ impl Drop for Wire {
             self.worker.counters.panics.add(1);
         }
         if self.entered {
-            self.worker.spread.addresses.leave(self.peer.address.ip());
+            self.worker.balance.addresses.leave(self.peer.address.ip());
         }
         self.worker.closed(self.slot);
     }

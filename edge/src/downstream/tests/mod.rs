@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::{Options, Serving, Spread, Worker, WorkerContext};
+use super::{ConnectionBalance, Options, Serving, Worker, WorkerContext};
 use crate::handler::{Answer, Body, BodyStream, Fault, Frame, Handler, Peer, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
@@ -59,7 +59,7 @@ impl Bench {
         let context = WorkerContext {
             clock: clock.clone(),
             counters: counters.clone(),
-            spread: Spread::new(1),
+            balance: ConnectionBalance::new(1),
             index: 0,
         };
         Bench {

@@ -5,18 +5,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::super::Entrance;
-use super::super::spread::HandedOver;
+use super::super::ConnectionSetup;
+use super::super::connection_balance::HandedOver;
 use super::*;
-use crate::sys::listening::Listening;
+use crate::sys::listen_options::ListenOptions;
 use crate::sys::net::Listener;
 
 fn bind(address: SocketAddr) -> Listener {
     Listener::bind(
         address,
-        &Listening {
+        &ListenOptions {
             defer: false,
-            ..Listening::default()
+            ..ListenOptions::default()
         },
     )
     .expect("bind")
@@ -26,11 +26,11 @@ fn any() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-fn context(spread: &Arc<Spread>, index: usize) -> WorkerContext {
+fn context(balance: &Arc<ConnectionBalance>, index: usize) -> WorkerContext {
     WorkerContext {
         clock: Clock::system(),
         counters: Arc::new(Counters::default()),
-        spread: spread.clone(),
+        balance: balance.clone(),
         index,
     }
 }
@@ -50,20 +50,20 @@ fn ask(stream: &mut TcpStream) -> String {
 
 #[test]
 fn few_connections_spread_over_the_workers() {
-    let spread = Spread::new(2);
+    let balance = ConnectionBalance::new(2);
     let (ready, address) = mpsc::channel();
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let worker = |index: usize, listener: Option<Listener>| {
-        let (spread, ready, mut stopped) = (spread.clone(), ready.clone(), stopped.clone());
+        let (balance, ready, mut stopped) = (balance.clone(), ready.clone(), stopped.clone());
         std::thread::spawn(move || {
             on_worker(async move {
                 let name = ["zero;", "one;"][index];
                 let options = serving(Options::default(), move |_| ok(name));
-                let worker = Worker::new(context(&spread, index), options);
+                let worker = Worker::new(context(&balance, index), options);
                 if let Some(listener) = listener {
                     let listening = worker.clone();
                     tokio::task::spawn_local(async move {
-                        listening.listen(listener, Entrance::plain()).await;
+                        listening.listen(listener, ConnectionSetup::plain()).await;
                     });
                 }
                 ready.send(()).expect("the test waits");
@@ -90,23 +90,23 @@ fn few_connections_spread_over_the_workers() {
             .count();
         let busier = zero.max(connections - zero);
         assert!(busier <= busier_max, "{busier} of {connections}");
-        assert_eq!(spread.open(), connections);
+        assert_eq!(balance.open(), connections);
     }
     drop(streams);
     stop.send(true).expect("workers wait");
     for thread in threads {
         thread.join().expect("a worker's end");
     }
-    assert_eq!(spread.open(), 0);
+    assert_eq!(balance.open(), 0);
 }
 
 #[test]
 fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
     on_worker(async {
-        let spread = Spread::new(2);
+        let balance = ConnectionBalance::new(2);
         let worker = |index: usize, text: &'static str| {
             let options = serving(Options::default(), move |_| ok(text));
-            Worker::new(context(&spread, index), options)
+            Worker::new(context(&balance, index), options)
         };
         let (zero, one) = (worker(0, "zero;"), worker(1, "one;"));
         let listener = bind(any());
@@ -118,9 +118,9 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
             stream.write_all(GET.as_bytes()).expect("write");
         }
         let listening = zero.clone();
-        tokio::task::spawn_local(
-            async move { listening.listen(listener, Entrance::plain()).await },
-        );
+        tokio::task::spawn_local(async move {
+            listening.listen(listener, ConnectionSetup::plain()).await
+        });
         // The other one drains in the very turn in which some lie in its inbox.
         while zero.counters.connections_handed_over.get() == 0 {
             tokio::task::yield_now().await;
@@ -149,9 +149,9 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
 #[test]
 fn a_connection_in_the_inbox_is_part_of_the_drain() {
     on_worker(async {
-        let spread = Spread::new(2);
+        let balance = ConnectionBalance::new(2);
         let worker = Worker::new(
-            context(&spread, 1),
+            context(&balance, 1),
             serving(Options::default(), |_| ok("x;")),
         );
         let listener = bind(any());
@@ -165,9 +165,9 @@ fn a_connection_in_the_inbox_is_part_of_the_drain() {
                 .map(|_| unreachable!("it waits in the queue")),
         });
         let accepted = accepted.await;
-        spread.opened(0);
-        let entrance = Entrance::plain();
-        let handed = spread.hand_over(0, HandedOver { accepted, entrance });
+        balance.opened(0);
+        let setup = ConnectionSetup::plain();
+        let handed = balance.hand_over(0, HandedOver { accepted, setup });
         assert!(handed.is_ok(), "the other has none");
         worker.drain(Duration::from_secs(5)).await;
         let mut answer = String::new();
@@ -179,18 +179,18 @@ fn a_connection_in_the_inbox_is_part_of_the_drain() {
 #[test]
 fn the_limit_of_connections_holds_and_idle_ones_make_room() {
     on_worker(async {
-        let spread = Spread::new(1);
+        let balance = ConnectionBalance::new(1);
         let options = Options {
             connections: 4,
             ..Options::default()
         };
-        let worker = Worker::new(context(&spread, 0), serving(options, |_| ok("x;")));
+        let worker = Worker::new(context(&balance, 0), serving(options, |_| ok("x;")));
         let listener = bind(any());
         let target = listener.local();
         let listening = worker.clone();
-        tokio::task::spawn_local(
-            async move { listening.listen(listener, Entrance::plain()).await },
-        );
+        tokio::task::spawn_local(async move {
+            listening.listen(listener, ConnectionSetup::plain()).await
+        });
         tokio::task::spawn_blocking(move || {
             let mut streams = Vec::new();
             for _ in 0..12 {
@@ -209,9 +209,9 @@ fn the_limit_of_connections_holds_and_idle_ones_make_room() {
 #[test]
 fn who_waits_in_the_queue_when_it_ends_is_served() {
     on_worker(async {
-        let spread = Spread::new(1);
+        let balance = ConnectionBalance::new(1);
         let worker = Worker::new(
-            context(&spread, 0),
+            context(&balance, 0),
             serving(Options::default(), |_| ok("x;")),
         );
         let listener = bind(any());
@@ -222,10 +222,9 @@ fn who_waits_in_the_queue_when_it_ends_is_served() {
             stream.write_all(GET.as_bytes()).expect("write");
         }
         let listening = worker.clone();
-        let accepting =
-            tokio::task::spawn_local(
-                async move { listening.listen(listener, Entrance::plain()).await },
-            );
+        let accepting = tokio::task::spawn_local(async move {
+            listening.listen(listener, ConnectionSetup::plain()).await
+        });
         worker.drain(Duration::from_secs(5)).await;
         accepting.await.expect("the listener's end");
         for mut stream in waiting {

@@ -190,7 +190,7 @@ fn a_big_body_comes_whole_and_its_length_counts_down() {
             }
             assert_eq!(at, SIZE);
         }
-        assert_eq!(testing.shared.status()[0].connects, 1);
+        assert_eq!(testing.status()[0].connects, 1);
         assert_eq!(testing.counters.upstream_bytes_in.get(), 2 * SIZE as u64);
     });
 }
@@ -287,7 +287,7 @@ fn uploads_are_framed_by_what_is_known_of_their_length() {
             let echoed = testing.fetch(unknown).await.expect("a response").1;
             assert_eq!(echoed, b"3\r\nabc\r\n3\r\ndef\r\n0\r\nx-sum: 1\r\n\r\n");
         }
-        assert_eq!(testing.shared.status()[0].connects, 1);
+        assert_eq!(testing.status()[0].connects, 1);
         testing.fetch(post(Body::Empty)).await.expect("a response");
     });
     let heads: Vec<String> = (0..7).map(|_| origin.next_request()).collect();

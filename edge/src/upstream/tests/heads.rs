@@ -68,7 +68,7 @@ fn broken_heads_are_refused_by_name() {
         assert_eq!(got, Err(cause), "{}", answer.escape_ascii());
         assert_eq!(testing.counters.upstream_failures.get(), 1);
         assert_eq!(testing.counters.upstream_busy_now.get(), 0);
-        assert_eq!(testing.shared.status()[0].failures, 1);
+        assert_eq!(testing.status()[0].failures, 1);
     }
 }
 
@@ -97,7 +97,7 @@ fn fields_go_on_without_those_of_the_connection() {
             b"set-cookie: a=1\r\nset-cookie: b=2\r\nvia: 1.1 far\r\nvia: 1.1 sluice\r\n"
         );
         assert_eq!(response.content_length(), Some(2));
-        let exchange = response.exchange.expect("timings");
+        let exchange = response.upstream.expect("timings");
         assert_eq!(exchange.server.get(), Some(origin.address));
         assert_eq!(exchange.status.get(), Some(200));
         assert!(exchange.header_us.get().is_some() && exchange.response_us.get().is_some());
@@ -140,7 +140,7 @@ fn responses_without_content_keep_their_length_and_their_connection() {
                 assert!(response.body.is_empty());
                 assert_eq!(response.content_length(), *length);
             }
-            assert_eq!(testing.shared.status()[0].connects, 1);
+            assert_eq!(testing.status()[0].connects, 1);
         });
     }
 }

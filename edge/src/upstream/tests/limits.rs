@@ -132,7 +132,7 @@ fn a_refused_connection_goes_on_to_the_next_server() {
         for _ in 0..6 {
             assert!(testing.fetch(get("/")).await.is_ok());
         }
-        let status = testing.shared.status();
+        let status = testing.status();
         // Once it failed it is left alone while there is another.
         assert_eq!((status[0].failures, status[1].requests), (1, 6));
         assert_eq!(testing.counters.upstream_retries.get(), 1);
@@ -140,7 +140,7 @@ fn a_refused_connection_goes_on_to_the_next_server() {
         for _ in 0..2 {
             assert!(testing.fetch(get("/")).await.is_ok());
         }
-        assert_eq!(testing.shared.status()[0].failures, 2);
+        assert_eq!(testing.status()[0].failures, 2);
     });
 }
 
@@ -182,10 +182,10 @@ fn backups_are_asked_last() {
         for _ in 0..3 {
             assert!(testing.fetch(get("/")).await.is_ok());
         }
-        assert_eq!(testing.shared.status()[0].requests, 0);
+        assert_eq!(testing.status()[0].requests, 0);
         let testing = Testing::new(Options::new(vec![server(refusing()), backup]));
         assert!(testing.fetch(get("/")).await.is_ok());
-        assert_eq!(testing.shared.status()[1].requests, 1);
+        assert_eq!(testing.status()[1].requests, 1);
     });
 }
 
@@ -223,7 +223,7 @@ fn a_full_server_makes_wait_in_turn_and_the_queue_is_bounded() {
             answer.send(()).expect("the origin listens");
             assert_eq!(waiting.await.expect("a response").status, 200);
         }
-        let status = testing.shared.status().remove(0);
+        let status = testing.status().remove(0);
         assert_eq!((status.connects, status.requests), (1, 3));
         assert_eq!((status.idle, status.busy), (1, 0));
     });
@@ -302,14 +302,15 @@ fn requests_are_spread_over_servers_by_weight() {
         for _ in 0..8 {
             testing.fetch(get("/")).await.expect("a response");
         }
-        let status = testing.shared.status();
+        let status = testing.status();
         assert_eq!((status[0].requests, status[1].requests), (2, 6));
     });
 }
 
 #[test]
 fn a_dead_connections_place_is_not_given_twice() {
-    use crate::upstream::pool::{Failed, Grant};
+    use crate::upstream::lease::Grant;
+    use crate::upstream::pool::Failed;
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
     run(async {
         let mut options = Options::new(vec![a.server(), b.server()]);
@@ -324,13 +325,13 @@ fn a_dead_connections_place_is_not_given_twice() {
         let _held = pool.take(0);
         pool.note_connect(1, false);
         let failed = Failed::new();
-        let mut waiting = std::pin::pin!(pool.acquire(&failed));
+        let mut waiting = std::pin::pin!(pool.acquire(&failed, &|| 0));
         assert!(is_waiting(&mut waiting).await);
         let granted = pool.take(1);
-        assert!(matches!(granted, Grant::Seat(_)));
+        assert!(matches!(granted, Grant::Opening(_)));
         assert!(is_waiting(&mut waiting).await);
         assert_eq!(testing.counters.upstream_busy_now.get(), 2);
         drop(granted);
-        assert!(matches!(waiting.await, Ok(Grant::Seat(seat)) if seat.server == 1));
+        assert!(matches!(waiting.await, Ok(Grant::Opening(opening)) if opening.server() == 1));
     });
 }

@@ -14,6 +14,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -89,6 +90,7 @@ impl Origin {
 
 fn server(address: SocketAddr) -> Server {
     Server {
+        scheme: Scheme::Http,
         host: address.ip().to_string(),
         port: address.port(),
         weight: 1,
@@ -154,18 +156,18 @@ impl Wire {
 struct Testing {
     upstream: Upstream,
     counters: Arc<Counters>,
-    shared: Arc<Shared>,
+    state: Arc<UpstreamState>,
     clock: Clock,
 }
 
 impl Testing {
     fn new(options: Options) -> Testing {
         let (clock, counters) = (Clock::manual(1_000_000), Arc::new(Counters::default()));
-        let shared = Shared::new("origin", &options);
+        let state = UpstreamState::new("origin", &options);
         Testing {
-            upstream: Upstream::new(options, clock.clone(), counters.clone(), &shared),
+            upstream: Upstream::new(options, clock.clone(), counters.clone(), &state),
             counters,
-            shared,
+            state,
             clock,
         }
     }
@@ -185,6 +187,12 @@ impl Testing {
     async fn fetch(&self, request: Request) -> Result<(u16, Vec<u8>), Cause> {
         let mut response = self.ask(request).await?;
         Ok((response.status, content(&mut response.body).await?))
+    }
+
+    /// Each server's numbers.
+    fn status(&self) -> Vec<ServerNumbers> {
+        let servers = self.state.servers().iter();
+        servers.map(|server| server.numbers()).collect()
     }
 
     fn idle(&self) -> usize {

@@ -11,13 +11,13 @@ fn connections_are_reused_last_in_first_out() {
             let got = testing.fetch(get("/")).await;
             assert_eq!(got, Ok((200, b"hello".to_vec())));
         }
-        let status = testing.shared.status().remove(0);
+        let status = testing.status().remove(0);
         assert_eq!((status.connects, status.requests), (1, 5));
         assert_eq!((status.idle, status.busy), (1, 0));
         assert_eq!(testing.counters.upstream_reuses.get(), 4);
         let (a, b) = tokio::join!(testing.fetch(get("/")), testing.fetch(get("/")));
         assert!(a.is_ok() && b.is_ok());
-        assert_eq!(testing.shared.status()[0].idle, 2);
+        assert_eq!(testing.status()[0].idle, 2);
     });
 }
 
@@ -31,7 +31,7 @@ fn a_connection_is_closed_after_its_last_request() {
         for _ in 0..4 {
             testing.fetch(get("/")).await.expect("a response");
         }
-        assert_eq!(testing.shared.status()[0].connects, 2);
+        assert_eq!(testing.status()[0].connects, 2);
     });
     let closing = |head: String| head.contains("connection: close");
     let heads: Vec<bool> = (0..4).map(|_| closing(origin.next_request())).collect();
@@ -48,7 +48,7 @@ fn without_keepalive_each_request_has_its_own_connection() {
         for _ in 0..3 {
             testing.fetch(get("/")).await.expect("a response");
         }
-        assert_eq!(testing.shared.status()[0].connects, 3);
+        assert_eq!(testing.status()[0].connects, 3);
         assert!(origin.next_request().contains("connection: close"));
     });
 }
@@ -75,10 +75,10 @@ fn idle_connections_expire() {
         testing.fetch(get("/")).await.expect("a response");
         testing.clock.advance_us(59_000_000);
         testing.fetch(get("/")).await.expect("a response");
-        assert_eq!(testing.shared.status()[0].connects, 1);
+        assert_eq!(testing.status()[0].connects, 1);
         testing.clock.advance_us(61_000_000);
         testing.fetch(get("/")).await.expect("a response");
-        assert_eq!(testing.shared.status()[0].connects, 2);
+        assert_eq!(testing.status()[0].connects, 2);
         assert_eq!(testing.idle(), 1);
     });
 }
@@ -108,7 +108,7 @@ fn an_idle_connection_leaves_the_pool_when_the_origin_closes_it() {
         while testing.idle() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(testing.shared.status()[0].idle, 0);
+        assert_eq!(testing.status()[0].idle, 0);
     });
 }
 
@@ -121,7 +121,7 @@ fn an_origin_of_http_1_0_is_not_trusted_with_keepalive() {
         for _ in 0..2 {
             testing.fetch(get("/")).await.expect("a response");
         }
-        assert_eq!(testing.shared.status()[0].connects, 2);
+        assert_eq!(testing.status()[0].connects, 2);
     });
 }
 
@@ -183,7 +183,7 @@ fn a_request_is_repeated_once_and_not_for_ever() {
         testing.fetch(get("/")).await.expect("a response");
         let got = testing.fetch(get("/")).await;
         assert_eq!(got, Err(Cause::ClosedBeforeHead));
-        assert_eq!(testing.shared.status()[0].connects, 2);
+        assert_eq!(testing.status()[0].connects, 2);
     });
 }
 
@@ -236,7 +236,7 @@ fn a_worker_that_ends_leaves_no_gauge_behind() {
         let testing = origin.upstream();
         testing.fetch(get("/")).await.expect("a response");
         let mut response = testing.ask(get("/")).await.expect("a response");
-        let (counters, shared) = (testing.counters.clone(), testing.shared.clone());
+        let (counters, state) = (testing.counters.clone(), testing.state.clone());
         drop(testing);
         assert_eq!(
             content(&mut response.body).await.as_deref(),
@@ -247,7 +247,8 @@ fn a_worker_that_ends_leaves_no_gauge_behind() {
             tokio::task::yield_now().await;
         }
         assert_eq!(counters.upstream_busy_now.get(), 0);
-        assert_eq!(shared.status()[0].busy + shared.status()[0].idle, 0);
+        let numbers = state.servers()[0].numbers();
+        assert_eq!(numbers.busy + numbers.idle, 0);
     });
 }
 
@@ -271,7 +272,7 @@ fn what_an_idle_connection_says_unasked_answers_nobody() {
         }
         let second = testing.fetch(get("/")).await;
         assert_eq!(second, Ok((200, b"hello".to_vec())));
-        assert_eq!(testing.shared.status()[0].connects, 2);
+        assert_eq!(testing.status()[0].connects, 2);
     });
 }
 
@@ -299,7 +300,7 @@ fn what_the_runtime_has_not_learned_of_answers_nobody_either() {
         told.recv().expect("the origin sends");
         let second = testing.fetch(get("/")).await;
         assert_eq!(second, Ok((200, b"hello".to_vec())));
-        let status = testing.shared.status().remove(0);
+        let status = testing.status().remove(0);
         assert_eq!((status.connects, status.busy), (2, 0));
     });
 }
@@ -338,7 +339,7 @@ fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
             testing.fetch(get("/")).await.expect("a response");
             let response = testing.ask(get("/")).await;
             if let Ok(response) = &response {
-                let record = response.exchange.as_ref().expect("a record");
+                let record = response.upstream.as_ref().expect("a record");
                 assert_eq!(record.server.get(), Some(spare.address));
             }
             let got = match response {
@@ -346,7 +347,7 @@ fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
                 Err(cause) => Err(cause),
             };
             assert_eq!(got, expected);
-            let status = testing.shared.status();
+            let status = testing.status();
             assert_eq!(status[1].requests, u64::from(retries));
             assert_eq!(testing.counters.upstream_busy_now.get(), 0);
         });

@@ -55,7 +55,7 @@ fn an_origin_may_decline_to_upgrade() {
             let got = testing.fetch(upgrading()).await;
             assert_eq!(got, Ok((200, b"hello".to_vec())));
         }
-        assert_eq!(testing.shared.status()[0].connects, 1);
+        assert_eq!(testing.status()[0].connects, 1);
         let mut options = Options::new(vec![origin.server()]);
         options.keepalive = 0;
         let got = Testing::new(options).fetch(upgrading()).await;

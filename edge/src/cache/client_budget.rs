@@ -1,0 +1,233 @@
+//! What each client has had fetched and not yet been sent: one client can't make the edge fetch
+//! without bound.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// Clients with an budget of their own; beyond these, strangers share one.
+const CLIENTS_MAX: usize = 4096;
+
+/// In so many seconds a whole budget is forgiven: who fetched more than it read yesterday is not
+/// held to it today.
+const FORGIVEN_S: u64 = 600;
+
+/// The budgets of a cache's clients, for all workers. Only who has something fetched asks for its.
+#[derive(Default)]
+pub struct ClientBudgets {
+    /// Requests that have more fetched as they read on.
+    readers: AtomicU64,
+    clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
+    strangers: Arc<ClientBudget>,
+}
+
+/// One client's: bytes fetched on its behalf less bytes sent to it.
+#[derive(Default)]
+pub(super) struct ClientBudget {
+    owed: AtomicU64,
+    /// Up to when debts have been forgiven.
+    forgiven_us: AtomicU64,
+}
+
+impl ClientBudgets {
+    /// The budget of a client.
+    pub(super) fn of(&self, client: IpAddr, budget: u64, now_us: u64) -> Arc<ClientBudget> {
+        let client = network(client);
+        let mut clients = self.clients.lock();
+        if let Some(budget) = clients.get(&client) {
+            return budget.clone();
+        }
+        if clients.len() >= CLIENTS_MAX {
+            clients.retain(|_, used| {
+                Arc::strong_count(used) > 1 || used.spare(budget, now_us) < budget
+            });
+        }
+        if clients.len() >= CLIENTS_MAX {
+            return self.strangers.clone();
+        }
+        clients.entry(client).or_default().clone()
+    }
+
+    /// So many bytes were sent to this client out of what had been fetched before.
+    pub(super) fn settle(&self, client: IpAddr, bytes: u64) {
+        if let Some(budget) = self.clients.lock().get(&network(client)) {
+            budget.settle(bytes);
+        }
+    }
+
+    /// Counts a request that has bytes fetched as it reads, for as long as it does.
+    pub(super) fn reading(self: &Arc<ClientBudgets>) -> Reading {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        Reading(self.clone())
+    }
+
+    /// How many of them there are; at least 1, the one who admitted.
+    pub(super) fn readers(&self) -> u64 {
+        self.readers.load(Ordering::Relaxed).max(1)
+    }
+}
+
+/// Whom an budget is for: an address, or a network of 64 bits with IPv6, where clients have as many
+/// addresses as they like.
+fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+/// A request that has bytes fetched as it reads.
+pub(super) struct Reading(Arc<ClientBudgets>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ClientBudget {
+    /// Bytes of the budget that may still be fetched for this client beyond what it asks for.
+    pub(super) fn spare(&self, budget: u64, now_us: u64) -> u64 {
+        let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
+        let forgiven =
+            u128::from(budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
+        // Small steps would be lost in the division.
+        if forgiven > 0 {
+            self.forgiven_us.store(now_us, Ordering::Relaxed);
+            self.settle(u64::try_from(forgiven).unwrap_or(u64::MAX));
+        }
+        budget.saturating_sub(self.owed.load(Ordering::Relaxed))
+    }
+
+    /// So many bytes are being fetched for this client.
+    pub(super) fn fetch(&self, bytes: u64) {
+        self.change(|owed| owed.saturating_add(bytes));
+    }
+
+    /// So many bytes were sent to it, or will not be fetched after all.
+    pub(super) fn settle(&self, bytes: u64) {
+        self.change(|owed| owed.saturating_sub(bytes));
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        let changed = |owed| Some(to(owed));
+        // It always changes to something.
+        let _ = self
+            .owed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+    }
+}
+
+/// What a flight costs the client that launched it: a range all at once, before it is asked for; of
+/// a plain GET a block, then what comes. What will not come is given back in the end.
+pub(super) struct BudgetCharge {
+    budget: Arc<ClientBudget>,
+    /// Billed already and not brought yet.
+    ahead: u64,
+}
+
+impl BudgetCharge {
+    /// For a flight that will bring so much.
+    pub(super) fn new(budget: Arc<ClientBudget>, ahead: u64) -> BudgetCharge {
+        budget.fetch(ahead);
+        BudgetCharge { budget, ahead }
+    }
+
+    /// So many bytes have come.
+    pub(super) fn brought(&mut self, bytes: u64) {
+        let known = bytes.min(self.ahead);
+        self.ahead -= known;
+        self.budget.fetch(bytes - known);
+    }
+
+    /// Whether the client has nothing left of its budget.
+    pub(super) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
+        self.budget.spare(budget, now_us) == 0
+    }
+}
+
+impl Drop for BudgetCharge {
+    fn drop(&mut self) {
+        self.budget.settle(self.ahead);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+    const BUDGET: u64 = 10;
+
+    #[test]
+    fn what_is_fetched_and_not_sent_uses_the_budget_up() {
+        let budgets = ClientBudgets::default();
+        let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
+        let other = budgets.of([127, 0, 0, 2].into(), BUDGET, 0);
+        assert_eq!(client.spare(1000, 0), 1000);
+        client.fetch(700);
+        client.settle(100);
+        client.fetch(900);
+        assert_eq!(client.spare(1000, 0), 0);
+        assert_eq!(other.spare(1000, 0), 1000);
+        client.settle(u64::MAX);
+        assert_eq!(client.spare(1000, 0), 1000, "never more than the budget");
+    }
+
+    #[test]
+    fn debts_are_forgiven_with_time_in_steps_of_any_size() {
+        let budgets = ClientBudgets::default();
+        let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
+        client.fetch(6000);
+        for tenth in 0..600 {
+            client.spare(6000, tenth * SECOND_US / 10);
+        }
+        let spare = client.spare(6000, 60 * SECOND_US);
+        assert!((590..=600).contains(&spare), "{spare}");
+        assert_eq!(client.spare(6000, 10 * FORGIVEN_S * SECOND_US), 6000);
+    }
+
+    #[test]
+    fn clients_beyond_the_limit_share_an_account() {
+        let budgets = ClientBudgets::default();
+        for n in 0..CLIENTS_MAX as u32 {
+            budgets.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
+        }
+        let stranger = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
+        stranger.fetch(10);
+        assert_eq!(
+            budgets.of([10, 0, 0, 2].into(), BUDGET, 0).spare(BUDGET, 0),
+            0
+        );
+        budgets.of(IpAddr::V4(7.into()), BUDGET, 0).settle(1);
+        let known = budgets.of([10, 0, 0, 3].into(), BUDGET, 0);
+        assert_eq!(known.spare(BUDGET, 0), 10, "a settled budget makes room");
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_an_account() {
+        let budgets = ClientBudgets::default();
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        budgets.of(address("2001:db8::1"), BUDGET, 0).fetch(10);
+        assert_eq!(
+            budgets
+                .of(address("2001:db8::2"), BUDGET, 0)
+                .spare(BUDGET, 0),
+            0
+        );
+        assert_eq!(
+            budgets
+                .of(address("2001:db8:0:1::2"), BUDGET, 0)
+                .spare(BUDGET, 0),
+            10
+        );
+        budgets.of(address("::ffff:10.0.0.1"), BUDGET, 0).fetch(10);
+        assert_eq!(
+            budgets.of(address("10.0.0.1"), BUDGET, 0).spare(BUDGET, 0),
+            0
+        );
+    }
+}

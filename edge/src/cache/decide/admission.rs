@@ -1,0 +1,205 @@
+//! What a request asks of the cache: whether it may use it at all, and its directives.
+
+use crate::cache::rules::{Bypass, Rules};
+use crate::handler::Head;
+use crate::http::cache_control::RequestDirectives;
+use crate::http::{CacheStatus, Fields, Fwd, Method, cookies};
+
+/// What a request asks of the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::cache) struct Admitted {
+    /// It has credentials: what it gets may be for it alone (RFC 9111 3.5).
+    pub(in crate::cache) authorized: bool,
+    /// It has a condition or a range: the answer may be less than the whole.
+    pub(in crate::cache) less: bool,
+    /// Its directives, as far as they count; `None` for the many that have none.
+    pub(in crate::cache) directives: Option<RequestDirectives>,
+}
+
+impl Admitted {
+    /// Whether it is to be answered without the origin (RFC 9111 5.2.1.7).
+    pub(in crate::cache) fn only_if_cached(&self) -> bool {
+        self.directives.is_some_and(|asked| asked.only_if_cached)
+    }
+}
+
+/// Whether a request may be answered through the cache, and what it admitted; else why not.
+#[inline]
+pub(in crate::cache) fn admit(
+    head: &Head,
+    no_body: bool,
+    rules: &Rules,
+) -> Result<Admitted, CacheStatus> {
+    let because = |word| Err(CacheStatus::fwd(Fwd::Bypass).because(word));
+    let admitted = match head.method {
+        Method::Get => rules.get,
+        Method::Head => rules.head,
+        _ => false,
+    };
+    if !admitted {
+        return Err(CacheStatus::fwd(Fwd::Method));
+    }
+    if head.upgrade {
+        return because("upgrade");
+    }
+    if !no_body {
+        return because("request-body");
+    }
+    let (mut admitted, directed) = marks(&head.fields);
+    if directed {
+        admitted.directives = Some(directives(&head.fields, rules));
+        if admitted.directives.is_some_and(|asked| asked.no_store) {
+            return Err(CacheStatus::fwd(Fwd::Request).because("no-store"));
+        }
+    }
+    if !rules.bypass.is_empty()
+        && let Some(word) = bypassed(head, &rules.bypass)
+    {
+        return because(word);
+    }
+    Ok(admitted)
+}
+
+/// What matters among the fields, and whether any of them are directives: one walk.
+#[inline]
+fn marks(fields: &Fields) -> (Admitted, bool) {
+    let (mut admitted, mut directed) = (Admitted::default(), false);
+    for (name, _) in fields.iter() {
+        let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+        match (name.first().map_or(0, |b| b | 0x20), name.len()) {
+            (b'i', 3..) => admitted.less |= name[1] | 0x20 == b'f' && name[2] == b'-',
+            (b'r', 5) => admitted.less |= is("range"),
+            (b'a', 13) => admitted.authorized |= is("authorization"),
+            (b'c', 13) => directed |= is("cache-control"),
+            (b'p', 6) => directed |= is("pragma"),
+            _ => {}
+        }
+    }
+    (admitted, directed)
+}
+
+/// The directives that count. Those by which a client asks for less than the cache would do always
+/// do; those by which it has the origin asked, only where the configuration lets it.
+fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
+    let mut asked = RequestDirectives::of(fields);
+    if !rules.client_directives {
+        return RequestDirectives {
+            max_stale: asked.max_stale,
+            stale_if_error: asked.stale_if_error,
+            only_if_cached: asked.only_if_cached,
+            no_transform: asked.no_transform,
+            ..RequestDirectives::default()
+        };
+    }
+    // Without Cache-Control, Pragma: no-cache means the same as there (RFC 9111 5.4).
+    if !fields.contains("cache-control") {
+        let mut members = fields.members("pragma");
+        asked.no_cache |= members.any(|member| member.eq_ignore_ascii_case(b"no-cache"));
+    }
+    asked
+}
+
+/// What the configuration has go past the cache.
+fn bypassed(head: &Head, bypass: &Bypass) -> Option<&'static str> {
+    let fields = &head.fields;
+    let named = |name: &[u8]| bypass.headers.iter().any(|p| p.matches_field(name));
+    if !bypass.headers.is_empty() && fields.iter().any(|(name, _)| named(name)) {
+        return Some("header");
+    }
+    let named = |name: &[u8]| bypass.cookies.iter().any(|p| p.matches(name));
+    if !bypass.cookies.is_empty() && cookies::all(fields).any(|(name, _)| named(name)) {
+        return Some("cookie");
+    }
+    let named = |pair: &str| {
+        let name = pair.split('=').next().unwrap_or(pair);
+        bypass.query.iter().any(|p| p.matches(name.as_bytes()))
+    };
+    if bypass.query.is_empty() {
+        return None;
+    }
+    let query = head.query()?;
+    query.split('&').any(named).then_some("query")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::pattern::Pattern;
+
+    fn get(lines: &[(&str, &str)]) -> Head {
+        let mut head = Head::new();
+        head.target.push_str("/a?x=1&nocache");
+        for (name, value) in lines {
+            head.fields.append(name, value);
+        }
+        head
+    }
+
+    fn check(lines: &[(&str, &str)], rules: &Rules) -> Result<Admitted, Option<&'static str>> {
+        admit(&get(lines), true, rules).map_err(|status| status.detail)
+    }
+
+    #[test]
+    fn what_matters_is_found_in_any_case() {
+        let rules = Rules::default();
+        assert_eq!(check(&[("accept", "*/*")], &rules), Ok(Admitted::default()));
+        for line in ["Range", "if-none-match", "IF-RANGE", "If-Modified-Since"] {
+            assert!(
+                check(&[(line, "x")], &rules).is_ok_and(|admitted| admitted.less),
+                "{line}"
+            );
+        }
+        assert!(check(&[("AUTHORIZATION", "x")], &rules).is_ok_and(|admitted| admitted.authorized));
+        assert!(
+            check(&[("iff", "x"), ("ranges", "x")], &rules).is_ok_and(|admitted| !admitted.less)
+        );
+    }
+
+    #[test]
+    fn clients_ask_for_more_only_where_they_may() {
+        let mut rules = Rules::default();
+        let lines = [(
+            "cache-control",
+            "no-cache, max-age=0, max-stale=5, only-if-cached",
+        )];
+        let asked = check(&lines, &rules).expect("admitted").directives;
+        let asked = asked.expect("directives");
+        assert!(!asked.no_cache && asked.max_age.is_none());
+        assert!(asked.only_if_cached && asked.max_stale == Some(5));
+        assert!(check(&[("cache-control", "no-store")], &rules).is_ok());
+        rules.client_directives = true;
+        let asked = check(&lines, &rules).expect("admitted").directives;
+        assert!(asked.is_some_and(|asked| asked.no_cache && asked.max_age == Some(0)));
+        let no_store = check(&[("cache-control", "no-store")], &rules);
+        assert_eq!(no_store, Err(Some("no-store")));
+        let pragma = |lines: &[(&str, &str)]| {
+            let asked = check(lines, &rules).expect("admitted").directives;
+            asked.is_some_and(|asked| asked.no_cache)
+        };
+        assert!(pragma(&[("Pragma", "x, no-cache")]));
+        assert!(!pragma(&[
+            ("Pragma", "no-cache"),
+            ("Cache-Control", "max-stale")
+        ]));
+    }
+
+    #[test]
+    fn what_the_configuration_names_goes_past() {
+        let with = |change: fn(&mut Bypass)| {
+            let mut rules = Rules::default();
+            change(&mut rules.bypass);
+            rules
+        };
+        let cookies = with(|bypass| bypass.cookies.push(Pattern::new("session*")));
+        let cookie = |value| check(&[("cookie", value)], &cookies);
+        assert_eq!(cookie("a=1; session_id=2"), Err(Some("cookie")));
+        assert!(cookie("a=session; xsession=1").is_ok());
+        let headers = with(|bypass| bypass.headers.push(Pattern::new("x-debug")));
+        assert_eq!(check(&[("X-Debug", "")], &headers), Err(Some("header")));
+        assert!(check(&[("X-Debugger", "")], &headers).is_ok());
+        let query = with(|bypass| bypass.query.push(Pattern::new("nocache")));
+        assert_eq!(check(&[], &query), Err(Some("query")));
+        let other = with(|bypass| bypass.query.push(Pattern::new("cache")));
+        assert!(check(&[], &other).is_ok());
+    }
+}

@@ -1,0 +1,128 @@
+//! What is learned of a resource from its responses, beyond one object: whether its versions keep
+//! changing under their readers, whether fetches of it keep failing.
+
+use std::time::Duration;
+
+use crate::fill::Unsettled;
+use crate::store::ResourceHistory;
+
+/// How long changes are remembered.
+const REMEMBERED_MS: u64 = 10_000;
+/// After a failed fetch nobody tries again for so long; four times as long after each further one,
+/// up to the second.
+const RETRY_MS: u64 = 25;
+pub(super) const RETRY_MAX_MS: u64 = 1000;
+/// Changes within that time by which a resource counts as unsettled.
+const CHANGES: u8 = 2;
+
+/// Another version was met while one was fresh. Which ones lately is remembered: between two
+/// servers that disagree, versions come back.
+pub(super) fn changed(history: &mut ResourceHistory, [from, to]: [u64; 2], now_ms: u64) {
+    if now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {
+        *history = ResourceHistory {
+            no_ranges_until_ms: history.no_ranges_until_ms,
+            length: history.length,
+            ..ResourceHistory::default()
+        };
+    }
+    history.since_ms = now_ms;
+    history.changes = history.changes.saturating_add(1);
+    history.flapping |= to != 0 && history.seen.contains(&to);
+    for seen in [from, to] {
+        if seen != 0 && !history.seen.contains(&seen) {
+            history.seen.rotate_right(1);
+            history.seen[0] = seen;
+        }
+    }
+}
+
+/// How settled a resource is: versions that changed under its readers lately.
+pub(super) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Unsettled {
+    if history.changes < CHANGES || now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {
+        return Unsettled::No;
+    }
+    match history.flapping {
+        true => Unsettled::Flapping,
+        false => Unsettled::Changing,
+    }
+}
+
+/// How long nobody is to try again, since fetches failed. A clock that was set back counts as no time.
+pub(super) fn retry_in(history: &ResourceHistory, now_ms: u64) -> Option<Duration> {
+    let wait_ms = history.retry_ms.saturating_sub(now_ms);
+    let waits = history.failures > 0 && (1..=RETRY_MAX_MS).contains(&wait_ms);
+    waits.then(|| Duration::from_millis(wait_ms))
+}
+
+/// For a while what is stale is not asked about behind the answers that it gives.
+pub(super) fn rest(history: &mut ResourceHistory, now_ms: u64) {
+    history.retry_ms = now_ms + RETRY_MAX_MS;
+}
+
+/// Whether it is not to be asked about yet. A clock that was set back counts as no time.
+pub(super) fn is_resting(history: &ResourceHistory, now_ms: u64) -> bool {
+    (1..=RETRY_MAX_MS).contains(&history.retry_ms.saturating_sub(now_ms))
+}
+
+/// How long to wait before the try that follows so many in vain.
+pub(super) fn backoff(tries: u32) -> Duration {
+    let steps = tries.clamp(1, 5) - 1;
+    Duration::from_millis((RETRY_MS << (2 * steps)).min(RETRY_MAX_MS))
+}
+
+/// A fetch failed. Others try again after a while that grows with each failure in a row: one for
+/// all who wait. `fruitful`: it brought something worth while before.
+pub(super) fn failed(history: &mut ResourceHistory, fruitful: bool, now_ms: u64) {
+    if retry_in(history, now_ms).is_some() {
+        return; // together with another: that is one failure
+    }
+    history.failures = match fruitful {
+        true => 1,
+        false => history.failures.saturating_add(1),
+    };
+    history.retry_ms = now_ms + backoff(u32::from(history.failures)).as_millis() as u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_changes_within_ten_seconds_unsettle() {
+        let mut history = ResourceHistory::default();
+        changed(&mut history, [1, 2], 1000);
+        assert_eq!(unsettled(&history, 1000), Unsettled::No);
+        changed(&mut history, [2, 3], 5000);
+        assert_eq!(unsettled(&history, 5000), Unsettled::Changing);
+        assert_eq!(unsettled(&history, 5000 + REMEMBERED_MS + 1), Unsettled::No);
+        changed(&mut history, [3, 4], 50_000);
+        assert_eq!(unsettled(&history, 50_000), Unsettled::No, "it began anew");
+    }
+
+    #[test]
+    fn a_version_that_comes_back_is_flapping() {
+        let mut history = ResourceHistory::default();
+        changed(&mut history, [1, 2], 0);
+        changed(&mut history, [2, 1], 10);
+        assert_eq!(unsettled(&history, 10), Unsettled::Flapping);
+        // Without a validator no version can be told from another.
+        let mut weak = ResourceHistory::default();
+        changed(&mut weak, [0, 0], 0);
+        changed(&mut weak, [0, 0], 10);
+        assert_eq!(unsettled(&weak, 10), Unsettled::Changing);
+    }
+
+    #[test]
+    fn retries_wait_longer_and_longer() {
+        let mut history = ResourceHistory::default();
+        let mut wait = |fruitful| {
+            let now_ms = history.retry_ms + 1;
+            failed(&mut history, fruitful, now_ms);
+            failed(&mut history, false, now_ms);
+            history.retry_ms - now_ms
+        };
+        let waits: Vec<_> = (0..6).map(|_| wait(false)).collect();
+        assert_eq!(waits, [25, 100, 400, 1000, 1000, 1000]);
+        assert_eq!(wait(true), 25);
+    }
+}

@@ -1,0 +1,187 @@
+//! Validating: an object whose fetch is to confirm another that is stored, and what came of it.
+//!
+//! The stored object stays in the table, so that nothing of it is lost when the origin confirms it
+//! or fails. The one that validates it is known to it alone; requests that have to wait ride that.
+//! When the origin has something new, the new object takes the old one's place.
+
+use std::sync::{Arc, Weak};
+
+use super::head::Head;
+use super::landing::Landing;
+use super::object::{Object, Phase};
+
+/// A stored response, which may serve on.
+#[derive(Clone)]
+pub struct Revalidated {
+    /// The object.
+    pub object: Arc<Object>,
+    /// Its head.
+    pub head: Arc<Head>,
+}
+
+/// What ties an object to another, for as long as one of them is fetched to confirm the other.
+#[derive(Default)]
+pub(super) struct Ties {
+    /// What it is fetched to confirm.
+    stored: Option<Revalidated>,
+    /// The object that is fetched to confirm this one.
+    validation: Weak<Object>,
+}
+
+impl Object {
+    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.
+    pub fn revalidation(&self) -> Option<Arc<Object>> {
+        let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
+        let waits = matches!(validation.lock().phase, Phase::Awaiting);
+        waits.then_some(validation)
+    }
+
+    /// From now on `new`, a fresh object that is not in the table, is fetched to confirm this one.
+    pub fn revalidate_with(self: &Arc<Object>, head: Arc<Head>, new: &Arc<Object>) {
+        let object = self.clone();
+        new.lock().ties.get_or_insert_default().stored = Some(Revalidated { object, head });
+        self.lock().ties.get_or_insert_default().validation = Arc::downgrade(new);
+    }
+
+    /// What this object is fetched to confirm.
+    pub fn revalidated(&self) -> Option<Revalidated> {
+        self.lock().ties.as_ref()?.stored.clone()
+    }
+
+    /// The same, which is held no longer: its fetch has an answer.
+    pub fn take_revalidated(&self) -> Option<Revalidated> {
+        let mut state = self.lock();
+        let ties = state.ties.as_mut()?;
+        let stored = ties.stored.take()?;
+        let idle = ties.validation.strong_count() == 0;
+        let gone = if idle { state.ties.take() } else { None };
+        drop(state);
+        drop(gone);
+        stored.object.part_from(self);
+        Some(stored)
+    }
+
+    /// What it was to confirm need not remember it any more.
+    pub(super) fn untie(&self) {
+        if let Some(stored) = self.revalidated() {
+            stored.object.part_from(self);
+        }
+    }
+
+    /// Lets go of the object that was to confirm this one, if that is still the one: else its memory
+    /// would be kept.
+    fn part_from(&self, validation: &Object) {
+        let mut state = self.lock();
+        let tied = |ties: &Ties| std::ptr::eq(ties.validation.as_ptr(), validation);
+        let gone = match &mut state.ties {
+            Some(ties) if tied(ties) && ties.stored.is_none() => state.ties.take(),
+            Some(ties) if tied(ties) => {
+                ties.validation = Weak::new();
+                None
+            }
+            _ => None,
+        };
+        drop(state);
+        drop(gone);
+    }
+
+    /// Ends flight `id`: what was stored serves on.
+    fn serve_stored(&self, id: u64, stored: Revalidated, confirmed: bool) {
+        let mut state = self.lock();
+        state.end_claim(id);
+        let before = match state.phase {
+            Phase::Awaiting => {
+                let phase = Phase::Revalidated { stored, confirmed };
+                Some(std::mem::replace(&mut state.phase, phase))
+            }
+            _ => None,
+        };
+        let wakes = state.all_riders();
+        drop(state);
+        drop(before);
+        wakes.wake();
+    }
+
+    /// Requests from here on are not told to wait for a fetch that began before this number.
+    pub(super) fn forget_revalidation(&self, before: u64) {
+        let Some(validation) = self.revalidation().filter(|v| v.born_seq < before) else {
+            return;
+        };
+        if let Some(ties) = &mut self.lock().ties {
+            ties.validation = Weak::new();
+        }
+        drop(validation); // after the lock
+    }
+}
+
+impl Landing {
+    /// The stored response serves those who ride this flight: it was confirmed, or serves although
+    /// the origin failed to.
+    pub fn serve_stored(mut self, stored: Revalidated, confirmed: bool) {
+        let id = self.end();
+        drop(self.object().take_revalidated());
+        self.object().serve_stored(id, stored, confirmed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{head, store, table_key};
+    use super::super::{Store, TableKey};
+    use super::*;
+
+    /// An open object in the table, and one that is fetched to confirm it.
+    fn pair(store: &Arc<Store>) -> (Arc<Object>, Arc<Object>, Landing) {
+        let stored = store.create(b"a").expect("room");
+        let here: TableKey = table_key(1);
+        store.enter(here.primary, |locked| {
+            locked.insert(here.variant, stored.clone(), 1);
+        });
+        let charge = store.charge_head(1).expect("room");
+        let known = Arc::new(head(Some(0)));
+        stored.open(known.clone(), charge, None, None).wake();
+        let new = store.create(b"a").expect("room");
+        stored.revalidate_with(known, &new);
+        let whole = || (smallvec::smallvec![0..u64::MAX], ());
+        let ((), mut landings) = store.arrange(&new, here, 0, |_| whole());
+        (stored, new, landings.pop().expect("a flight"))
+    }
+
+    #[test]
+    fn one_object_confirms_another_until_it_has() {
+        let store = store(1 << 20);
+        let (stored, new, landing) = pair(&store);
+        assert!(
+            stored
+                .revalidation()
+                .is_some_and(|own| Arc::ptr_eq(&own, &new))
+        );
+        let revalidated = new.revalidated().expect("it is to confirm the other");
+        assert!(Arc::ptr_eq(&revalidated.object, &stored));
+        landing.serve_stored(revalidated, true);
+        assert!(stored.revalidation().is_none());
+        assert!(matches!(
+            new.phase(),
+            Phase::Revalidated {
+                confirmed: true,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn neither_keeps_the_others_memory() {
+        let store = store(1 << 20);
+        let (stored, new, landing) = pair(&store);
+        let revalidated = new.revalidated().expect("it is to confirm the other");
+        landing.serve_stored(revalidated, false);
+        assert_eq!(Arc::weak_count(&new), 0);
+        assert!(stored.lock().ties.is_none());
+        let (stored, new, landing) = pair(&store);
+        drop(landing); // its task is gone
+        assert_eq!(Arc::weak_count(&new), 0);
+        assert!(stored.revalidation().is_none());
+        // What failed may still have to be stood in for.
+        assert!(new.revalidated().is_some());
+    }
+}

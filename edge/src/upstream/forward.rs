@@ -1,0 +1,249 @@
+//! The path of one request: reach a server, send, receive the head, pass on the content.
+
+use std::rc::Rc;
+
+use super::download::Download;
+use super::http1::{self, Content, Failure, Message, Received, Source};
+use super::lease::{Grant, Lease, Opening};
+use super::options::Limits;
+use super::pool::Failed;
+use super::upload::Upload;
+use super::worker::UpstreamWorker;
+use crate::balance::Outcome;
+use crate::handler::{Body, Cause, Fault, Head, Interim, Peer, Response, UpstreamTimings};
+use crate::http::key::KeyHash;
+use crate::http::{Status, Version};
+
+/// A request to be forwarded.
+pub(super) struct Forward {
+    pub(super) upstream: Rc<UpstreamWorker>,
+    pub(super) head: Head,
+    pub(super) peer: Peer,
+    pub(super) upload: Upload,
+    pub(super) interim: Option<Interim>,
+    pub(super) record: Rc<UpstreamTimings>,
+}
+
+impl Forward {
+    /// Tries until there is a response or no further try is allowed.
+    ///
+    /// If a server can't be reached, another is tried, up to `retries` more. A request whose reused
+    /// connection turns out to be closed by the server is sent once more if that is safe
+    /// (`may_repeat`): on a new connection, to the same server if it accepts one.
+    pub(super) async fn run(self) -> Result<Response, Fault> {
+        // Built before a server is reached, so that a request which cannot be sent takes no permit.
+        let mut message = self.message()?;
+        let mut lease = self.reach(None).await?;
+        let mut may_retry = true;
+        loop {
+            let server = lease.server();
+            self.record.server.set(lease.peer());
+            self.upstream.count_request(&lease);
+            let sent_us = self.upstream.clock.monotonic_us();
+            let mut spare = Vec::new();
+            let sent = lease.send(message, self.limits(), &mut spare, |head| self.show(head));
+            let sent = sent.await;
+            self.upstream.keep_head(spare);
+            match sent {
+                Ok(response) => return self.receive(lease, response, sent_us).await,
+                Err(failure) if may_retry && self.may_repeat(&failure) => {
+                    may_retry = false;
+                    self.upstream.counters.upstream_retries.add(1);
+                    message = self.message()?;
+                    lease = self.reach(Some(lease.reopen())).await?;
+                }
+                Err(failure) => {
+                    self.upstream.count_failure(server);
+                    return Err(failure.fault);
+                }
+            }
+        }
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.upstream.limits
+    }
+
+    fn message(&self) -> Result<Message, Fault> {
+        let source = Source {
+            head: &self.head,
+            peer: &self.peer,
+            host: self.upstream.host.as_deref(),
+            fallback_host: &self.upstream.fallback_host,
+            length: self.upload.length(),
+        };
+        let mut head = self.upstream.spare_head();
+        http1::build(&source, &mut head)?;
+        Ok(Message {
+            head,
+            upload: self.upload.clone(),
+            method: self.head.method.clone(),
+            upgrade: http1::protocols(&self.head).next().is_some(),
+        })
+    }
+
+    /// Passes a 1xx head on to the client.
+    fn show(&self, head: Received) {
+        if let Some(interim) = &self.interim {
+            interim.push(head.status, head.fields);
+        }
+    }
+
+    /// Room on a connection to a server that accepts one. Given the right to open a connection, opens
+    /// a new one with it, and uses no other that was open before.
+    async fn reach(&self, mut opening: Option<Opening>) -> Result<Lease, Fault> {
+        let mut failed = Failed::new();
+        let must_open = opening.is_some();
+        loop {
+            let opening = match opening.take() {
+                Some(opening) => opening,
+                None => match self.upstream.pool.acquire(&failed, &|| self.key()).await {
+                    Ok(Grant::Opening(opening)) => opening,
+                    // Bytes that came unasked would be taken for the response to this request.
+                    Ok(Grant::Lease(lease)) if !must_open && lease.is_quiet() => return Ok(lease),
+                    Ok(Grant::Lease(lease)) => lease.reopen(),
+                    Err(fault) => return Err(self.unreached(fault)),
+                },
+            };
+            let server = opening.server();
+            match self.open(opening).await {
+                Ok(lease) => return Ok(lease),
+                Err(fault) => {
+                    failed.push(server);
+                    let exhausted = failed.len() >= self.upstream.options.servers.len()
+                        || failed.len() > self.upstream.options.retries as usize;
+                    if exhausted || !fault.retryable {
+                        return Err(fault);
+                    }
+                    self.upstream.counters.upstream_retries.add(1);
+                }
+            }
+        }
+    }
+
+    /// The hash of the requested URL, for balancers that send a URL to the same server each time.
+    fn key(&self) -> u64 {
+        let (head, scheme) = (&self.head, self.peer.scheme);
+        KeyHash::of(scheme, &head.authority, head.path(), head.query()).low()
+    }
+
+    fn unreached(&self, fault: Fault) -> Fault {
+        self.upstream.counters.upstream_failures.add(1);
+        fault
+    }
+
+    /// Opens a connection.
+    async fn open(&self, opening: Opening) -> Result<Lease, Fault> {
+        let index = opening.server();
+        let began_us = self.upstream.clock.monotonic_us();
+        let options = &self.upstream.options;
+        let opened = opening.connect(&options.servers[index], options.connect_timeout);
+        let opened = opened.await;
+        let took_us = self.upstream.clock.monotonic_us().saturating_sub(began_us);
+        self.record.connect_us.set(took_us.max(1));
+        self.upstream.pool.note_connect(index, opened.is_ok());
+        match opened {
+            Ok(_) => self.upstream.count_connect(index),
+            Err(_) => self.upstream.count_failure(index),
+        }
+        opened
+    }
+
+    /// Whether the request may be sent again: if nothing was written, or if the method is idempotent
+    /// and all of the content is still there (RFC 9110 9.2.2, RFC 9112 9.3.1).
+    fn may_repeat(&self, failure: &Failure) -> bool {
+        failure.fault.cause == Cause::StaleConnection
+            && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
+    }
+
+    /// Turns a received head into a response whose content comes over the same connection.
+    async fn receive(
+        &self,
+        mut lease: Lease,
+        received: Received,
+        sent_us: u64,
+    ) -> Result<Response, Fault> {
+        let server = lease.server();
+        let content = received.content;
+        self.note_head(&mut lease, received.status, sent_us);
+        let mut response = match self.head(received) {
+            Ok(response) => response,
+            Err(fault) => {
+                lease.note_failure(&fault);
+                self.upstream.count_failure(server);
+                return Err(fault);
+            }
+        };
+        if response.status == 101 {
+            let tunnel = lease.into_tunnel(self.limits()).await;
+            let tunnel = tunnel.inspect_err(|_| self.upstream.count_failure(server))?;
+            response.upgrade = Some(Box::new(tunnel));
+            return Ok(response);
+        }
+        let mut download = Download {
+            upstream: self.upstream.clone(),
+            lease: Some(lease),
+            first: None,
+            left: None,
+            record: self.record.clone(),
+            sent_us,
+        };
+        match content {
+            Content::None { declared } => {
+                response.length = declared;
+                download.finish();
+            }
+            Content::Sized(length) => {
+                download.left = Some(length);
+                response.body = download.into_body()?;
+            }
+            Content::Chunked => response.body = Body::stream(download),
+            Content::UntilClose => {
+                response.until_close = true;
+                response.body = Body::stream(download);
+            }
+        }
+        Ok(response)
+    }
+
+    /// The response without its content.
+    fn head(&self, received: Received) -> Result<Response, Fault> {
+        if received.status == 101 && !self.may_switch(&received) {
+            return Err(Cause::UnexpectedStatus.into());
+        }
+        let mut response = Response::new(received.status);
+        response.upstream = Some(self.record.clone());
+        response.fields = received.fields;
+        http1::add_via(&mut response.fields, received.version);
+        for protocol in received.protocols {
+            response.fields.append("upgrade", protocol);
+        }
+        Ok(response)
+    }
+
+    /// Whether a 101 is an answer to the request: from a server of HTTP/1.1, and only for protocols
+    /// that the request named (RFC 9110 7.8, 15.2.2).
+    fn may_switch(&self, received: &Received) -> bool {
+        let asked = |chosen: &[u8]| {
+            http1::protocols(&self.head).any(|name| name.eq_ignore_ascii_case(chosen))
+        };
+        let chosen = received.protocols.iter();
+        let mut chosen = chosen
+            .flat_map(|value| value.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+            .filter(|name| !name.is_empty())
+            .peekable();
+        received.version == Version::Http11 && chosen.peek().is_some() && chosen.all(asked)
+    }
+
+    fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) {
+        let now_us = self.upstream.clock.monotonic_us();
+        let head_us = now_us.saturating_sub(sent_us);
+        self.record.status.set(Some(status));
+        self.record.header_us.set(Some(head_us));
+        lease.note(Outcome::Answered {
+            class: (status / 100) as u8,
+            head_us,
+        });
+    }
+}

@@ -1,0 +1,229 @@
+//! A response on its way in: bytes from the wire, its head, its content by frames.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::ReadBuf;
+
+use super::response::{self, Content, Received};
+use crate::handler::{Cause, Fault, Frame};
+use crate::http::Method;
+use crate::http::chunked::{Decoded, Decoder};
+use crate::upstream::transport::Transport;
+
+/// Largest single read, for large bodies. A connection keeps a buffer of this size for as long
+/// as its origin sends that fast.
+const READ_MAX: usize = 128 << 10;
+/// Size of the first read on a connection, and of the buffer that an idle one keeps.
+const READ_MIN: usize = 8 << 10;
+/// Longest trailer section.
+const TRAILERS_MAX: usize = 16 << 10;
+/// Interim heads (1xx) in one exchange.
+const INTERIM_MAX: usize = 64;
+
+/// What was received and not used, and how to read it.
+pub(super) struct Incoming {
+    buffer: BytesMut,
+    /// How much is asked for at once.
+    size: usize,
+    /// Bytes in which no complete head was found.
+    looked_at: usize,
+    /// Interim heads of this exchange so far, and their bytes.
+    interim: usize,
+    interim_bytes: usize,
+    decoding: Decoding,
+}
+
+enum Decoding {
+    Sized(u64),
+    Chunked(Box<Decoder>),
+    UntilClose,
+    /// No content is to come.
+    Ended,
+}
+
+/// A step through the content.
+pub(in crate::upstream) enum Step {
+    Frame(Frame),
+    /// More has to be read first.
+    More,
+    /// All has come.
+    End,
+}
+
+impl Incoming {
+    pub(super) fn new() -> Incoming {
+        Incoming {
+            buffer: BytesMut::new(),
+            size: READ_MIN,
+            looked_at: 0,
+            interim: 0,
+            interim_bytes: 0,
+            decoding: Decoding::Ended,
+        }
+    }
+
+    /// Whether all of a response was taken and nothing came behind it.
+    pub(super) fn is_clean(&self) -> bool {
+        self.buffer.is_empty() && self.has_ended()
+    }
+
+    /// Whether all of the content was taken.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.decoding, Decoding::Ended)
+    }
+
+    /// Frees memory for large bodies, which an idle connection does not need.
+    pub(super) fn trim(&mut self) {
+        if self.size > READ_MIN {
+            *self = Incoming::new();
+        }
+    }
+
+    /// Reads more; 0 at the end.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<io::Result<usize>> {
+        if self.buffer.capacity() - self.buffer.len() < self.size {
+            self.buffer.reserve(self.size);
+        }
+        let room = self.buffer.capacity() - self.buffer.len();
+        let n = ready!(transport.poll_read_buffer(cx, &mut self.buffer))?;
+        if n == room {
+            self.size = (self.size * 2).min(READ_MAX);
+        } else if n < self.size / 4 {
+            self.size = (self.size / 2).max(READ_MIN);
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// Whether all of this room may be filled with content straight from the wire.
+    pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
+        let enough = |left| left >= room.remaining() as u64;
+        self.buffer.is_empty() && matches!(self.decoding, Decoding::Sized(left) if enough(left))
+    }
+
+    /// Reads content straight into `room`, which `may_fill` allowed; 0 at the end.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let n = ready!(transport.poll_read(cx, room))?;
+        if let Decoding::Sized(left) = &mut self.decoding {
+            *left = left.saturating_sub(n as u64);
+            if *left == 0 {
+                self.decoding = Decoding::Ended;
+            }
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// The head, once it is complete; the content follows it. All heads of an exchange together,
+    /// interim ones included, may have `most` bytes.
+    pub(super) fn head(&mut self, method: &Method, most: usize) -> Result<Option<Received>, Fault> {
+        // A head that comes byte by byte is not read over and over: it ends with a line.
+        let fresh = self.buffer.get(self.looked_at..).unwrap_or_default();
+        let worth_it = self.looked_at == 0 || memchr::memchr(b'\n', fresh).is_some();
+        let received = match worth_it && !self.buffer.is_empty() {
+            true => response::parse(method, &self.buffer)?,
+            false => None,
+        };
+        let length = received.as_ref().map_or(self.buffer.len(), |r| r.length);
+        let most = most.saturating_sub(self.interim_bytes);
+        if length > most || (received.is_none() && length == most) {
+            return Err(Cause::BadHead.into());
+        }
+        self.looked_at = match &received {
+            Some(_) => 0,
+            None => length,
+        };
+        if let Some(received) = &received {
+            self.buffer.advance(length);
+            self.count(received)?;
+            self.decoding = match received.content {
+                Content::None { .. } => Decoding::Ended,
+                Content::Sized(length) => Decoding::Sized(length),
+                Content::Chunked => Decoding::Chunked(Box::new(
+                    Decoder::new(TRAILERS_MAX, response::trailers).padded(),
+                )),
+                Content::UntilClose => Decoding::UntilClose,
+            };
+        }
+        Ok(received)
+    }
+
+    /// An origin that sends one interim head after the other would never let go of the worker.
+    fn count(&mut self, received: &Received) -> Result<(), Fault> {
+        if matches!(received.status, 101 | 200..) {
+            (self.interim, self.interim_bytes) = (0, 0);
+            return Ok(());
+        }
+        self.interim += 1;
+        self.interim_bytes += received.length;
+        match self.interim > INTERIM_MAX {
+            true => Err(Cause::BadHead.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The next step through what was read.
+    pub(super) fn step(&mut self) -> Result<Step, Fault> {
+        match &mut self.decoding {
+            Decoding::Ended => return Ok(Step::End),
+            _ if self.buffer.is_empty() => return Ok(Step::More),
+            Decoding::UntilClose => {}
+            Decoding::Sized(left) => {
+                let n = usize::try_from(*left).unwrap_or(usize::MAX);
+                let n = n.min(self.buffer.len());
+                *left -= n as u64;
+                if *left == 0 {
+                    self.decoding = Decoding::Ended;
+                }
+                return Ok(self.data(n));
+            }
+            Decoding::Chunked(decoder) => {
+                let (used, length) = match decoder.decode(&self.buffer) {
+                    Err(_) => return Err(Cause::BadBody.into()),
+                    Ok(Decoded::More) => {
+                        self.buffer.clear();
+                        return Ok(Step::More);
+                    }
+                    Ok(Decoded::Data(used, data)) => (used, data.len()),
+                    Ok(Decoded::End(used, trailers)) => {
+                        self.buffer.advance(used);
+                        self.decoding = Decoding::Ended;
+                        return Ok(match trailers.is_empty() {
+                            true => Step::End,
+                            false => Step::Frame(Frame::Trailers(trailers)),
+                        });
+                    }
+                };
+                self.buffer.advance(used - length);
+                return Ok(self.data(length));
+            }
+        }
+        Ok(self.data(self.buffer.len()))
+    }
+
+    fn data(&mut self, n: usize) -> Step {
+        Step::Frame(Frame::Data(self.buffer.split_to(n).freeze()))
+    }
+
+    /// The server has closed: whether that is the content's end.
+    pub(super) fn close(&mut self) -> Result<(), Fault> {
+        match std::mem::replace(&mut self.decoding, Decoding::Ended) {
+            Decoding::UntilClose | Decoding::Ended => Ok(()),
+            _ => Err(Cause::BodyCut.into()),
+        }
+    }
+
+    /// What was read and not used.
+    pub(super) fn into_rest(self) -> Bytes {
+        self.buffer.freeze()
+    }
+}

@@ -1,0 +1,28 @@
+//! HTTP/1.1 to an origin server: one exchange at a time on a connection.
+//!
+//! `request` builds the head that the origin gets, `outgoing` sends it with its content, `incoming`
+//! reads the response, `response` checks its head; `round_trip` is one request and its response,
+//! `connection` what stays between them.
+//!
+//! What httparse accepts although it is not correct: lines that end in a bare LF (RFC 9112 2.2
+//! allows that to a recipient), empty lines before the status line, and obs-text in the reason
+//! phrase. None of it is forwarded, since every head is built again; obs-fold, space before a colon,
+//! lines without a colon, control characters, HTTP/0.9 and too many field lines are refused. A body
+//! that an HTTP/1.0 origin ends by closing looks whole however early it ends (RFC 9112 8), unless
+//! the connection was reset.
+
+mod connection;
+mod incoming;
+mod outgoing;
+mod request;
+mod response;
+mod round_trip;
+
+pub(super) use self::connection::Connection;
+pub(super) use self::incoming::Step;
+pub(super) use self::request::{Source, build, protocols};
+pub(super) use self::response::{Content, Received, add_via};
+pub(super) use self::round_trip::{Failure, Message};
+
+/// Largest head buffer that is kept for the next request.
+pub(super) const SPARE_HEAD_BYTES_MAX: usize = 4 << 10;

@@ -1,0 +1,263 @@
+//! A request on its way out: its head, then its content, framed as the head says.
+
+use std::io::{IoSlice, Write as _};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use smallvec::SmallVec;
+
+use super::SPARE_HEAD_BYTES_MAX;
+use crate::handler::{Cause, Fault, Frame};
+use crate::http::Fields;
+use crate::upstream::hop;
+use crate::upstream::transport::Transport;
+use crate::upstream::upload::Upload;
+
+/// What is still to be sent. Head and first content go out in one write when both are at hand.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    /// The head, and the framing around chunks; written up to `at`.
+    text: Vec<u8>,
+    at: usize,
+    /// Content that follows the text, and what follows that.
+    content: Bytes,
+    tail: &'static [u8],
+    upload: Upload,
+    /// Bytes of content still to come if declared; chunked if not.
+    left: Option<u64>,
+    /// Whether nothing more is to be taken from the upload.
+    ended: bool,
+    /// Why it cannot be completed. Then it has no end either: the origin must not take what it got
+    /// for a whole request (RFC 9112 8).
+    broken: Option<Fault>,
+}
+
+impl Outgoing {
+    /// Begins a request whose head is `text`, complete; gives the text of the last one back.
+    pub(super) fn load(&mut self, text: Vec<u8>, upload: Upload) -> Vec<u8> {
+        self.left = upload.length();
+        self.ended = self.left == Some(0);
+        self.upload = upload;
+        self.broken = None;
+        (self.at, self.content, self.tail) = (0, Bytes::new(), b"");
+        std::mem::replace(&mut self.text, text)
+    }
+
+    /// Drops a request that was sent, except for a head buffer of usual size.
+    pub(super) fn trim(&mut self) {
+        self.upload = Upload::default();
+        self.content = Bytes::new();
+        if self.text.capacity() > SPARE_HEAD_BYTES_MAX {
+            (self.text, self.at) = (Vec::new(), 0);
+        }
+    }
+
+    /// Whether all of the request was written.
+    pub(super) fn is_done(&self) -> bool {
+        self.ended && self.is_written()
+    }
+
+    /// Whether the client has nothing more to give.
+    pub(super) fn has_gathered(&self) -> bool {
+        self.ended
+    }
+
+    fn is_written(&self) -> bool {
+        self.at == self.text.len() && self.content.is_empty() && self.tail.is_empty()
+    }
+
+    /// Sends on; ready when all is written, or as soon as it cannot be: then for ever.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<Result<(), Fault>> {
+        if let Some(fault) = self.broken {
+            return Poll::Ready(Err(fault));
+        }
+        let sent = self.poll_on(cx, transport);
+        if let Poll::Ready(Err(fault)) = sent {
+            self.broken = Some(fault);
+        }
+        sent
+    }
+
+    fn poll_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<Result<(), Fault>> {
+        loop {
+            if !self.ended && self.content.is_empty() && self.tail.is_empty() {
+                self.gather(cx)?;
+            }
+            if self.is_written() {
+                return match self.ended {
+                    true => Poll::Ready(Ok(())),
+                    false => Poll::Pending,
+                };
+            }
+            ready!(self.write(cx, transport))?;
+        }
+    }
+
+    /// Takes the next frame, if it is there.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        if self.at == self.text.len() {
+            self.text.clear();
+            self.at = 0;
+        }
+        match self.upload.poll_frame(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Some(Ok(Frame::Data(bytes)))) => self.take(bytes),
+            Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.end(&fields),
+            // No client sends these.
+            Poll::Ready(Some(Ok(Frame::File(_)))) => Err(Cause::SendFailed.into()),
+            Poll::Ready(Some(Err(fault))) => Err(fault),
+            Poll::Ready(None) => self.end(&Fields::new()),
+        }
+    }
+
+    fn take(&mut self, bytes: Bytes) -> Result<(), Fault> {
+        let length = bytes.len() as u64;
+        match &mut self.left {
+            Some(left) => {
+                // More than was declared would begin another request.
+                *left = left.checked_sub(length).ok_or(Cause::SendFailed)?;
+                self.ended = *left == 0;
+            }
+            None if length > 0 => {
+                // Writing to a `Vec` does not fail.
+                let _ = write!(self.text, "{length:x}\r\n");
+                self.tail = b"\r\n";
+            }
+            None => {}
+        }
+        self.content = bytes;
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: &Fields) -> Result<(), Fault> {
+        match self.left {
+            Some(0) => {}
+            Some(_) => return Err(Cause::SendFailed.into()),
+            None => {
+                self.text.extend_from_slice(b"0\r\n");
+                write_trailers(trailers, &mut self.text);
+                self.text.extend_from_slice(b"\r\n");
+            }
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+    ) -> Poll<Result<(), Fault>> {
+        let text = &self.text[self.at..];
+        let written = if self.content.is_empty() && self.tail.is_empty() {
+            ready!(transport.poll_write(cx, text))
+        } else {
+            let parts = [text, &self.content, self.tail];
+            let parts: SmallVec<[IoSlice<'_>; 3]> = parts
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .map(IoSlice::new)
+                .collect();
+            ready!(transport.poll_write_vectored(cx, &parts))
+        };
+        match written {
+            Ok(0) | Err(_) => Poll::Ready(Err(Cause::SendFailed.into())),
+            Ok(n) => {
+                self.written(n);
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    fn written(&mut self, n: usize) {
+        let of_text = n.min(self.text.len() - self.at);
+        self.at += of_text;
+        let of_content = (n - of_text).min(self.content.len());
+        self.content.advance(of_content);
+        let of_tail = (n - of_text - of_content).min(self.tail.len());
+        self.tail = &self.tail[of_tail..];
+    }
+}
+
+/// Trailers may not hold what would have to be known before the content (RFC 9110 6.5.1).
+fn write_trailers(fields: &Fields, out: &mut Vec<u8>) {
+    for (name, value) in fields.iter().filter(|(name, _)| hop::may_trail(name)) {
+        out.extend(name.iter().map(u8::to_ascii_lowercase));
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::Body;
+
+    /// All that is gathered of a body, without a wire.
+    fn gathered(length: Option<u64>, frames: &[&'static [u8]]) -> Result<Vec<u8>, Fault> {
+        let mut outgoing = Outgoing {
+            left: length,
+            ..Outgoing::default()
+        };
+        let mut sent = Vec::new();
+        for bytes in frames {
+            outgoing.take(Bytes::from_static(bytes))?;
+            sent.extend_from_slice(&outgoing.text[outgoing.at..]);
+            sent.extend_from_slice(&outgoing.content);
+            sent.extend_from_slice(outgoing.tail);
+            outgoing.written(sent.len());
+            outgoing.text.clear();
+            outgoing.at = 0;
+        }
+        outgoing.end(&Fields::new())?;
+        sent.extend_from_slice(&outgoing.text);
+        Ok(sent)
+    }
+
+    #[test]
+    fn content_is_framed_and_never_other_than_declared() {
+        assert_eq!(gathered(Some(5), &[b"he", b"llo"]), Ok(b"hello".to_vec()));
+        assert!(gathered(Some(4), &[b"he", b"llo"]).is_err());
+        assert!(gathered(Some(6), &[b"he", b"llo"]).is_err());
+        let chunks = b"2\r\nhe\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n";
+        let frames: &[&'static [u8]] = &[b"he", b"", b"0123456789abcdef"];
+        assert_eq!(gathered(None, frames), Ok(chunks.to_vec()));
+    }
+
+    #[test]
+    fn a_new_request_forgets_the_last_one() {
+        let mut outgoing = Outgoing::default();
+        let body = Body::Bytes(Bytes::from_static(b"abc"));
+        outgoing.load(b"first".to_vec(), Upload::new(body));
+        assert!(!outgoing.is_done());
+        assert_eq!(
+            outgoing.load(b"second".to_vec(), Upload::default()),
+            b"first"
+        );
+        outgoing.written(6);
+        assert!(outgoing.is_done());
+    }
+
+    #[test]
+    fn a_connection_that_rests_holds_no_request() {
+        let mut outgoing = Outgoing::default();
+        let content = Bytes::from(vec![b'x'; 100]);
+        let upload = Upload::new(Body::Bytes(content.clone()));
+        outgoing.load(vec![b'h'; 2 * SPARE_HEAD_BYTES_MAX], upload);
+        outgoing.take(content.slice(..)).expect("as declared");
+        outgoing.written(2 * SPARE_HEAD_BYTES_MAX + 100);
+        assert!(outgoing.is_done() && !content.is_unique());
+        outgoing.trim();
+        assert!(outgoing.is_done() && content.is_unique());
+        assert_eq!(outgoing.text.capacity(), 0);
+    }
+}

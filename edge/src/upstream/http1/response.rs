@@ -1,0 +1,279 @@
+//! What the origin answered, checked and turned into our words.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, ParserConfig, Status as Parse};
+use smallvec::SmallVec;
+
+use super::request;
+use crate::handler::{Cause, Fault};
+use crate::http::fields::is_field_value;
+use crate::http::{Fields, Method, Status, Version};
+use crate::upstream::hop::{self, Ending};
+
+/// Field lines in one head or trailer section.
+const LINES_MAX: usize = 256;
+
+/// How a response's content is delimited (RFC 9112 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Content {
+    /// There is none. The Content-Length it would have had, where HEAD or 304 tells.
+    None { declared: Option<u64> },
+    /// Exactly so many bytes.
+    Sized(u64),
+    /// By the chunked coding.
+    Chunked,
+    /// By the close of the connection.
+    UntilClose,
+}
+
+/// A response's head.
+#[derive(Debug)]
+pub(in crate::upstream) struct Received {
+    /// Bytes that the head took.
+    pub(in crate::upstream) length: usize,
+    pub(in crate::upstream) status: Status,
+    pub(in crate::upstream) version: Version,
+    /// The field lines that go on, without ours.
+    pub(in crate::upstream) fields: Fields,
+    pub(in crate::upstream) content: Content,
+    /// Whether the connection may be used again.
+    pub(in crate::upstream) keeps: bool,
+    /// With 101: the protocols.
+    pub(in crate::upstream) protocols: SmallVec<[Vec<u8>; 1]>,
+}
+
+/// Reads the head at the front of `bytes`; `None` while it is not complete. `method` is what was
+/// asked, on which the framing depends.
+pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Received>, Fault> {
+    let mut lines = [const { MaybeUninit::<Header<'_>>::uninit() }; LINES_MAX];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = ParserConfig::default()
+        .parse_response_with_uninit_headers(&mut head, bytes, &mut lines)
+        .map_err(|_| Fault::from(Cause::BadHead))?;
+    let (Parse::Complete(length), Some(status @ 100..), Some(minor)) =
+        (parsed, head.code, head.version)
+    else {
+        return match parsed {
+            Parse::Partial => Ok(None),
+            Parse::Complete(_) => Err(Cause::BadHead.into()),
+        };
+    };
+    let version = match minor {
+        0 => Version::Http10,
+        _ => Version::Http11,
+    };
+    let headers: &[Header<'_>] = head.headers;
+    let protocols = match status {
+        101 => values(headers, "upgrade").map(<[u8]>::to_vec).collect(),
+        _ => SmallVec::new(),
+    };
+    Ok(Some(Received {
+        length,
+        status,
+        version,
+        fields: end_to_end(headers)?,
+        content: content(method, status, version, headers)?,
+        keeps: version == Version::Http11 && !says_close(headers),
+        protocols,
+    }))
+}
+
+fn values<'a>(
+    headers: &'a [Header<'a>],
+    name: &'a str,
+) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
+    let named = move |header: &&Header<'_>| header.name.eq_ignore_ascii_case(name);
+    headers.iter().filter(named).map(|header| header.value)
+}
+
+/// The members of a list over all lines of that name, empty ones included.
+fn members<'a>(
+    headers: &'a [Header<'a>],
+    name: &'a str,
+) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
+    values(headers, name)
+        .flat_map(|value| value.split(|&b| b == b','))
+        .map(<[u8]>::trim_ascii)
+}
+
+fn says_close(headers: &[Header<'_>]) -> bool {
+    members(headers, "connection").any(|option| option.eq_ignore_ascii_case(b"close"))
+}
+
+/// Decides how the content is delimited.
+///
+/// Both Transfer-Encoding and Content-Length, a last coding that is not chunked, Transfer-Encoding
+/// in HTTP/1.0 and differing lengths are ways to make two readers see two different messages
+/// (RFC 9112 6.1, 6.3), so they are errors.
+fn content(
+    method: &Method,
+    status: Status,
+    version: Version,
+    headers: &[Header<'_>],
+) -> Result<Content, Fault> {
+    let chunked = is_chunked(headers)?;
+    let length = length(headers)?;
+    if chunked && (length.is_some() || version == Version::Http10) {
+        return Err(Cause::BadHead.into());
+    }
+    Ok(match (method, status, length) {
+        (_, 100..=199 | 204, _) => Content::None { declared: None },
+        (Method::Head, _, declared) | (_, 304, declared) => Content::None { declared },
+        (_, _, Some(0)) => Content::None { declared: None },
+        (_, _, Some(length)) => Content::Sized(length),
+        (_, _, None) if chunked => Content::Chunked,
+        (_, _, None) => Content::UntilClose,
+    })
+}
+
+/// The only coding we know is a single `chunked`.
+fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
+    let mut codings = members(headers, "transfer-encoding");
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(false),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
+        _ => Err(Cause::BadHead.into()),
+    }
+}
+
+/// The one length that all Content-Length values agree on (RFC 9110 8.6 allows to repeat it).
+fn length(headers: &[Header<'_>]) -> Result<Option<u64>, Fault> {
+    let mut length = None;
+    for value in members(headers, "content-length") {
+        let parsed = digits(value).ok_or(Fault::from(Cause::BadHead))?;
+        if length.replace(parsed).is_some_and(|other| other != parsed) {
+            return Err(Cause::BadHead.into());
+        }
+    }
+    Ok(length)
+}
+
+fn digits(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// The field lines of a head without those that end at this hop; names in lower case.
+fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
+    let ending = Ending::new(values(headers, "connection"));
+    // Names, values, four bytes around each; and Via.
+    let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
+    let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
+    for header in headers {
+        let (name, value) = (header.name.as_bytes(), header.value);
+        if header.name.eq_ignore_ascii_case("content-length") || ending.covers(name) {
+            continue;
+        }
+        if !is_field_value(value) {
+            return Err(Cause::BadHead.into());
+        }
+        fields.append_bytes(&lower(name), value);
+    }
+    Ok(fields)
+}
+
+fn lower(name: &[u8]) -> SmallVec<[u8; 40]> {
+    let mut name = SmallVec::from_slice(name);
+    name.make_ascii_lowercase();
+    name
+}
+
+/// Our own entry among the field lines of a response.
+pub(in crate::upstream) fn add_via(fields: &mut Fields, version: Version) {
+    fields.append("via", request::via(version));
+}
+
+/// Reads a trailer section; only what may go on is kept (RFC 9110 6.5.1).
+pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
+    let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
+    let parsed = httparse::parse_headers(text, &mut lines);
+    let Ok(Parse::Complete((length, lines))) = parsed else {
+        return Err("bad trailers");
+    };
+    if length != text.len() {
+        return Err("bytes behind the trailers");
+    }
+    let mut fields = Fields::new();
+    for line in lines {
+        if hop::may_trail(line.name.as_bytes()) && is_field_value(line.value) {
+            fields.append_bytes(&lower(line.name.as_bytes()), line.value);
+        }
+    }
+    Ok(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(method: &Method, text: &str) -> Result<Received, Cause> {
+        match parse(method, text.as_bytes()) {
+            Ok(Some(received)) => Ok(received),
+            Ok(None) => panic!("incomplete: {text:?}"),
+            Err(fault) => Err(fault.cause),
+        }
+    }
+
+    #[test]
+    fn content_is_delimited_in_one_way_or_not_at_all() {
+        let of = |method: &Method, status: u16, lines: &[&str]| {
+            let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+            let text = format!("HTTP/1.1 {status} X\r\n{lines}\r\n");
+            parsed(method, &text).map(|received| received.content)
+        };
+        let (length, chunked) = ("Content-Length: 5", "Transfer-Encoding: Chunked");
+        let (get, head) = (&Method::Get, &Method::Head);
+        assert_eq!(of(get, 200, &[length]), Ok(Content::Sized(5)));
+        assert_eq!(of(get, 200, &[length, length]), Ok(Content::Sized(5)));
+        assert_eq!(of(get, 200, &[chunked]), Ok(Content::Chunked));
+        assert_eq!(of(get, 200, &[]), Ok(Content::UntilClose));
+        let declared = Ok(Content::None { declared: Some(5) });
+        assert_eq!(of(head, 200, &[length]), declared);
+        assert_eq!(of(get, 304, &[length]), declared);
+        let none = Ok(Content::None { declared: None });
+        assert_eq!(of(get, 204, &[length]), none);
+        assert_eq!(of(get, 200, &["content-length: 0"]), none);
+        for broken in [
+            &[length, chunked][..],
+            &[length, "content-length: 6"],
+            &["content-length: 5, 6"],
+            &["content-length: +5"],
+            &["content-length:"],
+            &["content-length: 99999999999999999999"],
+            &["transfer-encoding: gzip"],
+            &["transfer-encoding: gzip, chunked"],
+            &["transfer-encoding: chunked, chunked"],
+            &[chunked, chunked],
+            &["transfer-encoding:"],
+        ] {
+            for method in [get, head] {
+                assert_eq!(of(method, 200, broken), Err(Cause::BadHead), "{broken:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fields_of_the_connection_end_here() {
+        let text = "HTTP/1.1 200 OK\r\nConnection: x-hop, set-cookie\r\nKeep-Alive: timeout=5\r\n\
+                    X-Hop: 1\r\nSet-Cookie: a=b\r\nContent-Length: 5\r\nUpgrade: h2c\r\n\
+                    Via: 1.0 origin\r\n\r\n";
+        let mut received = parsed(&Method::Get, text).expect("a correct head");
+        assert!(received.keeps);
+        add_via(&mut received.fields, received.version);
+        assert_eq!(
+            received.fields.text(),
+            b"set-cookie: a=b\r\nvia: 1.0 origin\r\nvia: 1.1 sluice\r\n"
+        );
+    }
+
+    #[test]
+    fn a_connection_is_kept_only_by_http_1_1_that_does_not_say_close() {
+        let keeps = |head: &str| parsed(&Method::Get, head).expect("a head").keeps;
+        assert!(keeps("HTTP/1.1 200 OK\r\n\r\n"));
+        assert!(!keeps("HTTP/1.1 200 OK\r\nConnection: x, Close\r\n\r\n"));
+        assert!(!keeps("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n"));
+    }
+}

@@ -1,0 +1,134 @@
+//! What a connection and an exchange hold for as long as they last: a place among the server's
+//! connections, and one among the exchanges that the balancer counts.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use super::state::ServerCounters;
+use crate::balance::{Balancer, Outcome};
+use crate::handler::{Cause, Fault, Whose};
+use crate::telemetry::{Counter, Counters};
+
+/// Limits the connections to a server, and learns when one of them is closed.
+pub(super) trait PermitOwner {
+    /// A connection to this server was closed: another may take its place.
+    fn released(self: Rc<Self>, server: usize);
+}
+
+/// One of a server's connections, from before it is opened until it is closed.
+pub(super) struct Permit {
+    owner: Weak<dyn PermitOwner>,
+    gauges: Rc<Gauges>,
+    pub(super) server: usize,
+    busy: bool,
+}
+
+/// The gauges in which a connection is counted: the worker's, and its own of the server.
+pub(super) struct Gauges {
+    pub(super) worker: Arc<Counters>,
+    pub(super) server: Arc<ServerCounters>,
+}
+
+impl Permit {
+    /// A permit for one connection, which is busy until `set_busy` says otherwise.
+    pub(super) fn new(owner: Weak<dyn PermitOwner>, gauges: Rc<Gauges>, server: usize) -> Permit {
+        let permit = Permit {
+            owner,
+            gauges,
+            server,
+            busy: true,
+        };
+        permit.add();
+        permit
+    }
+
+    /// Counts the connection as in use by an exchange, or as idle.
+    pub(super) fn set_busy(&mut self, busy: bool) {
+        if self.busy != busy {
+            self.subtract();
+            self.busy = busy;
+            self.add();
+        }
+    }
+
+    fn add(&self) {
+        let (worker, server) = self.gauges();
+        worker.add(1);
+        server.add(1);
+    }
+
+    fn subtract(&self) {
+        let (worker, server) = self.gauges();
+        worker.sub(1);
+        server.sub(1);
+    }
+
+    fn gauges(&self) -> (&Counter, &Counter) {
+        let Gauges { worker, server } = &*self.gauges;
+        match self.busy {
+            true => (&worker.upstream_busy_now, &server.busy),
+            false => (&worker.upstream_idle_now, &server.idle),
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.subtract();
+        if let Some(owner) = self.owner.upgrade() {
+            owner.released(self.server);
+        }
+    }
+}
+
+/// A worker's balancer, which learns of every exchange that begins and ends.
+pub(super) type SharedBalancer = Rc<RefCell<Box<dyn Balancer>>>;
+
+/// One exchange with a server, from when the server was chosen until the exchange has ended.
+pub(super) struct InProgress {
+    balancer: SharedBalancer,
+    pub(super) server: usize,
+    outcome: Outcome,
+}
+
+impl InProgress {
+    /// An exchange begins. Without an outcome noted later it was cancelled.
+    pub(super) fn begin(balancer: &SharedBalancer, server: usize) -> InProgress {
+        balancer.borrow_mut().begin(server);
+        InProgress {
+            balancer: balancer.clone(),
+            server,
+            outcome: Outcome::Cancelled,
+        }
+    }
+
+    /// Notes how the exchange went; the last note counts.
+    pub(super) fn note(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+
+    /// Notes that the exchange failed.
+    pub(super) fn note_failure(&mut self, fault: &Fault) {
+        self.outcome = outcome_of(fault);
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let mut balancer = self.balancer.borrow_mut();
+        balancer.end(self.server, self.outcome);
+    }
+}
+
+/// What a failure says about the server.
+fn outcome_of(fault: &Fault) -> Outcome {
+    match fault.cause {
+        Cause::Unresolved | Cause::ConnectFailed => Outcome::ConnectFailed,
+        Cause::ConnectTimeout | Cause::HeadTimeout | Cause::BodyTimeout => Outcome::TimedOut,
+        // A server may close an idle connection at any time.
+        Cause::StaleConnection => Outcome::Cancelled,
+        _ if fault.whose == Whose::Origin => Outcome::Broken,
+        _ => Outcome::Cancelled,
+    }
+}

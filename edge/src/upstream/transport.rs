@@ -1,0 +1,188 @@
+//! A byte stream to an origin server: the one place where it is opened, read and written.
+//!
+//! Today it is TCP. TLS and Unix sockets belong here: nothing else in this folder names a socket.
+
+use std::future::Future;
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::options::Server;
+use crate::handler::Cause;
+use crate::http::Scheme;
+use crate::sys::connect::{ConnectError, connect};
+
+/// A byte stream to a server, with counts of the bytes that went over it.
+pub(super) struct Transport {
+    stream: TcpStream,
+    /// The server's address.
+    peer: Option<SocketAddr>,
+    /// Bytes received.
+    read: u64,
+    /// Bytes that the kernel took.
+    written: u64,
+    /// Whether the last write found the socket full.
+    write_blocked: bool,
+    /// Whether a write found that the server reads no more.
+    write_broken: bool,
+}
+
+impl Transport {
+    /// Connects to a server within `timeout`.
+    pub(super) async fn connect(server: &Server, timeout: Duration) -> Result<Transport, Cause> {
+        match server.scheme {
+            Scheme::Http => {}
+            // The configuration refuses such servers.
+            Scheme::Https => return Err(Cause::ConnectFailed),
+        }
+        let stream = connect(&server.host, server.port, timeout)
+            .await
+            .map_err(|e| match e {
+                ConnectError::Unresolved => Cause::Unresolved,
+                ConnectError::Failed => Cause::ConnectFailed,
+                ConnectError::Timeout => Cause::ConnectTimeout,
+            })?;
+        Ok(Transport {
+            peer: stream.peer_addr().ok(),
+            stream,
+            read: 0,
+            written: 0,
+            write_blocked: false,
+            write_broken: false,
+        })
+    }
+
+    /// The server's address.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Bytes received so far.
+    pub(super) fn read_total(&self) -> u64 {
+        self.read
+    }
+
+    /// Bytes that the kernel took so far.
+    pub(super) fn written_total(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether the last write found the socket full.
+    pub(super) fn is_write_blocked(&self) -> bool {
+        self.write_blocked
+    }
+
+    /// Whether a write found that the server reads no more.
+    pub(super) fn is_write_broken(&self) -> bool {
+        self.write_broken
+    }
+
+    /// Whether the server has neither closed the connection nor sent anything. Asks the kernel and
+    /// not only the runtime, which learns of an event with its next turn.
+    pub(super) fn is_quiet(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let seen = rustix::net::recv(&self.stream, &mut [0; 1], flags);
+        seen.is_err_and(|e| e == Errno::AGAIN)
+    }
+
+    /// Ready when there may be something to read, or the end, as far as the runtime knows.
+    pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_read_ready(cx)
+    }
+
+    /// Reads into the spare room of `buffer`; 0 at the end.
+    pub(super) fn poll_read_buffer(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        let n = ready!(pin!(self.stream.read_buf(buffer)).poll(cx))?;
+        self.read += n as u64;
+        Poll::Ready(Ok(n))
+    }
+
+    /// Reads into `room`; 0 at the end.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let before = room.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, room))?;
+        let n = room.filled().len() - before;
+        self.read += n as u64;
+        Poll::Ready(Ok(n))
+    }
+
+    /// Writes what the kernel takes.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.write_broken {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        // There is nearly always room: the kernel is asked first, and the runtime when there is none.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let polled = match rustix::net::send(&self.stream, bytes, flags) {
+            Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.stream).poll_write(cx, bytes),
+            sent => Poll::Ready(sent.map_err(io::Error::from)),
+        };
+        self.note_write(bytes.len(), polled)
+    }
+
+    /// `poll_write` of several slices.
+    pub(super) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        if self.write_broken {
+            return Poll::Ready(Ok(length));
+        }
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.note_write(length, polled)
+    }
+
+    /// Notes a write's result. A server may answer and close without reading the rest of the
+    /// request; its answer is then in our receive buffer. So a write that the server refuses counts
+    /// as done, and what was received is read: the answer, or the end of the connection.
+    fn note_write(
+        &mut self,
+        length: usize,
+        polled: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        self.write_blocked = polled.is_pending();
+        match polled {
+            Poll::Ready(Ok(n)) => self.written += n as u64,
+            Poll::Ready(Err(e)) if is_refusal(&e) => {
+                self.write_broken = true;
+                return Poll::Ready(Ok(length));
+            }
+            _ => {}
+        }
+        polled
+    }
+
+    /// The plain byte stream, for a tunnel.
+    pub(super) fn into_stream(self) -> impl AsyncRead + AsyncWrite + Unpin + 'static {
+        self.stream
+    }
+}
+
+fn is_refusal(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+    )
+}

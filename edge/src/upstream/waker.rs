@@ -1,0 +1,73 @@
+//! One waker per connection, which wakes the task that uses the connection at the moment.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
+
+/// Forwards wake-ups to a target that may change.
+///
+/// Socket, timer and upload of a connection are given one waker and keep it. Only the target changes
+/// as the connection goes from one exchange to the next, and to the pool between them.
+#[derive(Default)]
+pub(super) struct WakeForwarder {
+    target: Mutex<Option<Waker>>,
+}
+
+impl WakeForwarder {
+    /// A forwarder, and the waker whose wake-ups it forwards.
+    pub(super) fn new() -> (Arc<WakeForwarder>, Waker) {
+        let forwarder = Arc::new(WakeForwarder::default());
+        (forwarder.clone(), Waker::from(forwarder))
+    }
+
+    /// Forwards wake-ups to this waker from now on.
+    pub(super) fn set_target(&self, waker: &Waker) {
+        let mut target = self.target.lock();
+        if !target.as_ref().is_some_and(|t| t.will_wake(waker)) {
+            *target = Some(waker.clone());
+        }
+    }
+}
+
+impl Wake for WakeForwarder {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(waker) = &*self.target.lock() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_wake_up_reaches_the_current_target() {
+        let (forwarder, waker) = WakeForwarder::new();
+        waker.wake_by_ref();
+        let (a, b) = (
+            Arc::new(Count(AtomicUsize::new(0))),
+            Arc::new(Count(AtomicUsize::new(0))),
+        );
+        forwarder.set_target(&Waker::from(a.clone()));
+        waker.wake_by_ref();
+        forwarder.set_target(&Waker::from(b.clone()));
+        waker.wake_by_ref();
+        assert_eq!(a.0.load(Ordering::SeqCst), 1);
+        assert_eq!(b.0.load(Ordering::SeqCst), 1);
+    }
+}

@@ -1,0 +1,600 @@
+//! Tests of durable purges: an acknowledged purge holds after any kind of restart, whether its
+//! objects were stored, written or in flight.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sluice_lab::origin::{Gate, Origin, Resource};
+
+use crate::disks::{
+    Disks, ENDS, End, File, HOST, again, ask, ask_purge, end, fill, get, is_hit, keep_x, loaded,
+    number_of, purge, purge_path, records, settled, shelf, start, sum, url, volume, without_origin,
+    written,
+};
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
+};
+
+const SMALL: u64 = 3000;
+const LARGE: u64 = 600_000;
+
+fn tagged(length: u64, tags: &str) -> Resource {
+    fresh(length).header("Surrogate-Key", tags)
+}
+
+/// Four objects on a volume: two of them small, two with a tag.
+const PATHS: [&str; 4] = ["/a/x", "/a/y?q=1", "/b", "/c"];
+
+fn four() -> Origin {
+    let origin = origin();
+    origin.serve("/a/x", tagged(SMALL, "one two"));
+    origin.serve("/a/y", tagged(LARGE, "two"));
+    origin.serve("/b", fresh(LARGE));
+    origin.serve("/c", fresh(SMALL));
+    origin
+}
+
+fn keep_four(edge: &Edge) {
+    let before = sum(edge, "records");
+    let missing = PATHS
+        .iter()
+        .filter(|path| !is_hit(&get(edge, path)))
+        .count();
+    if missing == PATHS.len() {
+        written(edge, before + 2 + 2 * records(LARGE));
+    }
+    settled(edge);
+}
+
+/// Purges, and the objects that each of them removes.
+fn orders() -> Vec<(Value, Vec<&'static str>)> {
+    vec![
+        (json!({"url": url("/a/x")}), vec!["/a/x"]),
+        (json!({"url": url("/a/y?q=1")}), vec!["/a/y?q=1"]),
+        (json!({"url": url("/b")}), vec!["/b"]),
+        (json!({"prefix": url("/a/")}), vec!["/a/x", "/a/y?q=1"]),
+        (json!({"prefix": "/b"}), vec!["/b"]),
+        (json!({"prefix": format!("//{HOST}/c")}), vec!["/c"]),
+        (json!({"tag": "two"}), vec!["/a/x", "/a/y?q=1"]),
+        (json!({"tags": ["one", "none"]}), vec!["/a/x"]),
+        (json!({"all": true}), PATHS.to_vec()),
+        (json!({"url": "http://other.example/a/x"}), vec![]),
+    ]
+}
+
+// A purge is synced before it is acknowledged and is never undone by a restart, for objects in
+// memory as well.
+#[test]
+fn purged_objects_stay_purged_after_a_restart() {
+    for how in ENDS {
+        for (order, gone) in orders() {
+            let origin = four();
+            let disks = Disks::in_memory(1);
+            let setup = disks.setup(&origin);
+            let edge = start(&setup);
+            keep_four(&edge);
+            purge(&edge, &order);
+            let edge = again(edge, how, &setup);
+            for path in PATHS {
+                let hit = is_hit(&get(&edge, path));
+                assert_eq!(hit, !gone.contains(&path), "{how:?} {order} {path}");
+            }
+        }
+    }
+}
+
+// The same for objects that are on the volume only, and for a second restart.
+#[test]
+fn objects_on_the_volume_only_are_purged() {
+    for (order, gone) in orders() {
+        let origin = four();
+        let disks = Disks::in_memory(1);
+        let setup = disks.setup(&origin);
+        let mut edge = start(&setup);
+        keep_four(&edge);
+        edge = again(edge, End::Stopped, &setup);
+        purge(&edge, &order);
+        edge = again(edge, End::Killed, &setup);
+        edge = again(edge, End::Stopped, &setup);
+        for path in PATHS {
+            let hit = is_hit(&get(&edge, path));
+            assert_eq!(hit, !gone.contains(&path), "{order} {path}");
+        }
+        // An object stored after the purge is not affected by it.
+        settled(&edge);
+        edge = again(edge, End::Killed, &setup);
+        without_origin(&origin, "stored anew", || {
+            PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
+        });
+    }
+}
+
+// Without a restart, an object on the volume only is not served after a purge.
+#[test]
+fn a_purge_applies_at_once_to_objects_on_the_volume() {
+    for (order, gone) in orders() {
+        let origin = four();
+        let disks = Disks::in_memory(1);
+        let setup = disks.setup(&origin);
+        let edge = start(&setup);
+        keep_four(&edge);
+        let edge = again(edge, End::Killed, &setup);
+        purge(&edge, &order);
+        for path in PATHS {
+            let hit = is_hit(&get(&edge, path));
+            assert_eq!(hit, !gone.contains(&path), "{order} {path}");
+        }
+    }
+}
+
+// After a soft purge objects are stale and revalidated, also after a restart; objects revalidated
+// since are fresh.
+#[test]
+fn soft_purges_hold_after_a_restart() {
+    for how in ENDS {
+        for order in [
+            json!({"url": url("/a/y?q=1"), "soft": true}),
+            json!({"tag": "two", "soft": true}),
+            json!({"all": true, "soft": true}),
+        ] {
+            let origin = four();
+            let disks = Disks::in_memory(1);
+            let setup = disks.setup(&origin);
+            let mut edge = start(&setup);
+            keep_four(&edge);
+            purge(&edge, &order);
+            edge = again(edge, how, &setup);
+            let reply = get(&edge, "/a/y?q=1");
+            let said = cache_status(&reply);
+            assert!(said.contains("fwd=stale; fwd-status=304"), "{order} {said}");
+            reply.verify_whole(LARGE).expect("the body");
+            assert_hit(&get(&edge, "/a/y?q=1"));
+            settled(&edge);
+            edge = again(edge, End::Stopped, &setup);
+            let reply = without_origin(&origin, "validated", || get(&edge, "/a/y?q=1"));
+            assert_hit(&reply);
+        }
+    }
+}
+
+// All variants of a URL are purged, including those on the volume only.
+#[test]
+fn all_variants_stay_purged_after_a_restart() {
+    let origin = serving("/x", fresh(SMALL).vary("X-A"));
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let values = ["1", "2", "3"];
+    let ask_for = |edge: &Edge, value: &str| ask(edge, "GET", "/x", &[("X-A", value)]);
+    for value in values {
+        ask_for(&edge, value);
+    }
+    written(&edge, 3);
+    edge = again(edge, End::Stopped, &setup);
+    purge_path(&edge, "/x");
+    edge = again(edge, End::Killed, &setup);
+    for value in values {
+        assert!(!is_hit(&ask_for(&edge, value)), "{value}");
+    }
+}
+
+// Sequence numbers grow from run to run: an object stored in a later run is newer than an earlier
+// purge.
+#[test]
+fn sequence_numbers_grow_from_run_to_run() {
+    let origin = serving("/x", fresh(SMALL));
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let mut before = 0;
+    for round in 0..6 {
+        get(&edge, "/x");
+        written(&edge, 1);
+        assert_hit(&get(&edge, "/x"));
+        let answer = purge(&edge, &json!({"url": url("/x")}));
+        let number = answer["purged"][0]["sequence"].as_u64();
+        let number = number.expect("a number");
+        assert!(number > before, "{round}: {number} after {before}");
+        before = number;
+        edge = again(edge, ENDS[round % 2], &setup);
+        assert!(!is_hit(&get(&edge, "/x")), "{round}");
+        settled(&edge);
+        edge = again(edge, ENDS[round / 2 % 2], &setup);
+        let reply = without_origin(&origin, "stored since", || get(&edge, "/x"));
+        assert_hit(&reply);
+    }
+}
+
+// A flight that began before a purge does not restore the object, in this run or the next.
+#[test]
+fn a_fetch_that_began_before_a_purge_restores_nothing() {
+    for length in [SMALL, LARGE] {
+        for order in [
+            json!({"url": url("/x")}),
+            json!({"tag": "t"}),
+            json!({"all": true}),
+        ] {
+            let gate = Gate::at(1000);
+            let origin = serving("/x", tagged(length, "t").gate(&gate));
+            let disks = Disks::in_memory(1);
+            let setup = disks.setup(&origin);
+            let edge = start(&setup);
+            thread::scope(|scope| {
+                let first = scope.spawn(|| get(&edge, "/x"));
+                assert!(gate.wait_passed(1000, SOON));
+                purge(&edge, &order);
+                gate.release();
+                let reply = first.join().expect("no panic");
+                reply.verify_whole(length).expect("who came before has it");
+            });
+            settled(&edge);
+            origin.serve("/x", tagged(length, "t").version(1));
+            let edge = again(edge, End::Stopped, &setup);
+            let reply = get(&edge, "/x");
+            let right = reply.verify_version(1, 0);
+            right.unwrap_or_else(|wrong| panic!("{length} {order}: {wrong}"));
+        }
+    }
+}
+
+// The object is purged right after it was stored, before it is written.
+#[test]
+fn objects_in_the_write_queue_are_purged() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let files = [File::row(0, 40, 20_000), File::row(100, 6, 300_000)].concat();
+    for round in 0..4_usize {
+        files.iter().for_each(|file| drop(file.get(&edge)));
+        match round % 2 {
+            0 => drop(purge(&edge, &json!({"all": true}))),
+            _ => drop(purge(&edge, &json!({"prefix": "/shelf/"}))),
+        }
+        edge = again(edge, ENDS[round / 2], &setup);
+        for file in &files {
+            assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
+        }
+    }
+}
+
+// A volume that was missing during a purge comes back without the purged objects, with any
+// placement.
+#[test]
+fn a_volume_missing_during_a_purge_restores_nothing() {
+    for placement in ["mirror", "hash", "stripe"] {
+        for lost in [1, 2] {
+            let origin = four();
+            let disks = Disks::in_memory(2).each("retry = \"100ms\"");
+            let setup = disks
+                .setup(&origin)
+                .cache(&format!("placement = \"{placement}\""));
+            let edge = start(&setup);
+            PATHS.iter().for_each(|path| drop(get(&edge, path)));
+            settled(&edge);
+            end(edge, End::Stopped);
+            // Everything is purged in a run during which the file is in another place.
+            let (path, aside) = (disks.path(lost), disks.path(9));
+            fs::rename(&path, &aside).expect("moved");
+            let edge = start(&setup);
+            purge(&edge, &json!({"all": true}));
+            end(edge, End::Killed);
+            fs::rename(&aside, &path).expect("moved back");
+            let edge = start(&setup);
+            for path in PATHS {
+                let hit = is_hit(&get(&edge, path));
+                assert!(!hit, "{placement} {lost} {path}");
+            }
+            settled(&edge);
+            let edge = again(edge, End::Stopped, &setup);
+            without_origin(&origin, placement, || {
+                PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
+            });
+        }
+    }
+}
+
+// The same if the path can't be opened for a while.
+#[test]
+fn a_volume_that_could_not_be_opened_comes_back_empty() {
+    let origin = four();
+    let disks = Disks::in_memory(2).each("retry = \"100ms\"");
+    let setup = disks.setup(&origin).cache("placement = \"mirror\"");
+    let edge = start(&setup);
+    keep_four_twice(&edge);
+    end(edge, End::Stopped);
+    let aside = disks.path(9);
+    fs::rename(disks.path(2), &aside).expect("moved");
+    fs::create_dir(disks.path(2)).expect("a folder in its place");
+    let said = setup.refused();
+    assert!(said.contains("2.vol"), "{said}");
+    fs::remove_dir(disks.path(2)).expect("gone again");
+    fs::rename(&aside, disks.path(2)).expect("moved back");
+    let missing = setup.text().replace("/2.vol", "/sub/2.vol");
+    let setup = Setup::of_text(missing);
+    let folder = disks.path(2).with_file_name("sub");
+    let edge = setup.start();
+    eventually("it is shown to be out", || {
+        volume(&edge, 2)["state"] == "out"
+    });
+    purge(&edge, &json!({"tag": "two"}));
+    fs::create_dir(&folder).expect("a folder");
+    fs::rename(disks.path(2), folder.join("2.vol")).expect("moved");
+    eventually("it is back", || volume(&edge, 2)["state"] == "up");
+    assert_eq!(
+        number_of(&edge, 2, "records"),
+        0,
+        "it may have missed purges"
+    );
+    assert!(!is_hit(&get(&edge, "/a/x")));
+    without_origin(&origin, "on the other one", || {
+        assert_hit(&get(&edge, "/b"));
+    });
+    let edge = again(edge, End::Killed, &setup);
+    assert_hit(&get(&edge, "/b"));
+}
+
+fn keep_four_twice(edge: &Edge) {
+    PATHS.iter().for_each(|path| drop(get(edge, path)));
+    written(edge, 2 * (2 + 2 * records(LARGE)));
+}
+
+// If none of a cache's volumes can log the purge, the response is 503 and says that a restart may
+// undo it.
+#[test]
+fn a_purge_that_can_not_be_logged_is_answered_503() {
+    let origin = four();
+    let disks = Disks::in_memory(1).each("retry = \"1h\"");
+    let missing = disks.setup(&origin).text().replace("/1.vol", "/sub/1.vol");
+    let edge = Setup::of_text(missing).start();
+    eventually("it is shown to be out", || {
+        volume(&edge, 1)["state"] == "out"
+    });
+    PATHS.iter().for_each(|path| drop(get(&edge, path)));
+    PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
+    let reply = ask_purge(&edge, &json!({"tag": "two"}));
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert!(reply.text().contains("restart"), "{}", reply.text());
+    // The purge is in force all the same.
+    for path in PATHS {
+        assert_eq!(is_hit(&get(&edge, path)), !path.starts_with("/a"), "{path}");
+    }
+}
+
+/// An edge with one of two volumes missing, each of which has the four objects, and the set-up with
+/// both volumes.
+fn with_the_first_away(disks: &Disks, origin: &Origin) -> (Setup, Edge) {
+    let both = disks.setup(origin).cache("placement = \"mirror\"");
+    let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
+    let edge = start(&both);
+    keep_four_twice(&edge);
+    end(edge, End::Stopped);
+    let edge = one.start();
+    eventually("one is out, one knows all that it has", || {
+        volume(&edge, 1)["state"] == "out" && volume(&edge, 2)["state"] == "up"
+    });
+    (both, edge)
+}
+
+// If one of two volumes is missing, the other one logs the purge: it is acknowledged, and in force
+// after a restart with both.
+#[test]
+fn one_of_two_volumes_is_enough_to_log_a_purge() {
+    let origin = four();
+    let disks = Disks::in_memory(2).each("retry = \"1h\"");
+    let (both, edge) = with_the_first_away(&disks, &origin);
+    purge(&edge, &json!({"tag": "two"}));
+    end(edge, End::Killed);
+    let edge = start(&both);
+    for path in PATHS {
+        let hit = is_hit(&get(&edge, path));
+        if path.starts_with("/a") {
+            assert!(!hit, "{path}");
+        }
+    }
+    without_origin(&origin, "not purged", || assert_hit(&get(&edge, "/b")));
+}
+
+// RFC 9111 4.4: an invalidation by an unsafe request also holds for a volume that was missing.
+#[test]
+fn an_invalidation_holds_for_a_volume_that_was_missing() {
+    let origin = four();
+    let disks = Disks::in_memory(2).each("retry = \"1h\"");
+    let (both, edge) = with_the_first_away(&disks, &origin);
+    assert_eq!(ask(&edge, "POST", "/c", &[]).status, 200);
+    end(edge, End::Stopped);
+    let edge = start(&both);
+    loaded(&edge);
+    assert!(!is_hit(&get(&edge, "/c")));
+    without_origin(&origin, "on the other one", || {
+        assert_hit(&get(&edge, "/b"))
+    });
+}
+
+// With more purges than a log holds, each acknowledged purge is in force, and a purge that is not
+// in force is refused.
+#[test]
+fn more_purges_than_the_log_holds_are_durable_or_refused() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    let files = File::row(0, 100, 2000);
+    let witness = File::new(5000, 2000);
+    fill(&edge, &[witness]);
+    let mut client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
+    let mut acknowledged = 0;
+    for round in 0..2 {
+        fill(&edge, &files);
+        // Purges with long names fill the log; each file is also purged by its own URL.
+        for n in 0..900 {
+            let order = json!({"url": url(&format!("/none/{n}/{}", "x".repeat(200)))});
+            let fields = [("x-sluice", "1")];
+            let body = order.to_string();
+            let reply = client.request("POST", "/purge", &fields, body.as_bytes());
+            let reply = reply.expect("an answer");
+            assert!([200, 503].contains(&reply.status), "{}", reply.text());
+            acknowledged += u64::from(reply.status == 200);
+        }
+        let mut purged = Vec::new();
+        for file in files.iter().step_by(3) {
+            let order = json!({"url": url(&file.path())});
+            let reply = ask_purge(&edge, &order);
+            match reply.status {
+                200 => purged.push(*file),
+                status => assert_eq!(status, 503, "{}", reply.text()),
+            }
+        }
+        for file in files.iter().step_by(6) {
+            assert!(!is_hit(&file.get(&edge)), "{round} {file:?}: at once");
+        }
+        purged.retain(|file| file.number % 6 == 3);
+        edge = again(edge, ENDS[round % 2], &setup);
+        client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
+        for file in &purged {
+            assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
+        }
+    }
+    assert!(acknowledged > 1000, "{acknowledged}");
+}
+
+// A rule is dropped once everything that it covers has gone.
+#[test]
+fn rules_are_dropped_when_nothing_older_is_left() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let mut edge = start(&setup);
+    fill(&edge, &File::row(0, 50, 20_000));
+    for n in 0..20 {
+        purge(&edge, &json!({"tag": format!("t{n}")}));
+    }
+    for round in 0..3_u64 {
+        fill(&edge, &File::row(1000 * (round + 1), 100, 150_000));
+        edge = again(edge, ENDS[round as usize % 2], &setup);
+    }
+    // A further purge triggers the check for rules that can be dropped.
+    purge(&edge, &json!({"tag": "none"}));
+    eventually("they are gone", || edge.cache_state("purges") <= 1);
+}
+
+// A rule is kept while a segment holds anything older that a restart would find again.
+#[test]
+fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
+    let origin = shelf();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    // Less than the first segment; all other data is newer than the purge.
+    let old = File::row(0, 10, 60_000);
+    fill(&edge, &old);
+    purge(&edge, &json!({"prefix": "/shelf/"}));
+    fill(&edge, &File::row(100, 190, 65_000));
+    let mut records = number_of(&edge, 1, "records");
+    for number in 1000.. {
+        File::new(number, 65_000).get(&edge);
+        settled(&edge);
+        let now = number_of(&edge, 1, "records");
+        if now < records {
+            break;
+        }
+        records = now;
+    }
+    // The oldest segment has been reclaimed. A further purge triggers the check for rules that can
+    // be dropped; its result is visible once the first rule has gone.
+    purge(&edge, &json!({"url": url("/none")}));
+    let gone = within(Duration::from_secs(3), || edge.cache_state("purges") < 2);
+    let edge = again(edge, End::Killed, &setup);
+    for file in &old {
+        let hit = is_hit(&file.get(&edge));
+        assert!(!hit, "{file:?} is back, the rule is gone: {gone}");
+    }
+}
+
+/// Whether the condition holds within this time.
+fn within(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + time;
+    while !holds() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
+// PURGE and `sluice purge` are acknowledged under the same conditions as purges at the admin
+// address.
+#[test]
+fn purges_by_method_and_command_are_durable() {
+    for how in ENDS {
+        let origin = four();
+        let disks = Disks::in_memory(1);
+        let text = disks.setup(&origin).text();
+        let allowed = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let setup = Setup::of_text(text.replace("[admin]\n", allowed));
+        let edge = start(&setup);
+        keep_four(&edge);
+        assert_eq!(ask(&edge, "PURGE", "/b", &[]).status, 200);
+        let output = edge.command(&["purge", "--tag", "one"]);
+        assert!(output.status.success(), "{output:?}");
+        let edge = again(edge, how, &setup);
+        for path in PATHS {
+            let gone = ["/b", "/a/x"].contains(&path);
+            assert_eq!(is_hit(&get(&edge, path)), !gone, "{how:?} {path}");
+        }
+    }
+}
+
+// A purge during the loading of the index covers entries that are yet to be loaded.
+#[test]
+fn a_purge_during_loading_covers_entries_not_yet_loaded() {
+    let origin = shelf();
+    let disks = Disks::new(1).sized(64 << 20);
+    let setup = disks.setup(&origin);
+    let edge = start(&setup);
+    let files = File::row(0, 600, 4000);
+    fill(&edge, &files);
+    end(edge, End::Killed);
+    let edge = setup.start();
+    purge(&edge, &json!({"prefix": "/shelf/"}));
+    for file in files.iter().step_by(7) {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+    loaded(&edge);
+    for file in files.iter().skip(1).step_by(7) {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+    let edge = again(edge, End::Killed, &setup);
+    for file in files.iter().skip(2).step_by(7) {
+        assert!(!is_hit(&file.get(&edge)), "{file:?}");
+    }
+}
+
+// Blocks of a purged object are never used for its next version, even if that has the same
+// validator.
+#[test]
+fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
+    let origin = origin();
+    let disks = Disks::in_memory(1);
+    let setup = disks.setup(&origin).cache("fill = \"slice\"");
+    let mut edge = start(&setup);
+    keep_x(&edge, &origin, LARGE);
+    edge = again(edge, End::Stopped, &setup);
+    purge_path(&edge, "/x");
+    // The validator and length are the same as before: only the purge shows that the old bytes are
+    // wrong.
+    let other = Resource::noise(77, LARGE).cache_control("max-age=3600");
+    origin.serve("/x", other);
+    for round in 0..3 {
+        let reply = get(&edge, "/x");
+        let right = sluice_lab::noise::verify(77, 0, 0, &reply.body);
+        right.unwrap_or_else(|wrong| panic!("{round}: {wrong}"));
+        assert_eq!(reply.body.len() as u64, LARGE);
+        settled(&edge);
+        edge = again(edge, ENDS[round % 2], &setup);
+    }
+    assert!(edge.cache_state("objects") <= 1);
+}
