@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 //! `sluice sign`: signs a URL for a route with `[site.route.signed]`.
+=======
+//! `sluice sign`: a URL with a signature, as a route with `[site.route.signed_urls]` takes it.
+>>>>>>> main
 
 use std::net::IpAddr;
 use std::path::PathBuf;

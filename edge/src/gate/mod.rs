@@ -30,8 +30,8 @@ use table::{BucketKind, ClientId};
 /// The checks of one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Networks that are admitted; if empty, all are.
-    pub allow: Vec<Network>,
+    /// Networks that are admitted; `None`: all are.
+    pub allow: Option<Vec<Network>>,
     /// Networks that are denied, even if `allow` contains them.
     pub deny: Vec<Network>,
     /// Networks from which a PURGE skips all checks.
@@ -45,7 +45,7 @@ pub struct Options {
 impl Options {
     /// Whether there are no checks.
     pub fn is_open(&self) -> bool {
-        let nobody_is_denied = self.allow.is_empty() && self.deny.is_empty();
+        let nobody_is_denied = self.allow.is_none() && self.deny.is_empty();
         nobody_is_denied && self.limit.is_none() && self.signed.is_none()
     }
 }

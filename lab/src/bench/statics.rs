@@ -99,7 +99,7 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         let started = sluice(bench, |binary| sluice_files(binary, files));
         let ready = started.and_then(|started| {
             let Some(one) = started else { return Ok(None) };
-            contest.wait_made(&one, ENCODING_TIMEOUT)?;
+            contest.wait_until_encoded(&one, ENCODING_TIMEOUT)?;
             Ok(Some(one))
         });
         match ready {
