@@ -75,7 +75,7 @@ fn all(update: bool) -> Result<()> {
     let mut sections = suite.run(&[])?;
     let mut ratchet = Ratchet::read(list())?;
     let judgement = ratchet.judge(&sections);
-    if (1..=TRIED_AGAIN_MAX).contains(&judgement.odd().count()) {
+    if (1..=TRIED_AGAIN_MAX).contains(&judgement.deviating().count()) {
         retry(&mut suite, &mut sections, &judgement)?;
     }
     print!("{}", sections.failures());
@@ -90,7 +90,7 @@ fn all(update: bool) -> Result<()> {
 /// Runs each test that deviates from the list once more, alone. Tests wait for whole seconds, and a machine that runs
 /// a hundred tests at once may miss one. The second result counts.
 fn retry(suite: &mut Suite, sections: &mut Sections, judgement: &Judgement) -> Result<()> {
-    for id in judgement.odd() {
+    for id in judgement.deviating() {
         println!("{id}: retried alone");
         for test in suite.run(&[id])?.tests() {
             sections.replace(test);

@@ -34,11 +34,7 @@ pub struct ServeArgs {
     /// Address to listen on for clients [default: 0.0.0.0:8080]; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
-<<<<<<< HEAD
-    /// Admin address, for `sluice status`, `inspect`, `reload` and `purge`, or "off" [default: 127.0.0.1:9901]
-=======
-    /// Address of the admin API, or "false" for none [default: 127.0.0.1:9901]
->>>>>>> main
+    /// Admin address, for `sluice status`, `inspect`, `reload` and `purge`, or "false" for none [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
     /// Size of the cache in memory [default: 256MiB]; with --files, memory for small files [default: 64MiB]

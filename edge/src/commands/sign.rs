@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-//! `sluice sign`: signs a URL for a route with `[site.route.signed]`.
-=======
-//! `sluice sign`: a URL with a signature, as a route with `[site.route.signed_urls]` takes it.
->>>>>>> main
+//! `sluice sign`: signs a URL for a route with `[site.route.signed_urls]`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
