@@ -253,9 +253,9 @@ impl Report {
 }
 
 const LEGEND: &str = "
-places: objects that fit into the cache. volume: 64 segments; the oldest one is reclaimed, and records
-that were read in it are written again, up to a quarter of a segment. again: records written again, in
-percent of all writes of the volume.
+places: objects that fit into the cache. volume: 64 segments; the oldest one is reclaimed, and its
+records that were read are written again, up to a quarter of a segment. again: records written again,
+in percent of all writes of the volume.
 ";
 
 #[cfg(test)]

@@ -213,8 +213,8 @@ Ranges of ten bytes of an uncached file:
   req     origin requests for these four;  sent: bytes that the origin sent for them
   over    those bytes over the size of the slices that contain the ranges
 A range of another uncached file:
-  in      bytes 5000000-5000009, while the fetch of their slice is at its first bytes: the range waits
-          for the bytes before it, at most the time of one slice
+  in      bytes 5000000-5000009, while the fetch of their slice is at its first bytes: the range
+          waits for the bytes before it, at most the time of one slice
 The whole of another uncached file, and two ranges when 2 MiB of it have arrived:
   landed  bytes 1000000-1000009;  gap: bytes 5000000-5000009
   1st     first byte of the whole file;  whole: its last byte
