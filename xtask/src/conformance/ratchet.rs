@@ -114,7 +114,10 @@ mod tests {
         let lost: Vec<_> = judgement.lost.iter().map(ToString::to_string).collect();
         assert_eq!(lost, ["lost: too late", "gone: the suite has no such test"]);
         assert_eq!(judgement.new, ["new"]);
-        assert_eq!(judgement.deviating().collect::<Vec<_>>(), ["lost", "gone", "new"]);
+        assert_eq!(
+            judgement.deviating().collect::<Vec<_>>(),
+            ["lost", "gone", "new"]
+        );
         ratchet.add(&judgement.new).expect("written");
         let text = fs::read_to_string(&ratchet.file).expect("a file");
         assert_eq!(text, "gone\nkept\nlost\nnew\n");
