@@ -1,7 +1,7 @@
-//! `sluice inspect`: draws the stored bytes of one URL as a bar and describes them below it.
+//! `sluice inspect`: what a running edge has of one URL, as a bar and a description.
 
 mod bar;
-mod paper;
+mod layout;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -17,28 +17,28 @@ use sluice::admin::UrlState;
 
 use super::{AdminArgs, colours, harmless, json, percent_encoded, say};
 
-pub use paper::Look;
+pub use layout::Style;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "If no cache has stored or is fetching the URL, the exit status is 3, and --json prints [].
-`sluice status --url URL` shows the same and ends with exit status 0 in this case."
+    after_help = "If no cache has anything of the URL, the exit status is 3, and --json prints [].
+`sluice status --url URL` shows the same, but its exit status is then 0."
 )]
 pub struct InspectArgs {
-    /// The URL as clients request it, including a port: http://cdn.example.com/video.mp4
+    /// The URL as clients request it, port included: http://cdn.example.com/video.mp4
     url: String,
     #[command(flatten)]
     admin: AdminArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw with the ASCII characters # + > . even if the locale has others
+    /// Draw with the ASCII signs # + > . in any locale
     #[arg(long)]
     ascii: bool,
 }
 
-/// The error if no cache has stored or is fetching the URL. It has an exit status of its own, so
-/// that a script can distinguish it from a Sluice that does not answer.
+/// No cache has anything of the URL. This has its own exit status, so that a script can distinguish it
+/// from an edge that does not answer.
 #[derive(Debug)]
 pub struct Nothing(String);
 
@@ -55,14 +55,14 @@ impl fmt::Display for Nothing {
 impl std::error::Error for Nothing {}
 
 pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
-    match tell(&args.admin, &args.url, args.json, args.ascii)? {
+    match print(&args.admin, &args.url, args.json, args.ascii)? {
         true => Ok(()),
         false => bail!(Nothing(args.url.clone())),
     }
 }
 
-/// Prints the state of a URL. Returns whether any cache has an object for it.
-pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
+/// Shows what an edge has of a URL; returns whether there is anything.
+pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
     let reply = admin.request("GET", &format!("/status?url={}", percent_encoded(url)))?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
@@ -76,26 +76,26 @@ pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow:
         .context("the answer of the admin address can't be parsed")?;
     match as_json {
         true => say(&shown)?,
-        false => say(&show::show(url, &caches, &look(ascii)))?,
+        false => say(&show::show(url, &caches, &style(ascii)))?,
     }
     Ok(caches.iter().any(|cache| !cache.objects.is_empty()))
 }
 
-/// Chooses width, characters and colours for standard output.
-fn look(ascii: bool) -> Look {
+/// The style for standard output.
+fn style(ascii: bool) -> Style {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let terminal = io::stdout().is_terminal();
-    let asked = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    let reported = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
     let columns = set("COLUMNS").and_then(|columns| columns.parse().ok());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-    Look {
-        width: Look::width(columns.unwrap_or_else(|| if terminal { asked() } else { 0 })),
+    Style {
+        width: Style::width(columns.unwrap_or_else(|| if terminal { reported() } else { 0 })),
         ascii: ascii || !locale.is_some_and(|name| is_utf8(&name)),
         colour: colours(terminal),
     }
 }
 
-/// Whether the locale of this name uses UTF-8, as in `en_GB.UTF-8` and `C.utf8`.
+/// Whether a locale of this name uses UTF-8: `en_GB.UTF-8`, `C.utf8`.
 fn is_utf8(locale: &str) -> bool {
     let name = locale.to_ascii_lowercase();
     name.contains("utf-8") || name.contains("utf8")

@@ -98,11 +98,11 @@ impl AdminArgs {
 
     /// Sends a request to the admin address and returns the reply, whatever its status.
     fn request(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
-        self.request_with_body(method, target, b"")
+        self.send(method, target, b"")
     }
 
     /// Sends a request with a body to the admin address and returns the reply, whatever its status.
-    fn request_with_body(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
+    fn send(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
         let address = self.address()?;
         let host = address.to_string();
         let headers = [("host", host.as_str()), ("x-sluice", "1")];

@@ -47,9 +47,7 @@ struct What {
 
 pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let body = order(args).to_string();
-    let reply = args
-        .admin
-        .request_with_body("POST", "/purge", body.as_bytes())?;
+    let reply = args.admin.send("POST", "/purge", body.as_bytes())?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }
@@ -106,7 +104,7 @@ fn show(answer: &Answer) -> String {
         } = purged;
         let what = match rule {
             Purge::Url(url) => format!("URL {url}"),
-            Purge::Prefix(prefix) => format!("prefix {prefix}"),
+            Purge::Prefix(prefix) => format!("URLs with the prefix {prefix}"),
             Purge::Tag(tag) => format!("tag {tag}"),
             Purge::All(_) => "everything".to_owned(),
         };
@@ -122,7 +120,7 @@ fn show(answer: &Answer) -> String {
     if let Some(start) = answer.purged.iter().find_map(starred) {
         let _ = writeln!(
             out,
-            "note: the * is part of this URL; to purge all URLs with this prefix: --prefix {}",
+            "note: the * is part of this URL; to purge every URL with this prefix: --prefix {}",
             harmless(start)
         );
     }
