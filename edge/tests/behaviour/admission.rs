@@ -13,9 +13,7 @@ use crate::harness::eventually;
 #[test]
 fn an_object_is_written_on_its_second_request() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin).cache("admit = \"second\"");
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start_with(&origin, "admit = \"second\"");
     let once = [File::row(0, 5, 10_000), File::row(10, 2, 400_000)].concat();
     let twice = [File::row(100, 5, 10_000), File::row(110, 2, 400_000)].concat();
     fill(&edge, &once);
@@ -24,7 +22,7 @@ fn an_object_is_written_on_its_second_request() {
     twice.iter().for_each(|file| file.assert_kept(&edge));
     let expected = twice.iter().map(|file| records(file.length)).sum();
     written(&edge, expected);
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     assert_eq!(number_of(&edge, 1, "records"), expected);
     without_origin(&origin, "asked for twice", || {
         twice.iter().for_each(|file| file.assert_kept(&edge));
@@ -44,9 +42,7 @@ fn a_second_request_counts_while_the_first_is_answered() {
     let gate = sluice_lab::origin::Gate::at(100_000);
     let slow = crate::harness::fresh(400_000).gate(&gate);
     origin.serve("/x", slow);
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin).cache("admit = \"second\"");
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start_with(&origin, "admit = \"second\"");
     thread::scope(|scope| {
         let clients = [0; 2].map(|_| scope.spawn(|| crate::disks::get(&edge, "/x")));
         eventually("both are there", || edge.counter("requests_now") == 2);
@@ -57,7 +53,7 @@ fn a_second_request_counts_while_the_first_is_answered() {
         }
     });
     written(&edge, records(400_000));
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     without_origin(&origin, "asked for twice", || {
         assert!(is_hit(&crate::disks::get(&edge, "/x")));
     });
@@ -117,9 +113,7 @@ fn responses_that_may_not_be_stored_are_not_written() {
         let resource = sluice_lab::origin::Resource::offset(20_000);
         origin.serve(&path, resource.cache_control(control));
     }
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let edge = Disks::new(1).start(&origin);
     for _ in 0..3 {
         for path in ["/8", "/7", "/20"] {
             assert!(!is_hit(&crate::disks::get(&edge, path)));
@@ -174,9 +168,10 @@ fn inactive_objects_are_dropped_from_volumes() {
 #[test]
 fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     let origin = shelf();
-    let disks = Disks::new(1).each("queue = \"1MiB\"").sized(64 << 20);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1)
+        .each("queue = \"1MiB\"")
+        .sized(64 << 20)
+        .start(&origin);
     let files = [File::row(0, 60, 250_000), File::row(100, 200, 3000)].concat();
     thread::scope(|scope| {
         for part in files.chunks(33) {
@@ -203,6 +198,6 @@ fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     assert_eq!(edge.counter("responses_5xx"), 0);
     // A record that was dropped is either written on a later request or stays absent; its content
     // is never wrong.
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     files.iter().for_each(|file| drop(file.get(&edge)));
 }

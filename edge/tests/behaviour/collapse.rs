@@ -8,7 +8,7 @@ use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource, Seen};
 use crate::aging::{Crowd, LENGTH, assert_failed, current, times};
 use crate::harness::{
     Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
-    wait_asked,
+    stored, stored_with, wait_asked,
 };
 
 /// Makes the origin answer the first request in one way and all others in another.
@@ -92,9 +92,7 @@ fn clients_that_waited_for_a_revalidation_do_not_queue() {
         1 => unshared().version(1).gate_head(&now),
         _ => unshared().version(1).gate_head(&then),
     };
-    let origin = serving("/x", Resource::dynamic(choose));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (_origin, edge) = stored(Resource::dynamic(choose));
     let crowd = Crowd::of(&edge, 30, "/x", &[]);
     assert!(first.wait_held(1, SOON));
     first.release();
@@ -122,9 +120,7 @@ fn a_passed_key_is_tried_again_after_pass_for() {
 
 #[test]
 fn a_passed_key_is_not_tried_within_pass_for() {
-    let origin = serving("/x", unshared());
-    let edge = Setup::cached(&origin).cache("pass_for = \"1h\"").start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(unshared(), "pass_for = \"1h\"");
     origin.serve("/x", current());
     for asked in 2..=4 {
         assert!(!cache_status(&edge.get("/x", &[])).contains("hit"));

@@ -68,16 +68,14 @@ fn get_all(edge: &Edge, files: &[File]) -> usize {
 #[test]
 fn no_flipped_bit_reaches_a_client() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     let files = many();
     let begin = segments_begin(&edge);
     for run in 0..RUNS {
         fill(&edge, &files);
-        end(edge, ENDS[run as usize % 2]);
-        flip(&disks.path(1), begin, FLIPS, &mut Dice::new(run, 17));
-        edge = start(&setup);
+        edge.end(ENDS[run as usize % 2]);
+        flip(&edge.disks.path(1), begin, FLIPS, &mut Dice::new(run, 17));
+        edge.start();
         let before = origin.read_record(|record| record.requests_total);
         let hits = get_all(&edge, &files);
         let asked = origin.read_record(|record| record.requests_total) - before;
@@ -99,13 +97,13 @@ fn no_flipped_bit_reaches_a_client() {
         without_origin(&origin, "repaired", || {
             assert_eq!(get_all(&edge, &files), files.len(), "{run}");
         });
-        edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         let hits = get_all(&edge, &files);
         // Records hidden by damage to a segment's table may be lost as well.
         assert!(hits > files.len() / 2, "{run}: {hits} hits");
-        end(edge, End::Killed);
-        fs::remove_file(disks.path(1)).expect("it was there");
-        edge = start(&setup);
+        edge.end(End::Killed);
+        fs::remove_file(edge.disks.path(1)).expect("it was there");
+        edge.start();
     }
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
@@ -114,18 +112,16 @@ fn no_flipped_bit_reaches_a_client() {
 #[test]
 fn damaged_blocks_are_fetched_again_one_by_one() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin).cache("fill = \"slice\"");
-    let edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start_with(&origin, "fill = \"slice\"");
     let begin = segments_begin(&edge);
     let file = File::new(1, 6_000_000);
     fill(&edge, &[file]);
-    let mut edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     let mut dice = Dice::new(5, 5);
     for run in 0..4 {
-        end(edge, End::Killed);
-        flip(&disks.path(1), begin, 40, &mut dice);
-        edge = start(&setup);
+        edge.end(End::Killed);
+        flip(&edge.disks.path(1), begin, 40, &mut dice);
+        edge.start();
         origin.reset_record();
         for _ in 0..100 {
             let first = dice.below(file.length - 1);
@@ -169,18 +165,16 @@ fn bits_flipped_at_runtime_reach_no_client() {
 fn damage_before_the_segments_serves_nothing_wrong() {
     let origin = shelf();
     for place in [0..4096, 4096..8192] {
-        let disks = Disks::in_memory(1);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
+        let mut edge = Disks::in_memory(1).start(&origin);
         let files = File::row(0, 100, 20_000);
         fill(&edge, &files);
-        let edge = again(edge, End::Killed, &setup);
-        end(edge, End::Killed);
-        let file = OpenOptions::new().write(true).open(disks.path(1));
+        edge.restart(End::Killed);
+        edge.end(End::Killed);
+        let file = OpenOptions::new().write(true).open(edge.disks.path(1));
         let file = file.expect("the volume's file");
         let garbage = vec![0xa5; 4096];
         file.write_all_at(&garbage, place.start).expect("written");
-        let edge = start(&setup);
+        edge.start();
         let hits = get_all(&edge, &files);
         assert_eq!(hits, files.len(), "{place:?}");
     }
@@ -191,21 +185,19 @@ fn damage_before_the_segments_serves_nothing_wrong() {
 fn nothing_purged_is_served_after_the_purge_log_was_damaged() {
     let origin = shelf();
     for seed in 0..6 {
-        let disks = Disks::in_memory(1);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
+        let mut edge = Disks::in_memory(1).start(&origin);
         let begin = segments_begin(&edge);
         let files = File::row(0, 100, 5000);
         fill(&edge, &files);
         for file in files.iter().step_by(2) {
             crate::disks::purge_path(&edge, &file.path());
         }
-        end(edge, ENDS[seed as usize % 2]);
+        edge.end(ENDS[seed as usize % 2]);
         let mut dice = Dice::new(seed, 3);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .open(disks.path(1));
+            .open(edge.disks.path(1));
         let file = file.expect("the volume's file");
         match seed {
             // Damage one bit of the written part.
@@ -217,7 +209,7 @@ fn nothing_purged_is_served_after_the_purge_log_was_damaged() {
                 file.write_all_at(&garbage, 8192).expect("written");
             }
         }
-        let edge = start(&setup);
+        edge.start();
         for file in files.iter().step_by(2) {
             assert!(!is_hit(&file.get(&edge)), "{seed} {file:?}");
         }
@@ -241,23 +233,21 @@ fn flip_written(file: &fs::File, place: std::ops::Range<u64>, dice: &mut Dice) {
 fn survives(what: &str, damage: impl Fn(&fs::File, u64, &mut Dice)) {
     let origin = shelf();
     for seed in 0..3 {
-        let disks = Disks::in_memory(1);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
+        let mut edge = Disks::in_memory(1).start(&origin);
         let begin = segments_begin(&edge);
         let files = many();
         fill(&edge, &files);
-        end(edge, ENDS[seed as usize % 2]);
+        edge.end(ENDS[seed as usize % 2]);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .open(disks.path(1));
+            .open(edge.disks.path(1));
         let file = file.expect("the volume's file");
         damage(&file, begin, &mut Dice::new(seed, 31));
-        let edge = start(&setup);
+        edge.start();
         get_all(&edge, &files);
         settled(&edge);
-        let edge = again(edge, End::Stopped, &setup);
+        edge.restart(End::Stopped);
         get_all(&edge, &files);
         assert_eq!(edge.counter("responses_5xx"), 0, "{what}");
     }
@@ -312,19 +302,17 @@ fn lost_and_misplaced_data_is_not_served() {
 #[test]
 fn records_of_an_earlier_pass_are_not_served() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     let begin = segments_begin(&edge);
     fill(&edge, &File::row(0, 120, 140_000));
-    end(edge, End::Stopped);
-    let earlier = fs::read(disks.path(1)).expect("the volume");
-    let edge = start(&setup);
+    edge.end(End::Stopped);
+    let earlier = fs::read(edge.disks.path(1)).expect("the volume");
+    edge.start();
     let files = File::row(1000, 120, 140_000);
     fill(&edge, &files);
     assert!(number_of(&edge, 1, "laps") >= 1);
-    end(edge, End::Killed);
-    let file = OpenOptions::new().write(true).open(disks.path(1));
+    edge.end(End::Killed);
+    let file = OpenOptions::new().write(true).open(edge.disks.path(1));
     let file = file.expect("the volume's file");
     let mut dice = Dice::new(2, 2);
     for _ in 0..60 {
@@ -332,7 +320,7 @@ fn records_of_an_earlier_pass_are_not_served() {
         let piece = &earlier[at..(at + 65_536).min(earlier.len())];
         file.write_all_at(piece, at as u64).expect("written");
     }
-    let edge = start(&setup);
+    edge.start();
     get_all(&edge, &files);
     get_all(&edge, &File::row(0, 120, 140_000));
     assert_eq!(edge.counter("responses_5xx"), 0);

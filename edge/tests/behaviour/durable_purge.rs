@@ -90,21 +90,19 @@ fn purged_objects_stay_purged_after_a_restart() {
 fn objects_on_the_volume_only_are_purged() {
     for (order, gone) in orders() {
         let origin = four();
-        let disks = Disks::in_memory(1);
-        let setup = disks.setup(&origin);
-        let mut edge = start(&setup);
+        let mut edge = Disks::in_memory(1).start(&origin);
         keep_four(&edge);
-        edge = again(edge, End::Stopped, &setup);
+        edge.restart(End::Stopped);
         purge(&edge, &order);
-        edge = again(edge, End::Killed, &setup);
-        edge = again(edge, End::Stopped, &setup);
+        edge.restart(End::Killed);
+        edge.restart(End::Stopped);
         for path in PATHS {
             let hit = is_hit(&get(&edge, path));
             assert_eq!(hit, !gone.contains(&path), "{order} {path}");
         }
         // An object stored after the purge is not affected by it.
         settled(&edge);
-        edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         without_origin(&origin, "stored anew", || {
             PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
         });
@@ -116,11 +114,9 @@ fn objects_on_the_volume_only_are_purged() {
 fn a_purge_applies_at_once_to_objects_on_the_volume() {
     for (order, gone) in orders() {
         let origin = four();
-        let disks = Disks::in_memory(1);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
+        let mut edge = Disks::in_memory(1).start(&origin);
         keep_four(&edge);
-        let edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         purge(&edge, &order);
         for path in PATHS {
             let hit = is_hit(&get(&edge, path));
@@ -185,9 +181,7 @@ fn all_variants_stay_purged_after_a_restart() {
 #[test]
 fn sequence_numbers_grow_from_run_to_run() {
     let origin = serving("/x", fresh(SMALL));
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     let mut before = 0;
     for round in 0..6 {
         get(&edge, "/x");
@@ -198,10 +192,10 @@ fn sequence_numbers_grow_from_run_to_run() {
         let number = number.expect("a number");
         assert!(number > before, "{round}: {number} after {before}");
         before = number;
-        edge = again(edge, ENDS[round % 2], &setup);
+        edge.restart(ENDS[round % 2]);
         assert!(!is_hit(&get(&edge, "/x")), "{round}");
         settled(&edge);
-        edge = again(edge, ENDS[round / 2 % 2], &setup);
+        edge.restart(ENDS[round / 2 % 2]);
         let reply = without_origin(&origin, "stored since", || get(&edge, "/x"));
         assert_hit(&reply);
     }
@@ -218,9 +212,7 @@ fn a_fetch_that_began_before_a_purge_restores_nothing() {
         ] {
             let gate = Gate::at(1000);
             let origin = serving("/x", tagged(length, "t").gate(&gate));
-            let disks = Disks::in_memory(1);
-            let setup = disks.setup(&origin);
-            let edge = start(&setup);
+            let mut edge = Disks::in_memory(1).start(&origin);
             thread::scope(|scope| {
                 let first = scope.spawn(|| get(&edge, "/x"));
                 assert!(gate.wait_passed(1000, SOON));
@@ -231,7 +223,7 @@ fn a_fetch_that_began_before_a_purge_restores_nothing() {
             });
             settled(&edge);
             origin.serve("/x", tagged(length, "t").version(1));
-            let edge = again(edge, End::Stopped, &setup);
+            edge.restart(End::Stopped);
             let reply = get(&edge, "/x");
             let right = reply.verify_version(1, 0);
             right.unwrap_or_else(|wrong| panic!("{length} {order}: {wrong}"));
@@ -243,9 +235,7 @@ fn a_fetch_that_began_before_a_purge_restores_nothing() {
 #[test]
 fn objects_in_the_write_queue_are_purged() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     let files = [File::row(0, 40, 20_000), File::row(100, 6, 300_000)].concat();
     for round in 0..4_usize {
         files.iter().for_each(|file| drop(file.get(&edge)));
@@ -253,7 +243,7 @@ fn objects_in_the_write_queue_are_purged() {
             0 => drop(purge(&edge, &json!({"all": true}))),
             _ => drop(purge(&edge, &json!({"prefix": "/shelf/"}))),
         }
-        edge = again(edge, ENDS[round / 2], &setup);
+        edge.restart(ENDS[round / 2]);
         for file in &files {
             assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
         }
@@ -267,28 +257,26 @@ fn a_volume_missing_during_a_purge_restores_nothing() {
     for placement in ["mirror", "hash", "stripe"] {
         for lost in [1, 2] {
             let origin = four();
-            let disks = Disks::in_memory(2).each("retry = \"100ms\"");
-            let setup = disks
-                .setup(&origin)
-                .cache(&format!("placement = \"{placement}\""));
-            let edge = start(&setup);
+            let mut edge = Disks::in_memory(2)
+                .each("retry = \"100ms\"")
+                .start_with(&origin, &format!("placement = \"{placement}\""));
             PATHS.iter().for_each(|path| drop(get(&edge, path)));
             settled(&edge);
-            end(edge, End::Stopped);
+            edge.end(End::Stopped);
             // Everything is purged in a run during which the file is in another place.
-            let (path, aside) = (disks.path(lost), disks.path(9));
+            let (path, aside) = (edge.disks.path(lost), edge.disks.path(9));
             fs::rename(&path, &aside).expect("moved");
-            let edge = start(&setup);
+            edge.start();
             purge(&edge, &json!({"all": true}));
-            end(edge, End::Killed);
+            edge.end(End::Killed);
             fs::rename(&aside, &path).expect("moved back");
-            let edge = start(&setup);
+            edge.start();
             for path in PATHS {
                 let hit = is_hit(&get(&edge, path));
                 assert!(!hit, "{placement} {lost} {path}");
             }
             settled(&edge);
-            let edge = again(edge, End::Stopped, &setup);
+            edge.restart(End::Stopped);
             without_origin(&origin, placement, || {
                 PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
             });
@@ -418,9 +406,7 @@ fn an_invalidation_holds_for_a_volume_that_was_missing() {
 #[test]
 fn more_purges_than_the_log_holds_are_durable_or_refused() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     let files = File::row(0, 100, 2000);
     let witness = File::new(5000, 2000);
     fill(&edge, &[witness]);
@@ -451,7 +437,7 @@ fn more_purges_than_the_log_holds_are_durable_or_refused() {
             assert!(!is_hit(&file.get(&edge)), "{round} {file:?}: at once");
         }
         purged.retain(|file| file.number % 6 == 3);
-        edge = again(edge, ENDS[round % 2], &setup);
+        edge.restart(ENDS[round % 2]);
         client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
         for file in &purged {
             assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
@@ -464,16 +450,14 @@ fn more_purges_than_the_log_holds_are_durable_or_refused() {
 #[test]
 fn rules_are_dropped_when_nothing_older_is_left() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     fill(&edge, &File::row(0, 50, 20_000));
     for n in 0..20 {
         purge(&edge, &json!({"tag": format!("t{n}")}));
     }
     for round in 0..3_u64 {
         fill(&edge, &File::row(1000 * (round + 1), 100, 150_000));
-        edge = again(edge, ENDS[round as usize % 2], &setup);
+        edge.restart(ENDS[round as usize % 2]);
     }
     // A further purge triggers the check for rules that can be dropped.
     purge(&edge, &json!({"tag": "none"}));
@@ -484,9 +468,7 @@ fn rules_are_dropped_when_nothing_older_is_left() {
 #[test]
 fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     // Less than the first segment; all other data is newer than the purge.
     let old = File::row(0, 10, 60_000);
     fill(&edge, &old);
@@ -506,7 +488,7 @@ fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
     // be dropped; its result is visible once the first rule has gone.
     purge(&edge, &json!({"url": url("/none")}));
     let gone = within(Duration::from_secs(3), || edge.cache_state("purges") < 2);
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     for file in &old {
         let hit = is_hit(&file.get(&edge));
         assert!(!hit, "{file:?} is back, the rule is gone: {gone}");
@@ -578,11 +560,9 @@ fn a_purge_during_loading_covers_entries_not_yet_loaded() {
 #[test]
 fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
     let origin = origin();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin).cache("fill = \"slice\"");
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start_with(&origin, "fill = \"slice\"");
     keep_x(&edge, &origin, LARGE);
-    edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     purge_path(&edge, "/x");
     // The validator and length are the same as before: only the purge shows that the old bytes are
     // wrong.
@@ -594,7 +574,7 @@ fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
         right.unwrap_or_else(|wrong| panic!("{round}: {wrong}"));
         assert_eq!(reply.body.len() as u64, LARGE);
         settled(&edge);
-        edge = again(edge, ENDS[round % 2], &setup);
+        edge.restart(ENDS[round % 2]);
     }
     assert!(edge.cache_state("objects") <= 1);
 }

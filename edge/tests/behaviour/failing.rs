@@ -197,12 +197,12 @@ fn foreign_content_that_appears_at_runtime_is_not_overwritten() {
 fn a_file_truncated_at_runtime_serves_nothing_wrong() {
     let origin = shelf();
     for left in [0, 8192, 5 * MIB + 1000] {
-        let disks = Disks::new(1).each("retry = \"100ms\"");
-        let setup = disks.setup(&origin).cache("memory = \"8MiB\"");
-        let edge = start(&setup);
+        let mut edge = Disks::new(1)
+            .each("retry = \"100ms\"")
+            .start_with(&origin, "memory = \"8MiB\"");
         let files = [File::row(0, 100, 20_000), File::row(200, 20, 400_000)].concat();
         fill(&edge, &files);
-        let file = OpenOptions::new().write(true).open(disks.path(1));
+        let file = OpenOptions::new().write(true).open(edge.disks.path(1));
         file.and_then(|file| file.set_len(left)).expect("cut");
         for _ in 0..2 {
             files.iter().for_each(|file| drop(file.get(&edge)));
@@ -211,16 +211,16 @@ fn a_file_truncated_at_runtime_serves_nothing_wrong() {
         eventually("it is whole again", || {
             files[0].get(&edge);
             files[119].get(&edge);
-            is(&edge, 1, "up") && disks.taken(1).0 == number_of(&edge, 1, "size")
+            is(&edge, 1, "up") && edge.disks.taken(1).0 == number_of(&edge, 1, "size")
         });
         assert!(
             number_of(&edge, 1, "errors") > 0,
             "{left}: that was counted"
         );
         fill(&edge, &files);
-        let edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         files.iter().for_each(|file| drop(file.get(&edge)));
-        assert!(disks.taken(1).1 <= disks.size());
+        assert!(edge.disks.taken(1).1 <= edge.disks.size());
     }
 }
 
@@ -229,16 +229,14 @@ fn a_file_truncated_at_runtime_serves_nothing_wrong() {
 #[test]
 fn a_file_removed_at_runtime_does_no_harm() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin).cache("memory = \"8MiB\"");
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start_with(&origin, "memory = \"8MiB\"");
     let files = File::row(0, 40, 300_000);
     fill(&edge, &files);
-    fs::remove_file(disks.path(1)).expect("it was there");
+    fs::remove_file(edge.disks.path(1)).expect("it was there");
     fill(&edge, &files);
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     fill(&edge, &files[..10]);
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     without_origin(&origin, "stored", || {
         files[..10].iter().for_each(|file| file.assert_kept(&edge));
     });

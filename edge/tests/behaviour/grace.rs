@@ -10,7 +10,7 @@ use crate::aging::{
 };
 use crate::harness::{
     Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
-    wait_asked,
+    stored, stored_with, wait_asked,
 };
 use crate::pieces::{BLOCK, FILE, MODES, ask_range, check_range, filling, landed};
 
@@ -66,11 +66,10 @@ fn the_configuration_may_allow_background_revalidation() {
 // The response's own directive takes precedence over the configuration.
 #[test]
 fn the_response_may_forbid_background_revalidation() {
-    let origin = serving("/x", stale(", stale-while-revalidate=0"));
-    let edge = Setup::cached(&origin)
-        .cache("stale_while_revalidate = \"10m\"")
-        .start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(
+        stale(", stale-while-revalidate=0"),
+        "stale_while_revalidate = \"10m\"",
+    );
     origin.serve("/x", current().version(1));
     let new = edge.get("/x", &[]);
     new.verify_version(1, 0).expect("the new one");
@@ -79,11 +78,10 @@ fn the_response_may_forbid_background_revalidation() {
 // RFC 5861 3: after the grace period the request waits.
 #[test]
 fn requests_after_the_grace_period_wait_for_revalidation() {
-    let origin = serving("/x", stale(", stale-while-revalidate=30"));
-    let edge = Setup::cached(&origin)
-        .cache("stale_while_revalidate = \"10m\"")
-        .start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(
+        stale(", stale-while-revalidate=30"),
+        "stale_while_revalidate = \"10m\"",
+    );
     origin.serve("/x", current().version(1));
     let new = edge.get("/x", &[]);
     new.verify_version(1, 0).expect("the new one");
@@ -96,9 +94,7 @@ fn requests_after_the_grace_period_wait_for_revalidation() {
 fn the_background_fetch_is_conditional_if_possible() {
     for validator in [true, false] {
         let with = |resource| if validator { resource } else { bare(resource) };
-        let origin = serving("/x", with(stale(SWR)));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored(with(stale(SWR)));
         origin.serve("/x", with(current()));
         assert_swr(&edge.get("/x", &[]));
         until_fresh(&edge, "/x")
@@ -147,9 +143,7 @@ fn ranges_head_and_conditions_are_answered_from_a_stale_response() {
 
 #[test]
 fn a_failed_background_fetch_keeps_the_stale_response() {
-    let origin = serving("/x", stale(SWR));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(SWR));
     origin.serve("/x", Resource::status(503));
     assert_swr(&edge.get("/x", &[]));
     wait_asked(&origin, "/x", 2);
@@ -169,9 +163,7 @@ fn a_failed_background_fetch_keeps_the_stale_response() {
 #[test]
 fn a_withdrawn_response_is_not_served_stale_any_longer() {
     for (status, control) in [(200, "no-store"), (404, "max-age=60"), (302, "private")] {
-        let origin = serving("/x", stale(SWR));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored(stale(SWR));
         let new = Resource::bytes("new").with_status(status);
         origin.serve("/x", new.cache_control(control));
         assert_swr(&edge.get("/x", &[]));
@@ -312,9 +304,7 @@ fn an_unshareable_response_does_not_cause_a_stale_response() {
         ("private", &[]),
         ("max-age=60", &ann),
     ] {
-        let origin = serving("/x", stale(", public, stale-if-error=600"));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored(stale(", public, stale-if-error=600"));
         let own = Resource::offset(LENGTH).cache_control(control);
         origin.serve("/x", own.version(1));
         let reply = edge.get("/x", fields);
@@ -357,9 +347,7 @@ fn strict_responses_are_never_served_stale() {
 // After one failure the next requests receive the stale response at once.
 #[test]
 fn requests_after_a_failure_do_not_wait_for_the_next_attempt() {
-    let origin = serving("/x", stale(SIE));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(SIE));
     origin.serve("/x", Resource::status(503));
     assert_stale(&edge.get("/x", &[]), "stale-if-error");
     let gate = Gate::closed();
@@ -377,9 +365,7 @@ fn requests_after_a_failure_do_not_wait_for_the_next_attempt() {
 // An origin that is down does not receive one request per client request.
 #[test]
 fn a_failing_origin_receives_fewer_and_fewer_requests() {
-    let origin = serving("/x", stale(SIE));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(SIE));
     origin.serve("/x", Resource::status(503));
     let mut client = edge.client();
     for _ in 0..500 {
@@ -392,9 +378,7 @@ fn a_failing_origin_receives_fewer_and_fewer_requests() {
 
 #[test]
 fn a_crowd_receives_the_stale_response_if_revalidation_fails() {
-    let origin = serving("/x", stale(SIE));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(SIE));
     let gate = Gate::closed();
     origin.serve("/x", Resource::status(503).gate_head(&gate));
     let crowd = Crowd::of(&edge, 20, "/x", &[]);
@@ -409,9 +393,7 @@ fn a_crowd_receives_the_stale_response_if_revalidation_fails() {
 
 #[test]
 fn a_recovered_origin_is_used_again() {
-    let origin = serving("/x", stale(SIE));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(SIE));
     kill(&origin);
     for _ in 0..3 {
         assert_stale(&edge.get("/x", &[]), "stale-if-error");
@@ -480,9 +462,7 @@ fn all_requests_wait_if_the_response_is_too_stale() {
 // RFC 5861 4: a request may allow it as well, for the time that it names.
 #[test]
 fn a_client_may_accept_a_stale_response_if_the_origin_fails() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     kill(&origin);
     let ask = |control| edge.get("/x", &[("Cache-Control", control)]);
     assert_failed(&ask("stale-if-error=5"));
@@ -499,9 +479,7 @@ fn a_truncated_new_version_is_not_completed_with_the_old_one() {
         after: 500,
         ending: Ending::Fin,
     };
-    let origin = serving("/x", stale(SIE));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(SIE));
     let new = current().version(1).ranges(false);
     origin.serve("/x", new.fault(cut));
     let reply = edge.get("/x", &[]);

@@ -76,6 +76,23 @@ pub fn wait_asked(origin: &Origin, path: &str, times: usize) {
     assert!(asked, "{path} was not asked {times} times");
 }
 
+/// An origin that serves this resource at `/x`, and an edge that has stored the response.
+pub fn stored(resource: Resource) -> (Origin, Edge) {
+    stored_by(resource, |setup| setup)
+}
+
+/// The same with a line for the cache.
+pub fn stored_with(resource: Resource, line: &str) -> (Origin, Edge) {
+    stored_by(resource, |setup| setup.cache(line))
+}
+
+fn stored_by(resource: Resource, change: impl FnOnce(Setup) -> Setup) -> (Origin, Edge) {
+    let origin = serving("/x", resource);
+    let edge = change(Setup::cached(&origin)).start();
+    edge.get("/x", &[]);
+    (origin, edge)
+}
+
 /// The configuration of the program: lines for each of its tables.
 #[derive(Clone)]
 pub struct Setup {

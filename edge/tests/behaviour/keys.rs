@@ -6,7 +6,7 @@ use sluice_lab::origin::{Origin, Resource, Seen};
 
 use crate::aging::{LENGTH, current, last_sent, times};
 use crate::harness::{
-    Edge, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving,
+    Edge, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, stored_with,
 };
 
 /// An origin whose response contains the request's target and these headers of the request.
@@ -233,9 +233,7 @@ fn head_can_be_sent_on() {
 // RFC 9111 4.3.5: the response to a HEAD of the same version updates the stored response.
 #[test]
 fn head_updates_the_stored_response() {
-    let origin = serving("/x", current().header("X-Field", "old"));
-    let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(current().header("X-Field", "old"), "methods = [\"GET\"]");
     origin.serve("/x", current().header("X-Field", "new"));
     edge.ask("HEAD", "/x", &[], b"");
     let hit = edge.get("/x", &[]);
@@ -254,9 +252,7 @@ fn head_of_another_version_makes_the_stored_response_stale() {
         (current(), current().version(1), 1),
         (current().tag(same_tag.clone()), longer.tag(same_tag), 0),
     ] {
-        let origin = serving("/x", old);
-        let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored_with(old, "methods = [\"GET\"]");
         origin.serve("/x", new);
         edge.ask("HEAD", "/x", &[], b"");
         let reply = edge.get("/x", &[]);
@@ -326,11 +322,7 @@ fn an_unshared_head_does_not_affect_the_stored_response() {
 // The response to a HEAD that bypasses the cache for another reason does not affect it either.
 #[test]
 fn a_bypassing_head_does_not_affect_the_stored_response() {
-    let origin = serving("/x", current());
-    let edge = Setup::cached(&origin)
-        .cache("bypass = { cookies = [\"session\"] }")
-        .start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(current(), "bypass = { cookies = [\"session\"] }");
     origin.serve("/x", current().header("X-User", "alice"));
     edge.ask("HEAD", "/x", &[("Cookie", "session=alice")], b"");
     let hit = edge.get("/x", &[]);
@@ -360,9 +352,7 @@ fn headers_in_the_key_are_forwarded() {
 
 #[test]
 fn a_failed_head_does_not_affect_the_stored_response() {
-    let origin = serving("/x", current());
-    let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(current(), "methods = [\"GET\"]");
     origin.serve("/x", Resource::status(503));
     assert_eq!(edge.ask("HEAD", "/x", &[], b"").status, 503);
     assert_hit(&edge.get("/x", &[]));

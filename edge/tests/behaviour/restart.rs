@@ -211,9 +211,7 @@ fn a_new_version_replaces_the_old_one() {
 fn versions_of_different_sizes_replace_one_another() {
     for how in ENDS {
         let origin = origin();
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin);
-        let mut edge = start(&setup);
+        let mut edge = Disks::new(1).start(&origin);
         for (version, length) in [(0, 700_000), (1, 900), (2, 700_000), (3, 300_000), (4, 0)] {
             origin.serve("/x", old(length, "").version(version));
             let before = number_of(&edge, 1, "written_bytes");
@@ -224,7 +222,7 @@ fn versions_of_different_sizes_replace_one_another() {
                 number_of(&edge, 1, "written_bytes") >= before + length.max(1)
             });
             settled(&edge);
-            edge = again(edge, how, &setup);
+            edge.restart(how);
             let reply = get(&edge, "/x");
             assert_eq!((reply.status, reply.body.len() as u64), (200, length));
             reply.verify_version(version, 0).expect("this version");
@@ -239,9 +237,7 @@ fn versions_of_different_sizes_replace_one_another() {
 fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
     each(|how, length| {
         let origin = serving("/x", old(length, ", stale-if-error=600"));
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
+        let mut edge = Disks::new(1).start(&origin);
         get(&edge, "/x").verify_whole(length).expect("the body");
         written(&edge, records(length));
         let secret = Resource::offset(length).version(1);
@@ -252,7 +248,7 @@ fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
         eventually("it is written that it is gone", || {
             number_of(&edge, 1, "written_bytes") > before
         });
-        let edge = again(edge, how, &setup);
+        edge.restart(how);
         kill(&origin);
         assert_failed(&get(&edge, "/x"));
     });
@@ -303,13 +299,11 @@ fn a_stale_response_without_a_validator_is_fetched_again() {
     each(|how, length| {
         let bare = |version| crate::aging::bare(old(length, "").version(version));
         let origin = serving("/x", bare(0));
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin).cache("stale_if_error = \"1h\"");
-        let edge = start(&setup);
+        let mut edge = Disks::new(1).start_with(&origin, "stale_if_error = \"1h\"");
         get(&edge, "/x").verify_version(0, 0).expect("the first");
         settled(&edge);
         origin.serve("/x", bare(1));
-        let edge = again(edge, how, &setup);
+        edge.restart(how);
         let reply = get(&edge, "/x");
         assert_eq!(reply.body.len() as u64, length);
         reply.verify_version(1, 0).expect("the second");
@@ -397,14 +391,12 @@ fn objects_that_are_read_survive_a_pass_over_the_volume() {
 #[test]
 fn passes_and_restarts_alternate_safely() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     for round in 0..8_u64 {
         let new = File::row(round * 100, 40, 150_000 + round * 11_111);
         fill(&edge, &new);
         let records_before = number_of(&edge, 1, "records");
-        edge = again(edge, ENDS[round as usize % 2], &setup);
+        edge.restart(ENDS[round as usize % 2]);
         // Objects that were evicted and not yet overwritten may be found again.
         let found = number_of(&edge, 1, "records");
         assert!(
@@ -446,13 +438,11 @@ fn requests_are_served_while_the_index_loads() {
 #[test]
 fn a_graceful_shutdown_writes_the_queue() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let files = File::row(0, 30, 40_000);
     files.iter().for_each(|file| drop(file.get(&edge)));
     eventually("nothing is fetched", || edge.counter("flights_now") == 0);
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     without_origin(&origin, "stored", || {
         files.iter().for_each(|file| file.assert_kept(&edge));
     });

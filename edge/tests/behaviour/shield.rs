@@ -17,9 +17,7 @@ fn guarded(else_what: impl Fn() -> Resource + Send + Sync + 'static) -> Resource
 // RFC 9111 3.5: a request with credentials does not receive the response to a request without.
 #[test]
 fn a_request_with_credentials_does_not_share_the_validation_of_others() {
-    let origin = serving("/x", stale(", public"));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(", public"));
     let gate = Gate::closed();
     let held = gate.clone();
     let by_credentials = Resource::dynamic(move |seen| match seen.header("authorization") {
@@ -55,9 +53,7 @@ fn a_response_to_credentials_does_not_make_others_bypass_the_cache() {
 
 #[test]
 fn bad_credentials_do_not_remove_stored_responses() {
-    let origin = serving("/x", stale(", public"));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(", public"));
     origin.serve("/x", guarded(current));
     let bad = edge.get("/x", &[("Authorization", "Basic bad")]);
     assert_eq!(bad.status, 401);
@@ -86,9 +82,7 @@ fn bad_credentials_do_not_cut_off_downloads_of_others() {
 #[test]
 fn a_temporary_refusal_does_not_remove_the_stored_response() {
     for status in [403, 406, 429] {
-        let origin = serving("/x", stale(""));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored(stale(""));
         origin.serve("/x", Resource::status(status));
         assert_eq!(edge.get("/x", &[]).status, status);
         origin.serve("/x", current());
@@ -101,9 +95,7 @@ fn a_temporary_refusal_does_not_remove_the_stored_response() {
 #[test]
 fn a_new_version_in_flight_is_shared() {
     let gate = Gate::at(100);
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current().version(1).gate(&gate));
     let mut first = edge.client();
     first.send("GET", "/x", &[], b"").expect("sent");
@@ -124,9 +116,7 @@ fn a_new_version_in_flight_is_shared() {
 // An origin that temporarily refuses does not receive a background fetch for each response.
 #[test]
 fn a_temporary_refusal_is_not_retried_at_once() {
-    let origin = serving("/x", stale(", stale-while-revalidate=3600"));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(", stale-while-revalidate=3600"));
     origin.serve("/x", Resource::status(429));
     assert_stale(&edge.get("/x", &[]), "stale-while-revalidate");
     wait_asked(&origin, "/x", 2);
@@ -146,9 +136,7 @@ fn responses_to_credentials_do_not_affect_other_clients() {
         Resource::status(503),
         stale("").cache_control("private, max-age=60"),
     ] {
-        let origin = serving("/x", stale(control));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored(stale(control));
         origin.serve(
             "/x",
             Resource::dynamic(move |seen| match seen.header("authorization") {
@@ -165,11 +153,7 @@ fn responses_to_credentials_do_not_affect_other_clients() {
 #[test]
 fn a_cookie_in_a_304_is_for_its_client_only() {
     for setting in ["pass", "remove"] {
-        let origin = serving("/x", stale(""));
-        let edge = Setup::cached(&origin)
-            .cache(&format!("set_cookie = \"{setting}\""))
-            .start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored_with(stale(""), &format!("set_cookie = \"{setting}\""));
         origin.serve("/x", current().header("Set-Cookie", "a=1"));
         let asked = edge.get("/x", &[]);
         assert_validated(&asked);

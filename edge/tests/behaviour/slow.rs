@@ -84,9 +84,7 @@ fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_empty() {
     for condition in [Condition::FailWrites, Condition::Fail, Condition::Full] {
         let Some(disk) = disk() else { return };
         let origin = shelf();
-        let disks = on(&disk);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
+        let mut edge = on(&disk).start(&origin);
         let files = mixed(0);
         fill(&edge, &files);
         disk.set_condition(condition);
@@ -109,7 +107,7 @@ fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_empty() {
         fill(&edge, &new);
         written(&edge, count(&new));
         assert_eq!(edge.counter("responses_5xx"), 0);
-        let edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         without_origin(&origin, "stored since", || {
             new.iter().for_each(|file| file.assert_kept(&edge));
         });
@@ -121,13 +119,11 @@ fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_empty() {
 fn a_disk_that_fails_to_read_affects_no_response() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
-    let disks = on(&disk);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = on(&disk).start(&origin);
     let files = mixed(0);
     fill(&edge, &files);
     written(&edge, count(&files));
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     disk.set_condition(Condition::FailReads);
     get_all(&edge, &files);
     eventually("it is out", || is(&edge, 1, "out"));
@@ -135,7 +131,7 @@ fn a_disk_that_fails_to_read_affects_no_response() {
     assert_eq!(edge.counter("responses_5xx"), 0);
     disk.set_condition(Condition::Fine);
     eventually("it is back", || is(&edge, 1, "up"));
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     fill(&edge, &files);
     without_origin(&origin, "stored again", || {
         files.iter().for_each(|file| file.assert_kept(&edge));
@@ -187,13 +183,11 @@ fn a_disk_without_room_is_out_of_service_from_the_start() {
 fn a_stuck_read_falls_back_to_the_origin() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
-    let disks = on(&disk);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = on(&disk).start(&origin);
     let files = mixed(0);
     fill(&edge, &files);
     written(&edge, count(&files));
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     let remembered = File::new(0, 20_000);
     remembered.assert_kept(&edge);
     disk.set_condition(Condition::Hang);
@@ -246,12 +240,10 @@ fn keep_plain(origin: &Origin, edge: &Edge, length: u64) {
 fn a_late_read_does_not_cut_off_an_object_that_only_the_disk_has() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
-    let disks = on(&disk);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = on(&disk).start(&origin);
     let length = 3 * MIB;
     keep_plain(&origin, &edge, length);
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     let reply = ask(&edge, "GET", "/x", &[("Range", "bytes=0-9")]);
     assert_hit(&reply);
     disk.set_condition(Condition::Hang);
@@ -295,9 +287,7 @@ fn records_that_a_slow_disk_can_not_take_are_dropped() {
     };
     let Some(disk) = disk() else { return };
     let origin = shelf();
-    let disks = on(&disk).each("queue = \"2MiB\"");
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = on(&disk).each("queue = \"2MiB\"").start(&origin);
     disk.set_pace(slow);
     let files = [File::row(0, 60, 300_000), File::row(100, 100, 20_000)].concat();
     thread::scope(|scope| {
@@ -321,7 +311,7 @@ fn records_that_a_slow_disk_can_not_take_are_dropped() {
     assert!(kept > 0 && kept < count(&files), "{kept}");
     // A dropped record is written when its object is fetched again, or stays absent: its content is
     // never wrong.
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     fill(&edge, &files[..100]);
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
@@ -331,9 +321,9 @@ fn records_that_a_slow_disk_can_not_take_are_dropped() {
 fn a_stuck_write_holds_up_no_client() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
-    let disks = on(&disk).each("queue = \"2MiB\"");
-    let setup = disks.setup(&origin).cache("memory = \"16MiB\"");
-    let edge = start(&setup);
+    let edge = on(&disk)
+        .each("queue = \"2MiB\"")
+        .start_with(&origin, "memory = \"16MiB\"");
     disk.set_condition(Condition::Hang);
     let files = [File::row(0, 60, 300_000), File::row(100, 100, 20_000)].concat();
     get_all(&edge, &files);
@@ -451,9 +441,7 @@ fn a_disk_that_was_out_of_service_restores_nothing() {
 fn a_purge_that_a_failing_disk_can_not_log_is_answered_503() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
-    let disks = on(&disk);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let edge = on(&disk).start(&origin);
     let files = mixed(0);
     fill(&edge, &files);
     disk.set_condition(Condition::FailWrites);

@@ -8,7 +8,8 @@ use crate::aging::{
     times,
 };
 use crate::harness::{
-    SOON, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, ttl, wait_asked,
+    SOON, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, stored,
+    stored_with, ttl, wait_asked,
 };
 use crate::pieces::{
     BLOCK, FILE, MODES, ask_range, assert_sent_once, check_range, filling, landed, one_version,
@@ -53,9 +54,7 @@ fn validators_are_sent_as_they_are_stored() {
 #[test]
 fn a_304_updates_the_stored_response() {
     let old = stale("").header("X-Both", "old").header("X-Old", "old");
-    let origin = serving("/x", old.tag(tagged("v")).header("Content-Type", "a/b"));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(old.tag(tagged("v")).header("Content-Type", "a/b"));
     let not_modified = Resource::status(304)
         .tag(tagged("v"))
         .cache_control("max-age=3600")
@@ -123,9 +122,7 @@ fn the_age_of_a_304_counts() {
 // RFC 9111 4.3.3: a full response replaces the stored one.
 #[test]
 fn a_new_version_replaces_the_stale_one() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current().version(1));
     let new = edge.get("/x", &[]);
     new.verify_version(1, 0).expect("the new one");
@@ -140,9 +137,7 @@ fn a_new_version_replaces_the_stale_one() {
 // RFC 9110 13.1.2: If-None-Match compares weakly, so a weak entity tag is enough for a whole body.
 #[test]
 fn a_weak_entity_tag_is_used_for_validation() {
-    let origin = serving("/x", stale("").tag(Tag::Weak).modified(Modified::None));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").tag(Tag::Weak).modified(Modified::None));
     origin.update("/x", |_| current().tag(Tag::Weak).modified(Modified::None));
     assert_validated(&edge.get("/x", &[]));
     let hit = edge.get("/x", &[]);
@@ -153,9 +148,7 @@ fn a_weak_entity_tag_is_used_for_validation() {
 // RFC 9111 4.3.4: a 304 without a validator updates the one response that was revalidated.
 #[test]
 fn a_304_need_not_contain_the_validator() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", Resource::status(304).cache_control("max-age=3600"));
     let validated = edge.get("/x", &[]);
     validated.verify_whole(LENGTH).expect("the body");
@@ -166,9 +159,7 @@ fn a_304_need_not_contain_the_validator() {
 // One request revalidates the response for all waiting clients.
 #[test]
 fn a_crowd_waits_for_one_validation() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     let gate = Gate::closed();
     origin.serve("/x", current().gate_head(&gate));
     let crowd = Crowd::of(&edge, 50, "/x", &[]);
@@ -184,9 +175,7 @@ fn a_crowd_waits_for_one_validation() {
 // The same if the response is another version.
 #[test]
 fn a_crowd_waits_for_one_replacement() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     let gate = Gate::closed();
     origin.serve("/x", current().version(1).gate_head(&gate));
     let crowd = Crowd::of(&edge, 50, "/x", &[]);
@@ -246,9 +235,7 @@ fn a_client_s_condition_is_evaluated_after_the_validation() {
 // The client has the origin's current version, and not the stored one.
 #[test]
 fn a_client_with_the_new_version_receives_304() {
-    let origin = serving("/x", stale("").tag(tagged("old")));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").tag(tagged("old")));
     origin.serve("/x", current().version(1).tag(tagged("new")));
     let told = edge.get("/x", &[("If-None-Match", "\"new\"")]);
     assert_eq!((told.status, told.header("etag")), (304, Some("\"new\"")));
@@ -260,9 +247,7 @@ fn a_client_with_the_new_version_receives_304() {
 // RFC 9110 13.1.1: the cache evaluates If-Match after the validation; the origin never receives it.
 #[test]
 fn a_failed_precondition_is_answered_after_the_validation() {
-    let origin = serving("/x", stale("").tag(tagged("v")));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").tag(tagged("v")));
     for (tag, status) in [("\"other\"", 412), ("\"v\"", 200)] {
         let reply = edge.get("/x", &[("If-Match", tag)]);
         assert_eq!(reply.status, status, "{tag}");
@@ -274,9 +259,7 @@ fn a_failed_precondition_is_answered_after_the_validation() {
 // A range of a stale response is served from the stored bytes once they are validated.
 #[test]
 fn a_range_of_a_stale_response_is_served_after_validation() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current());
     let range = edge.get("/x", &[("Range", "bytes=5-9")]);
     range.verify_range(5, 9, LENGTH).expect("the range");
@@ -347,9 +330,7 @@ fn another_version_of_a_large_object_replaces_all_of_it() {
 // HEAD validates a stale response, and the next GET finds it fresh.
 #[test]
 fn head_validates_a_stale_response() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current());
     let head = edge.ask("HEAD", "/x", &[], b"");
     assert_eq!((head.status, head.body.len()), (200, 0));
@@ -408,9 +389,7 @@ fn an_unexpected_304_is_not_stored() {
 // tag and a body of different versions are never combined.
 #[test]
 fn a_304_with_another_entity_tag_mixes_nothing() {
-    let origin = serving("/x", stale("").tag(tagged("a")));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").tag(tagged("a")));
     let choose = |seen: &Seen| match seen.header("if-none-match") {
         Some(_) => Resource::status(304).tag(tagged("b")),
         None => current().version(1).tag(tagged("b")),
@@ -437,9 +416,7 @@ fn held_not_modified(gate: &Gate) -> Resource {
 #[test]
 fn a_response_invalidated_during_its_validation_stays_invalidated() {
     let gate = Gate::closed();
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", held_not_modified(&gate));
     let waiting = Crowd::of(&edge, 3, "/x", &[]);
     assert!(gate.wait_held(1, SOON));
@@ -513,9 +490,7 @@ fn a_tag_without_quotes_validates_nothing() {
 // RFC 9111 4.3.3: the client receives the error; the stored response can be validated later.
 #[test]
 fn a_failed_validation_keeps_the_stored_response() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", Resource::status(503));
     let failed = edge.get("/x", &[]);
     assert_eq!((failed.status, &*failed.text()), (503, "status 503\n"));
@@ -532,9 +507,7 @@ fn a_failed_validation_keeps_the_stored_response() {
 #[test]
 fn a_deleted_resource_is_no_longer_served() {
     for status in [403, 404, 410] {
-        let origin = serving("/x", stale(", stale-if-error=600"));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored(stale(", stale-if-error=600"));
         origin.serve("/x", Resource::status(status).cache_control("max-age=3600"));
         assert_eq!(edge.get("/x", &[]).status, status);
         kill(&origin);
@@ -547,9 +520,7 @@ fn a_deleted_resource_is_no_longer_served() {
 // RFC 9111 3, 4.3.4: a 304 may forbid storing, although the first response permitted it.
 #[test]
 fn a_304_may_forbid_storing() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", Resource::offset(LENGTH).cache_control("no-store"));
     for _ in 0..3 {
         let before = times(&origin, "/x");
@@ -563,9 +534,7 @@ fn a_304_may_forbid_storing() {
 #[test]
 fn a_validation_continues_after_the_client_that_started_it_disconnects() {
     let gate = Gate::closed();
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current().gate_head(&gate));
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
@@ -609,11 +578,7 @@ fn a_body_in_flight_is_validated_and_shared() {
 #[test]
 fn a_304_sets_no_cookie_for_others() {
     for setting in ["pass", "remove"] {
-        let origin = serving("/x", stale(""));
-        let edge = Setup::cached(&origin)
-            .cache(&format!("set_cookie = \"{setting}\""))
-            .start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored_with(stale(""), &format!("set_cookie = \"{setting}\""));
         origin.serve("/x", current().header("Set-Cookie", "id=own"));
         edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
         origin.serve("/x", current());
@@ -628,9 +593,7 @@ fn a_304_sets_no_cookie_for_others() {
 // RFC 9111 5.2.2.4, 5.2.2.7: headers named by the directives of a 304 are not stored.
 #[test]
 fn headers_named_by_a_304_are_not_stored() {
-    let origin = serving("/x", stale("").header("X-Own", "old"));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").header("X-Own", "old"));
     let control = "max-age=3600, private=\"X-Own\"";
     let named = Resource::offset(LENGTH).cache_control(control);
     origin.serve("/x", named.header("X-Own", "mine"));

@@ -178,15 +178,13 @@ fn headers_and_age_are_restored() {
         .header("X-Twice", "two")
         .header("Link", "</a>; rel=preload");
     let origin = serving("/x", aged);
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     get(&edge, "/x");
     written(&edge, 1);
     let before = get(&edge, "/x");
     assert_hit(&before);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         let after = without_origin(&origin, "stored", || get(&edge, "/x"));
         assert_hit(&after);
         after.verify_whole(5000).expect("the body");
@@ -217,13 +215,11 @@ fn error_responses_are_restored() {
             .header("Location", "/elsewhere");
         origin.serve(&format!("/{status}"), resource);
     }
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let first = statuses.map(|status| get(&edge, &format!("/{status}")).body);
     written(&edge, statuses.len() as u64);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         without_origin(&origin, "stored", || {
             for (status, body) in statuses.iter().zip(&first) {
                 let reply = get(&edge, &format!("/{status}"));
@@ -258,9 +254,7 @@ fn variants_are_kept_apart_on_the_volume() {
         assert!(body.len() >= 500 && body.replace(flavour, "").len() < flavour.len());
         reply
     };
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let flavours = ["cherry", "lemon", "mint"];
     let both = ["/small", "/large"];
     for path in both {
@@ -270,7 +264,7 @@ fn variants_are_kept_apart_on_the_volume() {
     }
     written(&edge, 3 + 3 * records(300_000));
     for (how, new) in ENDS.into_iter().zip(["anise", "orange"]) {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         without_origin(&origin, "stored", || {
             for path in both {
                 for flavour in flavours {
@@ -293,9 +287,7 @@ fn variants_are_kept_apart_on_the_volume() {
 #[test]
 fn codings_are_variants_on_the_volume() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let codings = |edge: &Edge| {
         let zipped = ask(edge, "GET", "/x", &[("Accept-Encoding", "gzip, br")]);
         assert_eq!(zipped.text(), "zipped");
@@ -307,7 +299,7 @@ fn codings_are_variants_on_the_volume() {
     codings(&edge);
     written(&edge, 2);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         let replies = without_origin(&origin, "stored", || codings(&edge));
         replies.iter().for_each(assert_hit);
     }
@@ -322,9 +314,7 @@ fn keys_are_kept_apart_on_the_volume() {
         Resource::bytes(text).cache_control("max-age=3600")
     };
     origin.serve_rest(Resource::dynamic(told));
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let hosts = ["a.example", "b.example", "a.example:81"];
     let targets = ["/x", "/x?", "/x?a=1", "/x?a=2", "/x/?a=1", "/X"];
     let check = |edge: &Edge| {
@@ -338,7 +328,7 @@ fn keys_are_kept_apart_on_the_volume() {
     check(&edge);
     written(&edge, 18);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         without_origin(&origin, "stored", || check(&edge));
     }
 }
@@ -353,14 +343,12 @@ fn sent(origin: &Origin) -> u64 {
 fn only_what_is_not_on_the_volume_is_fetched() {
     for mode in ["slice", "auto"] {
         let origin = serving("/x", fresh(FILE));
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin).cache(&format!("fill = \"{mode}\""));
-        let mut edge = start(&setup);
+        let mut edge = Disks::new(1).start_with(&origin, &format!("fill = \"{mode}\""));
         range(&edge, 300_000, 300_009, FILE);
         range(&edge, 800_000, 800_009, FILE);
         written(&edge, 3);
         assert_eq!(sent(&origin), 2 * BLOCK, "{mode}");
-        edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         without_origin(&origin, mode, || {
             assert_hit(&range(&edge, BLOCK, 2 * BLOCK - 1, FILE));
             assert_hit(&range(&edge, 800_100, 810_000, FILE));
@@ -370,12 +358,12 @@ fn only_what_is_not_on_the_volume_is_fetched() {
         settled(&edge);
         assert_eq!(sent(&origin), 5 * BLOCK, "{mode}");
         written(&edge, 6);
-        edge = again(edge, End::Stopped, &setup);
+        edge.restart(End::Stopped);
         get(&edge, "/x").verify_whole(FILE).expect("all of it");
         settled(&edge);
         assert_eq!(sent(&origin), FILE, "{mode}");
         written(&edge, records(FILE));
-        edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         without_origin(&origin, mode, || {
             let whole = get(&edge, "/x");
             whole.verify_whole(FILE).expect("all of it");
@@ -391,9 +379,7 @@ fn chunked_bodies_are_restored() {
     for (path, length) in [("/small", 5000), ("/large", 700_000)] {
         origin.serve(path, fresh(length).framing(Framing::Chunked(3000)));
     }
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let check = |edge: &Edge| {
         let small = get(edge, "/small");
         small.verify_whole(5000).expect("the body");
@@ -404,7 +390,7 @@ fn chunked_bodies_are_restored() {
     check(&edge);
     written(&edge, 1 + records(700_000));
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         let replies = without_origin(&origin, "stored", || check(&edge));
         replies.iter().for_each(assert_hit);
         assert_eq!(replies[1].header("content-length"), Some("700000"));
@@ -416,13 +402,11 @@ fn chunked_bodies_are_restored() {
 #[test]
 fn a_crowd_is_served_from_the_volume() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let files = [File::new(1, 30_000), File::new(2, 2_000_000)];
     fill(&edge, &files);
     written(&edge, 1 + records(2_000_000));
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     without_origin(&origin, "stored", || {
         thread::scope(|scope| {
             for n in 0..24 {
@@ -472,13 +456,11 @@ fn a_file_larger_than_memory_is_kept_in_blocks() {
 #[test]
 fn disconnecting_readers_do_not_affect_others() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let file = File::new(3, 3_000_000);
     fill(&edge, &[file]);
     written(&edge, records(3_000_000));
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     without_origin(&origin, "stored", || {
         for _ in 0..10 {
             let mut client = edge.reluctant_client();
