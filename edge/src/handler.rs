@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
 
-pub use encodings::{Choice, Encoded, Encodings, Get, Plain};
+pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::{Cause, Fault, Stage, Whose};
 
 /// Anything that answers a request: a cache, an upstream, files, the admin pages.

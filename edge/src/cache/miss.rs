@@ -13,9 +13,9 @@ use super::{Cache, decide, fault_of, flight, not_cached, read_ahead, serve};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Cause, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
-use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
+use crate::http::wanted::{Wanted, for_several_codings, has_condition_or_range};
 use crate::http::{CacheStatus, Fwd};
-use crate::store::{Head, Object, Phase, Place, Revalidated};
+use crate::store::{Head, Object, Phase, Revalidated, TableKey};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
 const LOOKS_MAX: usize = 6;
@@ -135,7 +135,7 @@ impl Cache {
     }
 
     /// What has missing bytes fetched on behalf of a request.
-    pub(super) fn demand(&self, request: Request, place: Place) -> Demand {
+    pub(super) fn demand(&self, request: Request, place: TableKey) -> Demand {
         let history = self.0.store.enter(place.primary, |locked| locked.history());
         let codings = self.codings(&request, &history, self.0.clock.unix_ms());
         Demand::new(self.clone(), request, place, codings, history)
@@ -149,7 +149,7 @@ impl Cache {
         admitted: &Admitted,
         key: KeyHash,
         object: &Arc<Object>,
-        place: Place,
+        place: TableKey,
         why: Why,
     ) -> Rode {
         let guess = want::guess(&request.head);
@@ -180,8 +180,8 @@ impl Cache {
         let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
         let choice = self.choose(request, admitted, (object, &head), place);
         match choice {
-            Choice::Plain => {}
-            Choice::Varying(_) => wanted = of_several_codings(wanted, &request.fields),
+            Choice::Identity => {}
+            Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
             // That is there, whatever there is of the object itself.
             Choice::Coded(_) => {
                 return Rode::Answered(Ok(self.answer(ride, &head, wanted, true, why, choice)));
@@ -254,7 +254,7 @@ impl Cache {
         };
         let mut answering = self.answering(head, status, now_ms);
         let coded = match choice {
-            Choice::Plain => None,
+            Choice::Identity => None,
             Choice::Varying(fields) => {
                 answering.varying = Some(fields);
                 None
@@ -278,7 +278,7 @@ impl Cache {
         ride: Ride,
         met: Met,
         admitted: &Admitted,
-        place: Place,
+        place: TableKey,
         why: Why,
     ) -> Rode {
         let object = ride.object().clone();
@@ -371,10 +371,10 @@ fn no_room() -> CacheStatus {
 }
 
 /// What a fetch was to confirm, with where it stands now.
-pub(super) fn found_in(stored: Revalidated, place: Place, how: How) -> Found {
+pub(super) fn found_in(stored: Revalidated, place: TableKey, how: How) -> Found {
     let vary = stored.head.vary.as_ref();
     Found {
-        place: Place {
+        place: TableKey {
             variant: vary.map_or(0, |vary| vary.variant),
             ..place
         },
@@ -388,7 +388,7 @@ pub(super) fn found_in(stored: Revalidated, place: Place, how: How) -> Found {
 /// asked for otherwise than this request admitted: a range or a condition is for the origin to judge.
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
-        200 => !asks_for_less(&request.head.fields),
+        200 => !has_condition_or_range(&request.head.fields),
         206 | 304 | 416 => false,
         _ => true,
     }

@@ -61,8 +61,8 @@ counters! {
     connections_handed_over,
     /// Idle connections closed to make room because the limit of connections was reached.
     connections_refused,
-    /// Connections closed because their client had as many as it may (`connections_per_address`).
-    connections_over_address,
+    /// Connections closed because their client had as many as it may (`connections_per_ip`).
+    connections_over_ip,
     /// Connections closed because no trusted load balancer said, in the PROXY protocol, whose they are.
     connections_not_introduced,
     /// Connections closed unserved because there was no file descriptor, or no memory, for them.

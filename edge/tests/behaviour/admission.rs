@@ -13,7 +13,7 @@ use crate::harness::eventually;
 #[test]
 fn an_object_is_written_on_its_second_request() {
     let origin = shelf();
-    let mut edge = Disks::new(1).start_with(&origin, "admit = \"second\"");
+    let mut edge = Disks::new(1).start_with(&origin, "min_uses = 2");
     let once = [File::row(0, 5, 10_000), File::row(10, 2, 400_000)].concat();
     let twice = [File::row(100, 5, 10_000), File::row(110, 2, 400_000)].concat();
     fill(&edge, &once);
@@ -42,7 +42,7 @@ fn a_second_request_counts_while_the_first_is_answered() {
     let gate = sluice_lab::origin::Gate::at(100_000);
     let slow = crate::harness::fresh(400_000).gate(&gate);
     origin.serve("/x", slow);
-    let mut edge = Disks::new(1).start_with(&origin, "admit = \"second\"");
+    let mut edge = Disks::new(1).start_with(&origin, "min_uses = 2");
     thread::scope(|scope| {
         let clients = [0; 2].map(|_| scope.spawn(|| crate::disks::get(&edge, "/x")));
         eventually("both are there", || edge.counter("requests_now") == 2);

@@ -246,7 +246,7 @@ fn impossible_purges_are_refused_with_an_explanation() {
         (json!({"prefix": "a"}), 400, "a prefix begins with"),
         (json!({"prefix": "/a/.."}), 400, "a prefix can't end in .."),
         (json!({"prefix": "/a/*"}), 400, "a prefix needs no *"),
-        (json!({"url": "http://u:p@a/"}), 400, "leave out user name"),
+        (json!({"url": "http://u:p@a/"}), 400, "remove user name"),
         (json!({"all": false}), 400, "\"all\" is true"),
         (json!({"teg": "a"}), 400, "unknown field `teg`"),
         (
@@ -269,7 +269,7 @@ fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     let origin = serving("/x", fresh(LENGTH));
     let target = "/x?b=1&a=1";
     let text = |setup: Setup| {
-        let admin = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let admin = "[admin]\npurge_from = [\"127.0.0.1\"]\n";
         setup.text().replace("[admin]\n", admin)
     };
     let sorted = text(Setup::cached(&origin).cache("query_sort = true"));
@@ -313,7 +313,7 @@ fn a_cache_without_routes_can_be_purged() {
 /// The harness's configuration, with these addresses permitted to send PURGE.
 fn allowing(origin: &Origin, networks: &str) -> Edge {
     let text = Setup::cached(origin).text();
-    let admin = format!("[admin]\npurge = [{networks}]\n");
+    let admin = format!("[admin]\npurge_from = [{networks}]\n");
     Setup::of_text(text.replace("[admin]\n", &admin)).start()
 }
 

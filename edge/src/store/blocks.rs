@@ -1,0 +1,211 @@
+//! Blocks of sparse objects: what of an object goes when there is no room, while the rest stays.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::object::{Object, Phase, Rider, State};
+use super::page::{PAGE, Page};
+use super::pages::span;
+use super::slots::{Dropped, Slot};
+use super::{Store, TableKey};
+use crate::ranges::Ranges;
+
+/// What the bookkeeping for one block takes: its rows in the table of blocks, in the list of ids
+/// and in the eviction policy.
+pub(super) const BLOCK_OVERHEAD: u64 = 256;
+
+/// The blocks of one object that hold bytes, as the table knows them.
+pub(super) struct Blocks {
+    /// Bytes of a block.
+    pub(super) block: u64,
+    /// Bytes that all of them take.
+    pub(super) weight: u64,
+    /// By first byte.
+    pub(super) list: BTreeMap<u64, Block>,
+}
+
+/// One block.
+pub(super) struct Block {
+    pub(super) id: u32,
+    pub(super) weight: u64,
+}
+
+impl Blocks {
+    pub(super) fn of(block: u64) -> Blocks {
+        Blocks {
+            block,
+            weight: 0,
+            list: BTreeMap::new(),
+        }
+    }
+
+    /// The block that holds this byte.
+    pub(super) fn at(&self, at: u64) -> Option<&Block> {
+        self.list.get(&(at / self.block * self.block))
+    }
+}
+
+impl Object {
+    /// Takes a block's bytes out; `None` if one of them is being read or brought, or if they can't
+    /// be had again. Called with the shard locked.
+    pub(super) fn drop_block(&self, block: Range<u64>) -> Option<Dropped> {
+        let mut state = self.lock();
+        if state.is_busy(&block) {
+            return None;
+        }
+        let pages = state.pages.take(span(&block));
+        if let Some(disk) = &mut state.disk {
+            disk.transient.remove(block.clone());
+        }
+        state.present.remove(block);
+        Some(pages)
+    }
+
+    /// About how many bytes of blocks readers and flights hold: at least what they do.
+    pub(super) fn held(&self) -> u64 {
+        let state = self.lock();
+        let Some(block) = state.block.map(|block| u64::from(block.get())) else {
+            return u64::MAX;
+        };
+        let span = |range: Range<u64>| match range.is_empty() {
+            true => 0,
+            false => ((range.end - 1) / block - range.start / block + 1).saturating_mul(block),
+        };
+        let riders = state.riders.iter().map(|(_, rider)| span(rider.wants()));
+        let claims = state.claims.iter().map(|claim| span(claim.at..claim.end));
+        riders.chain(claims).fold(0, u64::saturating_add)
+    }
+
+    /// Takes pages out until they weigh `enough`: first those that no flight and no reader is at or
+    /// wants soon, and then, unless `soon` is to stay, those that none is at. Gives them back, and
+    /// what they weighed by block.
+    fn shed(&self, enough: u64, soon: bool) -> Shed {
+        let mut state = self.lock();
+        let mut shed = Shed::default();
+        if !state.loses_parts() {
+            return shed;
+        }
+        let claims = state.claims.iter().map(|claim| claim.at..claim.end);
+        let mut needed: Ranges = claims.collect();
+        let mut wanted = needed.clone();
+        for (_, rider) in &state.riders {
+            needed.insert(rider.at..rider.at.saturating_add(1));
+            wanted.insert(rider.wants());
+        }
+        let disk = state.disk.iter();
+        let held = disk.flat_map(|disk| disk.queued().chain(disk.transient.iter()));
+        for queued in held {
+            needed.insert(queued.clone());
+            wanted.insert(queued);
+        }
+        state.shed(&wanted, enough, &mut shed);
+        if !soon {
+            state.shed(&needed, enough, &mut shed);
+        }
+        shed
+    }
+
+    /// Whether a block has any page.
+    pub(super) fn has_pages(&self, block: &Range<u64>) -> bool {
+        self.lock().has_pages(block)
+    }
+}
+
+/// Pages taken out of an object, to be dropped when no lock is held.
+#[derive(Default)]
+struct Shed {
+    pages: Vec<Slot>,
+    weight: u64,
+    /// What they weighed by block.
+    weights: Vec<(Range<u64>, u64)>,
+}
+
+impl State {
+    /// Takes out pages of which no byte is needed until there are enough: those that all have
+    /// passed first, then the ones furthest ahead.
+    fn shed(&mut self, needed: &Ranges, enough: u64, shed: &mut Shed) {
+        let gaps: SmallVec<[_; 4]> = needed.gaps(0..u64::MAX).collect();
+        let passed = usize::from(gaps.first().is_some_and(|gap| gap.start == 0));
+        let (passed, others) = gaps.split_at(passed);
+        for gap in passed.iter().chain(others.iter().rev()) {
+            let whole = gap.start.div_ceil(PAGE)..gap.end / PAGE;
+            while shed.weight < enough {
+                let Some(slot) = self.pages.take_last(whole.clone()) else {
+                    break;
+                };
+                self.count_shed(slot.index, shed);
+                shed.pages.push(slot);
+            }
+        }
+    }
+
+    /// A page is gone.
+    fn count_shed(&mut self, index: u64, shed: &mut Shed) {
+        let base = index * PAGE;
+        self.present.remove(base..base.saturating_add(PAGE));
+        let Some(block) = self.block_of(base) else {
+            return;
+        };
+        let bytes = match self.has_pages(&block) {
+            true => Page::footprint(self.capacity(index)),
+            false => Page::footprint(self.capacity(index)) + BLOCK_OVERHEAD,
+        };
+        shed.weight += bytes;
+        match shed.weights.last_mut() {
+            Some((last, sum)) if *last == block => *sum += bytes,
+            _ => shed.weights.push((block, bytes)),
+        }
+    }
+}
+
+impl Store {
+    /// Lets an object keep only what its flights and readers need now, or `soon`, as far as that
+    /// takes to have `enough` bytes less.
+    pub(super) fn shed(&self, table_key: TableKey, object: &Arc<Object>, enough: u64, soon: bool) {
+        let shed = object.shed(enough, soon);
+        drop(shed.pages);
+        for (block, bytes) in shed.weights {
+            self.weigh(table_key, object, Some(block), -(bytes as i64));
+        }
+    }
+
+    /// A use of the block that holds this byte.
+    pub fn touch_block(&self, table_key: TableKey, object: &Arc<Object>, at: u64) {
+        self.shard(table_key.primary)
+            .lock()
+            .touch(table_key, object, at);
+    }
+}
+
+impl State {
+    /// The block that holds this byte, where bytes are accounted by block.
+    pub(super) fn block_of(&self, at: u64) -> Option<Range<u64>> {
+        let block = u64::from(self.block?.get());
+        let start = at / block * block;
+        Some(start..start.saturating_add(block))
+    }
+
+    /// Whether bytes that are dropped can be had again.
+    fn loses_parts(&self) -> bool {
+        self.block.is_some() && matches!(self.phase, Phase::Open(_))
+    }
+
+    /// Whether dropping these bytes would hurt someone, or they can't be had again.
+    fn is_busy(&self, block: &Range<u64>) -> bool {
+        let needs = |rider: &Rider| match self.phase {
+            // Nothing more is fetched for it: what its readers have before them stays.
+            Phase::Retired => rider.at < block.end,
+            _ => {
+                let wants = rider.wants();
+                wants.start < block.end && block.start < wants.end
+            }
+        };
+        self.block.is_none()
+            || self.claims.iter().any(|claim| claim.meets(block))
+            || self.disk.as_ref().is_some_and(|disk| disk.is_queued(block))
+            || self.riders.iter().any(|(_, rider)| needs(rider))
+    }
+}

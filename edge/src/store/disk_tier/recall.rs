@@ -1,0 +1,298 @@
+//! Recalling: the head of an object that is not in memory is read from a volume, and the object put
+//! into the table as it was.
+//!
+//! While that goes on, a placeholder stands in the table, so that all who ask wait for one read.
+//! They look again when it is over.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{At, DiskCopy, LOOKED_UP, Volumes, meta, tag_of, written};
+use crate::store::landing::Landing;
+use crate::store::object::{Abandoned, Object};
+use crate::store::page::{PAGE, Page};
+use crate::store::pages::PageState;
+use crate::store::{Seen, Store, TableKey};
+use crate::sys::buffer::Buffer;
+use crate::volume::{Found, HeadRead, Id, Missing, Volume};
+
+/// A head that is to be read; it has to be run.
+pub struct Recall {
+    landing: Landing,
+    volumes: Arc<Volumes>,
+    heads: SmallVec<[At; 2]>,
+}
+
+/// What became of one head.
+enum Met {
+    /// Its object is in the table.
+    Restored,
+    /// It is of no use, and forgotten; another may be.
+    Useless,
+    /// By now it lies elsewhere, or is gone: it is to be looked for again.
+    Moved,
+    /// It can't be had now.
+    Failed,
+}
+
+impl Store {
+    /// Whether volumes have anything of this key.
+    pub fn is_on_disk(&self, primary: u128) -> bool {
+        let volumes = self.volumes();
+        volumes.is_some_and(|volumes| !volumes.heads(primary).is_empty())
+    }
+
+    /// Begins to recall what a request for this place may be given, if volumes have it.
+    /// `placeholder` is a new object that stands there, marked as such.
+    pub fn recall(
+        self: &Arc<Self>,
+        placeholder: &Arc<Object>,
+        table_key: TableKey,
+        now_us: u64,
+    ) -> Option<Recall> {
+        let volumes = self.volumes()?;
+        let mut heads = volumes.heads(table_key.primary);
+        // As long as no Vary names are known, any of them may be the one, or tells the names: the newest
+        // has those that are in force.
+        if self.enter(table_key.primary, |locked| locked.vary().is_some()) {
+            heads.retain(|(_, found)| found.tag == tag_of(table_key.variant));
+        }
+        heads.sort_by_key(|(_, found)| Reverse(written(found)));
+        // Its other copies behind it.
+        let newest = heads.first()?.1.tag;
+        heads.sort_by_key(|(_, found)| found.tag != newest);
+        let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
+        let ((), mut landings) = self.arrange(placeholder, table_key, now_us, whole);
+        Some(Recall {
+            landing: landings.pop()?,
+            volumes,
+            heads,
+        })
+    }
+}
+
+impl Store {
+    /// Counts a head that a volume had.
+    fn count_recalled(&self, read: &HeadRead) {
+        let bytes = (read.meta.len() + read.data.len()) as u64;
+        self.volume_hits.fetch_add(1, Ordering::Relaxed);
+        self.volume_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A placeholder is of no use: who waits looks again.
+    pub fn give_up_recall(self: &Arc<Self>, table_key: TableKey, placeholder: &Arc<Object>) {
+        self.withdraw(table_key, placeholder);
+        placeholder.retire();
+    }
+}
+
+impl Recall {
+    /// Reads the head. Who waits looks again when this is over.
+    pub async fn run(self) {
+        let table_key = self.landing.table_key();
+        let mut slow = None;
+        for &(number, found) in &self.heads {
+            if slow.is_some_and(|tag| tag != found.tag) {
+                break; // no more is waited for than another copy of the same
+            }
+            let (volume, space) = (&self.volumes.volumes[number], self.volumes.space);
+            let read = match volume.read_head(found, space, table_key.primary).await {
+                Ok(read) => read,
+                // It is forgotten by now.
+                Err(Missing::Gone | Missing::Damaged) => continue,
+                Err(_) => {
+                    slow = Some(found.tag);
+                    continue;
+                }
+            };
+            match self.restore(volume, found, &read) {
+                Met::Restored => {
+                    self.landing.store().count_recalled(&read);
+                    return self.landing.give_back();
+                }
+                Met::Moved => break,
+                Met::Failed => {
+                    slow = Some(found.tag);
+                    break;
+                }
+                Met::Useless => {
+                    volume.forget(&read.id);
+                }
+            }
+        }
+        match slow {
+            // Who waits does not try that again.
+            Some(_) => self.landing.fail(Arc::new(Abandoned)),
+            None => self.landing.give_back(),
+        }
+    }
+
+    /// Puts the object of a head into the table.
+    fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> Met {
+        let store = self.landing.store();
+        let placeholder = self.landing.object();
+        let primary = self.landing.table_key().primary;
+        let Some(kept) = meta::decode(&read.meta).filter(|kept| kept.key == placeholder.key) else {
+            return Met::Useless;
+        };
+        let head = kept.head;
+        let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+        let table_key = TableKey { primary, variant };
+        let fits = u64::from(tag_of(variant)) == read.id.version
+            && kept.block.is_multiple_of(PAGE)
+            && store.purges.names.is_sound(&head);
+        let inline = head.length == Some(read.data.len() as u64);
+        let Some(length) = head
+            .length
+            .filter(|_| fits && (inline || read.data.is_empty()))
+        else {
+            return Met::Useless;
+        };
+        if read.data.len() as u64 > PAGE || (!head.joinable && length > store.object_max()) {
+            return Met::Useless;
+        }
+        let mut disk = DiskCopy::new(
+            self.volumes.clone(),
+            table_key,
+            &head,
+            kept.born_seq,
+            (kept.block, kept.since),
+        );
+        disk.head = true;
+        if !inline {
+            let is_loading = self.volumes.is_loading();
+            let at_most = if head.joinable { LOOKED_UP } else { u64::MAX };
+            disk.consult(0..length, length, at_most);
+            if !head.joinable && !disk.there.covers(&(0..length)) {
+                return match is_loading {
+                    true => Met::Failed,
+                    false => Met::Useless, // the rest of it can't be had
+                };
+            }
+        }
+        match store.restored(kept.key, kept.born_seq, head, disk, &read.data) {
+            Some(restored) => self.put(volume, (&read.id, found), variant, restored),
+            None => Met::Failed,
+        }
+    }
+
+    /// Puts a restored object, and what it weighs, into the table, if its head is still where it was.
+    fn put(
+        &self,
+        volume: &Volume,
+        (id, found): (&Id, Found),
+        variant: u128,
+        (object, weight): (Arc<Object>, u64),
+    ) -> Met {
+        let (store, placeholder) = (self.landing.store(), self.landing.object());
+        let (from, primary) = (self.landing.table_key(), self.landing.table_key().primary);
+        store.enter(primary, |locked| {
+            if !locked.holds(from.variant, placeholder) {
+                return Met::Failed; // it was taken out meanwhile
+            }
+            // Before it is seen that the volume has it yet: when it has not, rules about it may go.
+            let purged = store.purges.judge(primary, &object);
+            let Some(head) = object.head() else {
+                return Met::Failed;
+            };
+            if volume.find(id) != Some(found) {
+                return Met::Moved;
+            }
+            if purged {
+                return Met::Useless;
+            }
+            let names = head.vary.as_ref().map(|vary| &vary.names);
+            if locked.vary().is_some() && locked.vary() != names {
+                return Met::Useless; // it is from before they were others
+            }
+            if variant != from.variant && locked.has(variant) {
+                return Met::Restored; // a newer one
+            }
+            if variant != from.variant {
+                locked.remove(from.variant, placeholder);
+            }
+            locked.insert(variant, object.clone(), weight);
+            locked.set_vary(names);
+            Met::Restored
+        })
+    }
+}
+
+impl Store {
+    /// An object as it was; with what it weighs. `None`: there is no room for it.
+    fn restored(
+        &self,
+        key: Bytes,
+        born_seq: u64,
+        head: super::Head,
+        disk: DiskCopy,
+        data: &Bytes,
+    ) -> Option<(Arc<Object>, u64)> {
+        let object = self.create_with(&key, born_seq)?;
+        let charge = self.charge_head(head.memory())?;
+        let mut weight = self.weight(&key) + charge.bytes();
+        let sparse = head.joinable && head.length > Some(disk.block);
+        let block = std::num::NonZeroU32::new(disk.block.try_into().ok()?);
+        let page = match data.is_empty() {
+            true => None,
+            false => {
+                let charge = self.make_room(Page::footprint(data.len() as u64))?;
+                weight += charge.bytes();
+                let mut buffer = Buffer::new(data.len());
+                buffer.append(data);
+                Some(Page::filled(buffer, charge))
+            }
+        };
+        object
+            .open(Arc::new(head), charge, block.filter(|_| sparse), Some(disk))
+            .wake();
+        if let Some(bytes) = page {
+            let mut state = object.lock();
+            state.present.insert(0..bytes.len() as u64);
+            state.pages.insert(0, PageState::Full(bytes));
+        }
+        Some((object, weight))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::*;
+    use super::*;
+    use crate::store::tests::{content, table_key};
+
+    #[test]
+    fn a_head_that_moved_while_it_was_read_is_looked_for_again() {
+        let (_folder, volumes, store) = with_one_volume();
+        let put = || {
+            bring(&store, 1, versioned(5000, 9), 0..5000);
+            flush(&volumes);
+            forget_memory(&store, 1);
+        };
+        put();
+        let spare = placed(&store, 1);
+        let recall = store.recall(&spare, table_key(1), 0).expect("it is kept");
+        let (_, found) = recall.heads[0];
+        let read = block_on(volumes[0].read_head(found, 7, 1)).expect("it is there");
+        put();
+        let spare = placed(&store, 1);
+        let again = store.recall(&spare, table_key(1), 0).expect("it is kept");
+        assert_ne!(again.heads[0].1, found);
+        assert!(matches!(
+            again.restore(&volumes[0], found, &read),
+            Met::Moved
+        ));
+        block_on(again.run());
+        let object = store
+            .enter(1, |locked| locked.find(0))
+            .expect("it is there");
+        assert!(!Arc::ptr_eq(&object, &spare));
+        drop(recall);
+        let bytes = super::super::tests::read(&store, &object, 0..5000);
+        assert_eq!(bytes, Some(content(0, 5000)));
+    }
+}

@@ -1,0 +1,337 @@
+//! Writing: what of an object is handed to its volumes, and when.
+//!
+//! A block is handed over when all of it has come, a head with the first block, or with the end
+//! where others can't bring what is missing. Until it is written it stays in memory, so that what
+//! waits is served like anything else.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{DiskCopy, Volumes, meta};
+use crate::store::head::Head;
+use crate::store::object::{Object, Phase, State};
+use crate::store::page::PAGE;
+use crate::store::{Store, TableKey};
+use crate::volume::{Content, Id, Source, Volume};
+
+/// About what a head takes while it waits.
+const HEAD_BYTES: u64 = 1024;
+/// Blocks handed over at once at most; more would not fit into any queue.
+const AT_ONCE: usize = 256;
+
+/// What is to be written of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// Its head; all of its content, where that is small.
+    Head,
+    /// One block.
+    Block(u64, Range<u64>),
+}
+
+/// One record that waits to be written.
+struct PendingWrite {
+    store: Arc<Store>,
+    volume: Arc<Volume>,
+    object: Arc<Object>,
+    table_key: TableKey,
+    id: Id,
+    what: What,
+    bytes: u64,
+    born_seq: u64,
+    told: bool,
+}
+
+impl Source for PendingWrite {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn born_seq(&self) -> u64 {
+        self.born_seq
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn record(&mut self) -> Option<Content> {
+        if !self.store.holds(self.table_key, &self.object) {
+            return None;
+        }
+        let head = match self.object.phase() {
+            Phase::Open(head) => head,
+            _ => return None,
+        };
+        if self
+            .store
+            .is_gone(self.table_key.primary, &self.object, &head)
+        {
+            return None;
+        }
+        let state = self.object.lock();
+        match &self.what {
+            What::Head => {
+                let disk = state.disk.as_ref()?;
+                let object = &self.object;
+                let (key, blocks) = (&*object.key, (disk.block, disk.since));
+                let length = head.length.or(state.length);
+                let meta = meta::encode((key, object.born_seq), blocks, &head, length);
+                let small = state.length.is_some_and(|length| length <= PAGE);
+                let data = match small {
+                    true => state.pieces(0..state.length?)?,
+                    false => SmallVec::new(),
+                };
+                Some(Content { meta, data })
+            }
+            What::Block(_, range) => Some(Content {
+                meta: Vec::new(),
+                data: state.pieces(range.clone())?,
+            }),
+        }
+    }
+
+    fn done(mut self: Box<Self>, written: bool) {
+        self.tell(written);
+    }
+}
+
+impl PendingWrite {
+    fn tell(&mut self, written: bool) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        if let Some(disk) = &mut self.object.lock().disk {
+            disk.settle(&self.what, written);
+        }
+        if self.what != What::Head {
+            return;
+        }
+        // Not written: the head that it was to replace says what does not hold any more. Written, but
+        // taken out meanwhile: it does not hold itself, unless that is another's by now.
+        let obsolete = match self.store.holds(self.table_key, &self.object) {
+            true => !written,
+            false => written && !self.store.another_head_is_written(self.table_key),
+        };
+        if obsolete {
+            self.volume.forget(&self.id);
+        }
+    }
+}
+
+impl Drop for PendingWrite {
+    fn drop(&mut self) {
+        self.tell(false);
+    }
+}
+
+impl DiskCopy {
+    /// A record was written, or was not.
+    fn settle(&mut self, what: &What, written: bool) {
+        match what {
+            What::Head => self.head &= written,
+            What::Block(_, range) => {
+                let waiting = self.queued.iter().position(|queued| queued == range);
+                if let Some(waiting) = waiting {
+                    self.queued.swap_remove(waiting);
+                }
+                if written {
+                    self.there.insert(range.clone());
+                    self.known.insert(range.clone());
+                }
+            }
+        }
+    }
+
+    /// Whether volumes have any of its blocks, which nobody finds without its head.
+    fn has_any(&self) -> bool {
+        !self.there.is_empty() || !self.aside.is_empty()
+    }
+
+    /// Whether this block need not be handed over: it waits, or is there.
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        let is_there = self.there.covers(range) || self.aside.covers(range);
+        is_there || self.queued.iter().any(|queued| queued == range)
+    }
+}
+
+impl State {
+    /// What is to be handed over, now that bytes of this range have come.
+    fn due(&mut self, come: &Range<u64>) -> SmallVec<[What; 2]> {
+        let mut due = SmallVec::new();
+        let complete = self.is_complete();
+        let length = self.length;
+        let (Some(disk), Phase::Open(head)) = (&mut self.disk, &self.phase) else {
+            return due;
+        };
+        if !disk.admitted || self.passes_through || !disk.volumes.admits(length, come.end) {
+            return due;
+        }
+        if length.is_some_and(|length| length <= PAGE) {
+            if complete && !disk.head {
+                disk.head = true;
+                due.push(What::Head);
+            }
+            return due;
+        }
+        let first = come.start / disk.block;
+        let last = come.end.saturating_sub(1) / disk.block;
+        for number in (first..=last).take(AT_ONCE) {
+            let range = disk.range_of(number, length.unwrap_or(u64::MAX));
+            if !range.is_empty() && self.present.covers(&range) && !disk.has(&range) {
+                due.push(What::Block(number, range));
+            }
+        }
+        // What others can't complete is of no use before it is all there.
+        let useful = complete || head.joinable && !due.is_empty();
+        if useful && !disk.head {
+            disk.head = true;
+            due.push(What::Head);
+        }
+        due
+    }
+
+    /// The bytes of a range as the pages they are in; `None` if one of them is not there, or not full.
+    fn pieces(&self, range: Range<u64>) -> Option<SmallVec<[bytes::Bytes; 16]>> {
+        let mut pieces = SmallVec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let piece = self.slice(at, range.end)?;
+            at += piece.len() as u64;
+            let whole = piece.len() as u64 == PAGE || at == range.end;
+            if !whole {
+                return None;
+            }
+            pieces.push(piece);
+        }
+        Some(pieces)
+    }
+}
+
+impl Store {
+    /// Hands over to volumes what is due, now that bytes of this range have come. Never waits: what
+    /// the volumes have no room for is not written.
+    pub(in crate::store) fn enqueue_writes(
+        self: &Arc<Self>,
+        table_key: TableKey,
+        object: &Arc<Object>,
+        come: Range<u64>,
+    ) {
+        let mut state = object.lock();
+        let due = state.due(&come);
+        let Some(disk) = state.disk.as_ref().filter(|_| !due.is_empty()) else {
+            return;
+        };
+        let volumes = disk.volumes.clone();
+        drop(state);
+        for what in due {
+            self.hand_over(&volumes, table_key, object, what);
+        }
+    }
+
+    /// Whether what stands here has handed its own head over.
+    fn another_head_is_written(self: &Arc<Self>, table_key: TableKey) -> bool {
+        let all = self.enter(table_key.primary, |locked| locked.all());
+        let mut here = all
+            .iter()
+            .filter(|(variant, _)| *variant == table_key.variant);
+        here.any(|(_, object)| object.lock().disk.as_ref().is_some_and(|disk| disk.head))
+    }
+
+    /// The object has another head: that is kept from now on.
+    pub(in crate::store) fn enqueue_head(
+        self: &Arc<Self>,
+        table_key: TableKey,
+        object: &Arc<Object>,
+    ) {
+        let mut state = object.lock();
+        let (complete, length) = (state.is_complete(), state.length);
+        let wanted = |disk: &&mut Box<DiskCopy>| {
+            let worth = disk.head || complete || disk.has_any();
+            disk.admitted && worth && disk.volumes.admits(length, 0)
+        };
+        let Some(disk) = state.disk.as_mut().filter(wanted) else {
+            return;
+        };
+        disk.head = true;
+        let volumes = disk.volumes.clone();
+        drop(state);
+        self.hand_over(&volumes, table_key, object, What::Head);
+    }
+
+    /// It was asked for again: now it may be written, and what of it has come is handed over.
+    pub(in crate::store) fn admit(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
+        let mut state = object.lock();
+        let Some(disk) = &mut state.disk else {
+            return;
+        };
+        disk.admitted = true;
+        let come: SmallVec<[_; 2]> = state.present.iter().collect();
+        drop(state);
+        for range in come {
+            self.enqueue_writes(table_key, object, range);
+        }
+    }
+
+    fn hand_over(
+        self: &Arc<Self>,
+        volumes: &Arc<Volumes>,
+        table_key: TableKey,
+        object: &Arc<Object>,
+        what: What,
+    ) {
+        let (id, bytes) = {
+            let mut state = object.lock();
+            let small = state.length.filter(|length| *length <= PAGE);
+            let Some(disk) = &mut state.disk else {
+                return;
+            };
+            match &what {
+                What::Head => {
+                    let head = TableKey {
+                        variant: disk.table_key.variant,
+                        ..table_key
+                    };
+                    let content = small.unwrap_or(0);
+                    (volumes.head_id(head), HEAD_BYTES + content)
+                }
+                What::Block(number, range) => {
+                    let Some(id) = disk.block_id(*number) else {
+                        return;
+                    };
+                    (id, range.end - range.start)
+                }
+            }
+        };
+        let homes = volumes.homes(&id);
+        if homes.is_empty()
+            && let Some(disk) = &mut object.lock().disk
+        {
+            disk.settle(&what, false);
+        }
+        for number in homes {
+            if let (What::Block(_, range), Some(disk)) = (&what, &mut object.lock().disk) {
+                disk.queued.push(range.clone());
+            }
+            let pending = Box::new(PendingWrite {
+                store: self.clone(),
+                volume: volumes.volumes[number].clone(),
+                object: object.clone(),
+                table_key,
+                id,
+                what: what.clone(),
+                bytes,
+                born_seq: object.born_seq,
+                told: false,
+            });
+            // Given back, it is dropped, which tells the object.
+            let _ = volumes.volumes[number].put(pending);
+        }
+    }
+
+    /// Whether a purge covers an object, so that it is not to be written.
+    fn is_gone(&self, primary: u128, object: &Object, head: &Head) -> bool {
+        !self.purges.is_settled(object) && self.purges.covers(primary, object, head)
+    }
+}

@@ -1,0 +1,198 @@
+//! What is written again when the oldest segment is reclaimed, and a ring of segments that does
+//! nothing else: what the bench of hit ratios runs.
+
+use std::collections::VecDeque;
+
+/// How much of a segment may be written again into the one that is open.
+const SHARE: u64 = 4;
+
+/// What is left of the room for records that are written again.
+#[derive(Clone, Copy, Debug)]
+pub struct ReclaimBudget(u64);
+
+impl ReclaimBudget {
+    /// For one segment of this size: a share of it, but one record of this length if half a segment
+    /// has room for that.
+    pub fn of(segment: u64, largest: u64) -> ReclaimBudget {
+        ReclaimBudget((segment / SHARE).max(largest.min(segment / 2)))
+    }
+
+    /// How much it is.
+    pub fn left(&self) -> u64 {
+        self.0
+    }
+
+    /// Whether it is time to write again what is there, so many bytes of it: with one more new record,
+    /// there would not be room enough.
+    pub fn is_time(&self, room: u64, there: u64, largest: u64) -> bool {
+        room < self.0.min(there) + largest
+    }
+
+    /// Whether there is room for a record; takes it.
+    pub fn take(&mut self, length: u64) -> bool {
+        match self.0.checked_sub(length) {
+            Some(left) => {
+                self.0 = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// A ring of segments of records of length one, as a volume keeps them. Keys are small numbers:
+/// memory grows with the largest.
+pub struct Ring {
+    segment: usize,
+    segments: usize,
+    /// From the oldest to the one that is open, each with its number.
+    log: VecDeque<Vec<u32>>,
+    /// The number of the oldest one.
+    oldest: u64,
+    entries: Vec<Entry>,
+    written: u64,
+    again: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    /// The number of its segment, plus one; 0: it is not there.
+    segment: u64,
+    used: bool,
+}
+
+impl Ring {
+    /// Empty, for about so many records in so many segments (at least two, of four records).
+    pub fn new(records: usize, segments: usize) -> Ring {
+        let segments = segments.max(2);
+        Ring {
+            segment: (records / segments).max(SHARE as usize),
+            segments,
+            log: VecDeque::from([Vec::new()]),
+            oldest: 0,
+            entries: Vec::new(),
+            written: 0,
+            again: 0,
+        }
+    }
+
+    /// Whether a key is there. It is, from now on.
+    pub fn ask(&mut self, key: u32) -> bool {
+        let at = key as usize;
+        if at >= self.entries.len() {
+            self.entries.resize(at + 1, Entry::default());
+        }
+        if self.entries[at].segment > 0 {
+            self.entries[at].used = true;
+            return true;
+        }
+        self.append(key);
+        let room = (self.segment - self.open().len()) as u64;
+        let budget = ReclaimBudget::of(self.segment as u64, 1);
+        // The last part of the open segment is for what is written again.
+        if self.log.len() == self.segments && room == budget.left() {
+            self.write_again(budget);
+        }
+        if self.open().len() >= self.segment {
+            self.log.push_back(Vec::new());
+            if self.log.len() > self.segments {
+                self.drop_oldest();
+            }
+        }
+        false
+    }
+
+    /// Records written again over all records written.
+    pub fn share_written_again(&self) -> f64 {
+        self.again as f64 / self.written.max(1) as f64
+    }
+
+    fn open(&mut self) -> &mut Vec<u32> {
+        // There is one from the beginning on, and another one before it could become the oldest.
+        let last = self.log.len() - 1;
+        &mut self.log[last]
+    }
+
+    fn append(&mut self, key: u32) {
+        self.open().push(key);
+        self.written += 1;
+        self.entries[key as usize] = Entry {
+            segment: self.oldest + self.log.len() as u64,
+            used: false,
+        };
+    }
+
+    fn write_again(&mut self, mut budget: ReclaimBudget) {
+        let candidates = self.log.front().cloned().unwrap_or_default();
+        for key in candidates {
+            let entry = self.entries[key as usize];
+            if entry.segment == self.oldest + 1 && entry.used && budget.take(1) {
+                self.append(key);
+                self.again += 1;
+            }
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        for key in self.log.pop_front().unwrap_or_default() {
+            let entry = &mut self.entries[key as usize];
+            if entry.segment == self.oldest + 1 {
+                *entry = Entry::default();
+            }
+        }
+        self.oldest += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_is_there_longer_within_a_quarter() {
+        // Four segments of eight: two of each may be written again.
+        let mut ring = Ring::new(32, 4);
+        (0..3).for_each(|key| assert!(!ring.ask(key)));
+        (0..3).for_each(|key| assert!(ring.ask(key)));
+        // The open segment is three quarters full with 6 of its own; then two of the oldest come.
+        (3..29).for_each(|key| assert!(!ring.ask(key)));
+        assert_eq!(ring.again, 0);
+        assert!(!ring.ask(29));
+        assert_eq!(ring.again, 2);
+        assert!(ring.ask(0) && ring.ask(1), "they moved");
+        assert!(!ring.ask(2) && !ring.ask(3), "their segment went");
+        assert!(ring.ask(8), "the next one is there");
+    }
+
+    #[test]
+    fn one_large_record_fits_and_it_begins_while_it_does() {
+        assert_eq!(ReclaimBudget::of(64, 10).left(), 16);
+        assert_eq!(ReclaimBudget::of(64, 20).left(), 20);
+        assert_eq!(
+            ReclaimBudget::of(64, 40).left(),
+            32,
+            "half a segment at most"
+        );
+        let budget = ReclaimBudget::of(64, 20);
+        assert!(!budget.is_time(40, 1000, 20));
+        assert!(
+            budget.is_time(39, 1000, 20),
+            "another one of 20 would leave 19"
+        );
+        assert!(!budget.is_time(39, 5, 5), "there is little");
+    }
+
+    #[test]
+    fn it_holds_no_more_than_it_has_room_for() {
+        let mut ring = Ring::new(640, 64);
+        for n in 0..10_000u32 {
+            ring.ask(if n % 3 == 0 { n % 100 } else { n * 7919 % 1009 });
+            let there = ring.entries.iter().filter(|e| e.segment > 0).count();
+            assert!(there <= 640);
+        }
+        let lengths: usize = ring.log.iter().map(Vec::len).sum();
+        assert!(lengths >= 630);
+        let again = ring.share_written_again();
+        assert!(again > 0.0 && again <= 0.25, "{again}");
+    }
+}

@@ -1,0 +1,415 @@
+//! The thread that looks after a volume: loads its index, brings it back when it failed, sweeps.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::device_io::read_exactly;
+use super::format::record::{HEADER_MAX, Header};
+use super::format::{BLOCK, up};
+use super::index::{Cursor, Key, RecordLocation};
+use super::mount::{Mode, mount};
+use super::mounted::{Context, Mounted};
+use super::queue::Overrun;
+use super::recover::{load_tables, open_segment};
+use super::writer;
+use super::{Id, LogError};
+use crate::sys::disk::device::{OpenError, Opened};
+
+/// Why a volume is out that was closed.
+const CLOSED: &str = "it is closed";
+/// How often sweeps go on.
+const TICK: Duration = Duration::from_millis(500);
+/// How many steps of a sweep are made at a time.
+const SWEEP_STEPS: usize = 2000;
+/// How many records are looked at on the device at a time.
+const SWEEP_READS: usize = 64;
+
+/// Opens the device: the real one, or one of a test.
+pub type Opener = Box<dyn Fn() -> Result<Opened, OpenError> + Send + Sync>;
+
+/// What a volume is now.
+pub enum Now {
+    /// In use.
+    Up(Arc<Mounted>),
+    /// Not in use, and why.
+    Out(String),
+}
+
+/// A volume, as its threads know it.
+pub struct Inner {
+    /// What outlives a device.
+    pub context: Arc<Context>,
+    now: RwLock<Now>,
+    open: Opener,
+    /// One at a time changes what the volume is.
+    changing: Mutex<Changing>,
+    is_closed: AtomicBool,
+    sequence: AtomicU64,
+}
+
+struct Changing {
+    /// The threads of the present life.
+    threads: Vec<JoinHandle<()>>,
+    /// When a device that failed is tried again, in microseconds.
+    retry_at: u64,
+    /// The last lap that is known.
+    lap: u64,
+    /// The greatest sequence that is known.
+    sequence: u64,
+}
+
+impl Inner {
+    /// Opens it for the first time.
+    ///
+    /// # Errors
+    /// It must not be touched.
+    pub fn open(context: Arc<Context>, open: Opener) -> Result<Arc<Inner>, String> {
+        let first = open().and_then(|opened| mount(&context, opened, Mode::GoOn));
+        let now = match first {
+            Ok(mounted) => Now::Up(mounted),
+            Err(OpenError::Refused(why)) => return Err(why),
+            Err(OpenError::Failed(why)) => {
+                context.counters.errors.add(1);
+                tracing::warn!(volume = %context.options.name, "a volume is out: {why}");
+                Now::Out(why)
+            }
+        };
+        let retry_at = context.clock.monotonic_us() + retry_us(&context);
+        let sequence = match &now {
+            Now::Up(mounted) => mounted.sequence,
+            Now::Out(_) => 1,
+        };
+        Ok(Arc::new(Inner {
+            context,
+            now: RwLock::new(now),
+            open,
+            changing: Mutex::new(Changing {
+                threads: Vec::new(),
+                retry_at,
+                lap: 0,
+                sequence: 0,
+            }),
+            is_closed: AtomicBool::new(false),
+            sequence: AtomicU64::new(sequence),
+        }))
+    }
+
+    /// From which number on this run counts.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::SeqCst)
+    }
+
+    /// The volume, if it is in use.
+    pub fn mounted(&self) -> Option<Arc<Mounted>> {
+        match &*self.now.read() {
+            Now::Up(mounted) if !mounted.is_ended() => Some(Arc::clone(mounted)),
+            _ => None,
+        }
+    }
+
+    /// Why it is not in use.
+    pub fn why_out(&self) -> String {
+        match &*self.now.read() {
+            Now::Up(mounted) => mounted.why(),
+            Now::Out(why) => why.clone(),
+        }
+    }
+
+    /// Looks after the volume until it is closed.
+    pub fn keep(self: &Arc<Inner>) {
+        let mut cursor = Cursor::default();
+        let mut loaded: Option<Arc<Mounted>> = None;
+        let mut is_out = false;
+        loop {
+            match self.mounted() {
+                Some(mounted) => {
+                    is_out = false;
+                    let is_new = loaded
+                        .as_ref()
+                        .is_none_or(|known| !Arc::ptr_eq(known, &mounted));
+                    if is_new {
+                        loaded = Some(Arc::clone(&mounted));
+                        cursor = Cursor::default();
+                        self.load(&mounted);
+                    } else {
+                        self.tidy(&mounted, &mut cursor);
+                    }
+                }
+                None => {
+                    loaded = None;
+                    // Under no lock: a witness that goes with this may be the last to have the volume.
+                    if !std::mem::replace(&mut is_out, true) {
+                        self.context.tell_out();
+                    }
+                    self.bring_back();
+                }
+            }
+            if self.is_closed.load(Ordering::SeqCst) {
+                return;
+            }
+            self.context.bell.wait(TICK.min(self.context.options.retry));
+        }
+    }
+
+    /// Reads the open segment, begins to write, then reads the tables.
+    fn load(self: &Arc<Inner>, mounted: &Arc<Mounted>) {
+        let work = AssertUnwindSafe(|| {
+            let (open, recency) = open_segment(mounted)?;
+            self.start_writer(mounted, open)?;
+            load_tables(mounted, &recency)
+        });
+        match std::panic::catch_unwind(work) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => mounted.fail("the index can't be read", &error),
+            Err(_) => mounted.end("reading the index has panicked"),
+        }
+    }
+
+    fn start_writer(
+        &self,
+        mounted: &Arc<Mounted>,
+        open: super::compose::Open,
+    ) -> std::io::Result<()> {
+        // Who makes the volume anew waits for this thread, or finds that it never began.
+        let mut changing = self.changing.lock();
+        if mounted.is_ended() {
+            return Ok(());
+        }
+        let life = Arc::clone(mounted);
+        let thread = std::thread::Builder::new()
+            .name("volume-writer".into())
+            .spawn(move || writer::run(&life, open))?;
+        changing.threads.push(thread);
+        Ok(())
+    }
+
+    /// Ends what has failed, and tries it again when it is time.
+    fn bring_back(&self) {
+        let mut changing = self.changing.lock();
+        if self.mounted().is_some() || self.is_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let ended = match &*self.now.read() {
+            Now::Up(ended) => Some(Arc::clone(ended)),
+            Now::Out(_) => None,
+        };
+        if let Some(ended) = ended {
+            self.put_out(&mut changing, &ended);
+        }
+        let now = self.context.clock.monotonic_us();
+        if now < changing.retry_at {
+            return;
+        }
+        changing.retry_at = now + retry_us(&self.context);
+        let mode = Mode::Anew {
+            lap: changing.lap,
+            sequence: changing.sequence,
+        };
+        match (self.open)().and_then(|opened| mount(&self.context, opened, mode)) {
+            Ok(mounted) => {
+                tracing::info!(volume = %self.context.options.name, "a volume is back, and empty");
+                self.set_now(Now::Up(mounted));
+                self.context.bell.ring();
+            }
+            Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
+                self.context.counters.errors.add(1);
+                self.set_now(Now::Out(why));
+            }
+        }
+    }
+
+    /// Says what the volume is now: out, once it is closed.
+    fn set_now(&self, now: Now) {
+        let mut current = self.now.write();
+        *current = match self.is_closed.load(Ordering::SeqCst) {
+            true => Now::Out(CLOSED.into()),
+            false => now,
+        };
+    }
+
+    /// Takes a life that has ended out of use, once its threads are done.
+    fn put_out(&self, changing: &mut Changing, ended: &Mounted) {
+        let why = ended.why();
+        tracing::warn!(volume = %self.context.options.name, "a volume is out: {why}");
+        for thread in changing.threads.drain(..) {
+            let _ = thread.join();
+        }
+        give_up_waiting(ended);
+        ended.wait_for_logs();
+        let superblock = ended.superblock();
+        changing.lap = superblock.lap;
+        changing.sequence = superblock.sequence;
+        changing.retry_at = self.context.clock.monotonic_us() + retry_us(&self.context);
+        self.set_now(Now::Out(why));
+    }
+
+    /// Drops everything: the volume begins anew on the same device.
+    pub fn wipe(&self, why: &str) {
+        let Some(mounted) = self.mounted() else {
+            return;
+        };
+        mounted.end(why);
+        let mut changing = self.changing.lock();
+        // What is there must go also if it was closed meanwhile.
+        if matches!(&*self.now.read(), Now::Up(now) if !Arc::ptr_eq(now, &mounted)) {
+            return;
+        }
+        let opened = Opened {
+            device: Arc::clone(&mounted.device),
+            fresh: false,
+            is_block: self.context.options.size == 0
+                || mounted.device.size() != mounted.geometry.size(),
+        };
+        self.put_out(&mut changing, &mounted);
+        drop(mounted);
+        let mode = Mode::Anew {
+            lap: changing.lap,
+            sequence: changing.sequence,
+        };
+        match mount(&self.context, opened, mode) {
+            Ok(mounted) => self.set_now(Now::Up(mounted)),
+            Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
+                self.context.counters.errors.add(1);
+                self.set_now(Now::Out(why));
+            }
+        }
+        self.context.bell.ring();
+    }
+
+    /// Ends it: with `drain`, what waits is written first, within this time.
+    pub fn close(&self, drain: Option<Duration>) {
+        if self.is_closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.context.bell.ring();
+        let last = match &*self.now.read() {
+            Now::Up(mounted) => Some(Arc::clone(mounted)),
+            Now::Out(_) => None,
+        };
+        if let Some(mounted) = last {
+            self.close_down(&mounted, drain);
+        }
+        *self.now.write() = Now::Out(CLOSED.into());
+    }
+
+    fn close_down(&self, mounted: &Mounted, drain: Option<Duration>) {
+        if drain.is_none() {
+            mounted.end(CLOSED);
+        }
+        mounted.queue.close();
+        let within = drain.unwrap_or(Duration::from_secs(1));
+        // The writer begins when the open segment was read.
+        poll(within, || {
+            mounted.is_ended() || !self.changing.lock().threads.is_empty()
+        });
+        // Who wants to wipe it now does that when it is closed.
+        let mut changing = self.changing.lock();
+        wait_for(&mut changing.threads, within);
+        mounted.end(CLOSED);
+        wait_for(&mut changing.threads, Duration::from_secs(1));
+        give_up_waiting(mounted);
+    }
+
+    /// A little of what is to be done now and then.
+    fn tidy(&self, mounted: &Arc<Mounted>, cursor: &mut Cursor) {
+        if mounted.purges.lock().wants_compaction() {
+            let compacted = mounted.with_purges(|log, device, nonce| log.compact(device, nonce));
+            if let Err(LogError::Full) = compacted {
+                tracing::warn!(volume = %mounted.context.options.name, "the log of purges is full");
+            }
+        }
+        let limits = mounted.context.inactive.lock().clone();
+        if limits.values().any(|after| !after.is_zero()) {
+            self.sweep(mounted, cursor);
+        }
+    }
+
+    /// Drops records that nobody read for as long as their cache says, but for those that are in memory.
+    fn sweep(&self, mounted: &Mounted, cursor: &mut Cursor) {
+        let now = mounted.now();
+        let mut reads = 0;
+        for _ in 0..SWEEP_STEPS {
+            let begin = *cursor;
+            let Some(found) = mounted.index.inactive(cursor, now) else {
+                return;
+            };
+            for (key, place) in found {
+                if mounted.is_ended() || self.is_closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                if reads == SWEEP_READS {
+                    // Those that were looked at are not found again.
+                    *cursor = begin;
+                    return;
+                }
+                reads += 1;
+                if drop_unless_in_use(mounted, key, place, now).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Drops a record, for good, unless what it belongs to is in memory.
+fn drop_unless_in_use(
+    mounted: &Mounted,
+    key: Key,
+    at: RecordLocation,
+    now: u32,
+) -> Result<(), Overrun> {
+    match read_id(mounted, at).filter(|id| mounted.index.key(id) == key) {
+        Some(id) if mounted.is_witnessed(&id) => mounted.index.touch(key, at, now),
+        Some(id) => mounted.queue.forget_at(&id, key, at, &mounted.index)?,
+        None => drop(mounted.index.lose(key, at)),
+    }
+    Ok(())
+}
+
+/// Whose the record there is: that is on the device alone.
+fn read_id(mounted: &Mounted, at: RecordLocation) -> Option<Id> {
+    let lap = mounted.index.lap(at.segment);
+    let begin = u64::from(at.offset()) / BLOCK * BLOCK;
+    let end = up(u64::from(at.offset()) + HEADER_MAX, BLOCK).min(mounted.geometry.segment);
+    let place = mounted.geometry.segment_place(u32::from(at.segment)) + begin;
+    let bytes = read_exactly(&*mounted.device, place, (end - begin) as usize).ok()?;
+    let bytes = &bytes.filled()[(u64::from(at.offset()) - begin) as usize..];
+    let header = Header::decode(bytes, mounted.salt, lap, mounted.geometry.segment);
+    header.ok().map(|header| header.id)
+}
+
+/// Waits until threads have ended, so long at most.
+pub fn wait_for(threads: &mut Vec<JoinHandle<()>>, most: Duration) {
+    poll(most, || {
+        threads.retain(|thread| !thread.is_finished());
+        threads.is_empty()
+    });
+}
+
+fn poll(most: Duration, mut is_so: impl FnMut() -> bool) {
+    const STEP: Duration = Duration::from_millis(1);
+    let mut waited = Duration::ZERO;
+    while !is_so() && waited < most {
+        std::thread::sleep(STEP);
+        waited += STEP;
+    }
+}
+
+/// Tells everybody whose record waits that it will not be written.
+fn give_up_waiting(mounted: &Mounted) {
+    mounted.queue.end();
+    for item in mounted.queue.take(u64::MAX) {
+        if let super::queue::Item::Put { source, .. } = item {
+            source.done(false);
+        }
+    }
+}
+
+fn retry_us(context: &Context) -> u64 {
+    context.options.retry.as_micros() as u64
+}
