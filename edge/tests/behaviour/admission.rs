@@ -19,13 +19,13 @@ fn an_object_is_written_on_its_second_request() {
     fill(&edge, &once);
     fill(&edge, &twice);
     assert_eq!(number_of(&edge, 1, "records"), 0);
-    twice.iter().for_each(|file| file.assert_kept(&edge));
+    twice.iter().for_each(|file| file.assert_stored(&edge));
     let expected = twice.iter().map(|file| records(file.length)).sum();
     written(&edge, expected);
     edge.restart(End::Stopped);
     assert_eq!(number_of(&edge, 1, "records"), expected);
     without_origin(&origin, "asked for twice", || {
-        twice.iter().for_each(|file| file.assert_kept(&edge));
+        twice.iter().for_each(|file| file.assert_stored(&edge));
     });
     assert!(once.iter().all(|file| !is_hit(&file.get(&edge))));
     settled(&edge);
@@ -73,7 +73,7 @@ fn objects_outside_the_size_limits_are_not_written() {
     let files: Vec<File> = (0..).zip(lengths).map(|(n, l)| File::new(n, l)).collect();
     fill(&edge, &files);
     without_origin(&origin, "in memory", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
+        files.iter().for_each(|file| file.assert_stored(&edge));
     });
     let expected = records(1000) + records(70_000) + records(300_000);
     written(&edge, expected);
@@ -98,10 +98,10 @@ fn blocks_larger_than_a_segment_are_not_written() {
     let large = File::new(1, 9_000_000);
     let small = File::new(2, 10_000);
     fill(&edge, &[large, small]);
-    without_origin(&origin, "in memory", || large.assert_kept(&edge));
+    without_origin(&origin, "in memory", || large.assert_stored(&edge));
     let edge = again(edge, End::Stopped, &setup);
     large.get(&edge);
-    without_origin(&origin, "stored", || small.assert_kept(&edge));
+    without_origin(&origin, "stored", || small.assert_stored(&edge));
     assert_eq!(number_of(&edge, 1, "damaged"), 0);
 }
 
@@ -145,18 +145,18 @@ fn inactive_objects_are_dropped_from_volumes() {
     // Only objects that were evicted from memory are dropped: other objects evict them.
     for other in File::row(1000, 40, 400_000) {
         other.get(&edge);
-        busy.assert_kept(&edge);
+        busy.assert_stored(&edge);
     }
     // Those of the other objects that are still in memory may stay.
     eventually("the idle ones are gone", || {
-        busy.assert_kept(&edge);
+        busy.assert_stored(&edge);
         number_of(&edge, 1, "records") <= 1 + 20 * 3
     });
     for file in idle {
         assert!(!is_hit(&file.get(&edge)), "{file:?}");
     }
     let before = origin.read_record(|record| record.count(&busy.path()));
-    busy.assert_kept(&edge);
+    busy.assert_stored(&edge);
     assert_eq!(
         origin.read_record(|record| record.count(&busy.path())),
         before

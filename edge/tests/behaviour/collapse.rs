@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource, Seen};
 
-use crate::aging::{Crowd, LENGTH, assert_failed, current, times};
+use crate::caching_rules::{Crowd, LENGTH, assert_failed, current, times};
 use crate::harness::{
     Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
-    stored, stored_with, wait_asked,
+    stored, stored_with, wait_for_requests,
 };
 
 /// Makes the origin answer the first request in one way and all others in another.
@@ -85,7 +85,7 @@ fn clients_that_waited_for_an_unshareable_response_do_not_queue() {
 #[test]
 fn clients_that_waited_for_a_revalidation_do_not_queue() {
     let (first, others) = (Gate::closed(), Gate::closed());
-    let stale = crate::aging::stale("");
+    let stale = crate::caching_rules::stale("");
     let (now, then) = (first.clone(), others.clone());
     let choose = move |seen: &Seen| match seen.id {
         0 => stale.clone(),
@@ -210,7 +210,7 @@ fn the_client_that_started_a_shared_fetch_may_disconnect() {
     let edge = Setup::cached(&origin).start();
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     let others = Crowd::beside(1, &edge, 10, "/x", &[]);
     leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);
@@ -229,7 +229,7 @@ fn the_client_that_started_an_unshared_fetch_may_disconnect() {
     let edge = Setup::cached(&origin).start();
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     let others = Crowd::beside(1, &edge, 10, "/x", &[]);
     leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);

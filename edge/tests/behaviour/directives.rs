@@ -2,7 +2,7 @@
 
 use sluice_lab::origin::Origin;
 
-use crate::aging::{LENGTH, aged, assert_stale, current, stale, times};
+use crate::caching_rules::{LENGTH, aged, assert_stale, current, stale, times};
 use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
     stored,
@@ -174,7 +174,7 @@ fn only_if_cached_is_not_passed_to_the_origin() {
 // A partially stored object does not satisfy a request for all of it.
 #[test]
 fn only_if_cached_is_not_answered_from_a_partial_object() {
-    use crate::pieces::{BLOCK, FILE, check_range, filling, landed};
+    use crate::partial_objects::{BLOCK, FILE, check_range, filling, landed};
     let origin = serving("/x", crate::harness::fresh(FILE));
     let edge = filling(&origin, "slice").start();
     check_range(&edge, 5, 9);

@@ -347,7 +347,7 @@ impl File {
     }
 
     /// The same, without any request to the origin.
-    pub fn assert_kept(&self, edge: &Edge) {
+    pub fn assert_stored(&self, edge: &Edge) {
         assert_hit(&self.get(edge));
     }
 
@@ -397,7 +397,7 @@ pub fn shelf() -> Origin {
 }
 
 /// Fetches the offset body at `/x` and waits until it is on the volumes.
-pub fn keep_x(edge: &Edge, origin: &Origin, length: u64) {
+pub fn store_x(edge: &Edge, origin: &Origin, length: u64) {
     origin.serve("/x", fresh(length));
     let before = sum(edge, "records");
     get(edge, "/x").verify_whole(length).expect("the body");

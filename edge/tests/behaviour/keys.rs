@@ -4,13 +4,13 @@
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, Resource, Seen};
 
-use crate::aging::{LENGTH, current, last_sent, times};
+use crate::caching_rules::{LENGTH, current, last_sent, times};
 use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, stored_with,
 };
 
 /// An origin whose response contains the request's target and these headers of the request.
-fn telling(fields: &'static [&'static str]) -> Origin {
+fn echoing(fields: &'static [&'static str]) -> Origin {
     let told = move |seen: &Seen| {
         let mut text = seen.target.clone();
         for name in fields {
@@ -36,7 +36,7 @@ fn targets(origin: &Origin) -> Vec<String> {
 // `key` with a header: responses are kept apart by it without Vary, and the origin receives it.
 #[test]
 fn a_header_can_be_part_of_the_key() {
-    let origin = telling(&["x-tenant"]);
+    let origin = echoing(&["x-tenant"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"{scheme}{host}{path}{query}{header:X-Tenant}\"")
         .start();
@@ -54,7 +54,7 @@ fn a_header_can_be_part_of_the_key() {
 // `key` with a cookie: the origin receives this cookie and no other.
 #[test]
 fn a_cookie_can_be_part_of_the_key() {
-    let origin = telling(&["cookie"]);
+    let origin = echoing(&["cookie"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"{scheme}{host}{path}{query}{cookie:lang}\"")
         .start();
@@ -86,7 +86,7 @@ fn parts_can_be_left_out_of_the_key() {
 // Literal text is part of the key, and adjacent parts are never confused.
 #[test]
 fn parts_of_the_key_are_kept_apart() {
-    let origin = telling(&["x-a", "x-b"]);
+    let origin = echoing(&["x-a", "x-b"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"v1 {host}{path}{query}{header:X-A}{header:X-B}\"")
         .start();
@@ -100,7 +100,7 @@ fn parts_of_the_key_are_kept_apart() {
 // `query_sort` sorts parameters by name, in the key and for the origin.
 #[test]
 fn parameters_can_be_sorted() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin).cache("query_sort = true").start();
     for (n, query) in ["b=2&a=1", "a=1&b=2"].into_iter().enumerate() {
         let reply = edge.get(&format!("/x?{query}"), &[]);
@@ -116,7 +116,7 @@ fn parameters_can_be_sorted() {
 // `query_ignore` removes parameters from the key and from the request to the origin.
 #[test]
 fn parameters_can_be_ignored() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin)
         .cache("query_ignore = [\"utm_*\", \"ref\"]")
         .start();
@@ -140,7 +140,7 @@ fn parameters_can_be_ignored() {
 // `query_only` keeps these parameters and no others.
 #[test]
 fn parameters_can_be_chosen() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin)
         .cache("query_only = [\"id\", \"size_*\"]")
         .start();
@@ -159,7 +159,7 @@ fn parameters_can_be_chosen() {
 // A request that is not shared keeps its query unchanged.
 #[test]
 fn unshared_requests_keep_their_query() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin)
         .cache("query_sort = true")
         .cache("query_ignore = [\"utm_*\"]")
@@ -413,7 +413,7 @@ fn shared_fetches_carry_the_configured_headers() {
 // Each key of a route takes precedence over the same key of its cache.
 #[test]
 fn rules_of_a_route_take_precedence() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let setup = Setup::cached(&origin)
         .cache("query_ignore = [\"utm_*\"]")
         .cache("query_sort = true");

@@ -8,8 +8,8 @@ use sluice_lab::noise::Dice;
 use sluice_lab::origin::{Framing, Origin, Resource, Seen};
 
 use crate::disks::{
-    BLOCK, Disks, ENDS, End, File, MIB, again, ask, fill, get, is_hit, keep_x, number_of, records,
-    settled, shelf, start, sum, without_origin, written,
+    BLOCK, Disks, ENDS, End, File, MIB, again, ask, fill, get, is_hit, number_of, records, settled,
+    shelf, start, store_x, sum, without_origin, written,
 };
 use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin,
@@ -32,7 +32,7 @@ fn objects_evicted_from_memory_are_served_from_the_volume() {
         fill(&edge, &all);
         assert_eq!(sum(&edge, "shed"), 0, "{mode}");
         without_origin(&origin, mode, || {
-            all.iter().for_each(|file| file.assert_kept(&edge));
+            all.iter().for_each(|file| file.assert_stored(&edge));
         });
         // 22 MB with 8 MiB of memory.
         let read = number_of(&edge, 1, "read_bytes");
@@ -61,9 +61,9 @@ fn bodies_of_every_length_are_restored() {
         written(&edge, expected);
         let edge = again(edge, how, &setup);
         without_origin(&origin, "stored", || {
-            files.iter().for_each(|file| file.assert_kept(&edge));
+            files.iter().for_each(|file| file.assert_stored(&edge));
             // The second time they come from memory, where the first read placed them.
-            files.iter().for_each(|file| file.assert_kept(&edge));
+            files.iter().for_each(|file| file.assert_stored(&edge));
         });
         assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
     }
@@ -75,7 +75,7 @@ fn each_after_a_restart(length: u64, asks: &[&dyn Fn(&Edge) -> Reply]) {
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
     let mut edge = start(&setup);
-    keep_x(&edge, &origin, length);
+    store_x(&edge, &origin, length);
     for (n, one) in asks.iter().enumerate() {
         edge = again(edge, ENDS[n % 2], &setup);
         let what = format!("{length} {n}");
@@ -412,9 +412,9 @@ fn a_crowd_is_served_from_the_volume() {
             for n in 0..24 {
                 let (edge, files) = (&edge, &files);
                 scope.spawn(move || match n % 4 {
-                    0 => files[1].assert_kept(edge),
+                    0 => files[1].assert_stored(edge),
                     1 => drop(files[1].get_range(edge, 70_000 * n, 70_000 * n + 80_000)),
-                    _ => files[0].assert_kept(edge),
+                    _ => files[0].assert_stored(edge),
                 });
             }
         });
@@ -463,16 +463,16 @@ fn disconnecting_readers_do_not_affect_others() {
     edge.restart(End::Killed);
     without_origin(&origin, "stored", || {
         for _ in 0..10 {
-            let mut client = edge.reluctant_client();
+            let mut client = edge.slow_reader();
             let fields = [("Host", crate::disks::HOST)];
             client
                 .send("GET", &file.path(), &fields, b"")
                 .expect("sent");
             client.read_head().expect("a head");
         }
-        file.assert_kept(&edge);
+        file.assert_stored(&edge);
         eventually("all are gone", || edge.counter("requests_now") == 0);
-        file.assert_kept(&edge);
+        file.assert_stored(&edge);
     });
 }
 
@@ -485,7 +485,7 @@ fn a_cache_without_volumes_works_as_before() {
     let setup = Setup::cached(&origin).tables(&disks.tables());
     let edge = start(&setup);
     File::new(1, 5000).get(&edge);
-    File::new(1, 5000).assert_kept(&edge);
+    File::new(1, 5000).assert_stored(&edge);
     assert_eq!(number_of(&edge, 1, "records"), 0);
     let edge = again(edge, End::Stopped, &setup);
     let reply = File::new(1, 5000).get(&edge);
