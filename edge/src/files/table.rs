@@ -13,8 +13,10 @@ use smallvec::SmallVec;
 
 use super::body::Large;
 use crate::evict::{self, Policy};
+use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::root::Stamp;
+use crate::telemetry::FilesNumbers;
 
 /// Number of shards, large enough that two workers seldom need the same one.
 const SHARDS: usize = 16;
@@ -46,7 +48,7 @@ pub(super) struct File {
     /// The file's stamp when this value was made.
     pub stamp: Stamp,
     /// The response's header lines.
-    pub head: Bytes,
+    pub head: FieldBlock,
     /// The value of ETag.
     pub etag: Box<[u8]>,
     pub content: Content,
@@ -123,21 +125,8 @@ impl File {
             .iter()
             .map(|(_, file)| file.weight(of_open))
             .sum();
-        BOOKKEEPING + self.head.len() as u64 + content + coded
+        BOOKKEEPING + self.head.memory() as u64 + content + coded
     }
-}
-
-/// Current sizes of a folder's table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Number of paths.
-    pub entries: u64,
-    /// Bytes of memory counted.
-    pub bytes: u64,
-    /// Number of open files.
-    pub open: u64,
-    /// Lookups in the file system since the start.
-    pub loaded: u64,
 }
 
 /// The table of a folder's known paths.
@@ -226,17 +215,17 @@ impl Table {
         }
     }
 
-    /// Current sizes.
-    pub fn held(&self) -> Held {
-        let mut held = Held::default();
+    /// Its numbers now, without the limit.
+    pub fn numbers(&self) -> FilesNumbers {
+        let mut numbers = FilesNumbers::default();
         for shard in &self.shards {
             let shard = shard.lock();
-            held.entries += shard.entries.len() as u64;
-            held.bytes += shard.policy.weight();
-            held.open += shard.open;
-            held.loaded += shard.loaded;
+            numbers.entries += shard.entries.len() as u64;
+            numbers.bytes += shard.policy.weight();
+            numbers.open += shard.open;
+            numbers.loaded += shard.loaded;
         }
-        held
+        numbers
     }
 
     fn shard(&self, path: &[u8]) -> &Mutex<Shard> {

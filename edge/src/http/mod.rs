@@ -8,6 +8,7 @@ pub mod coding;
 pub mod conditional;
 pub mod cookies;
 pub mod date;
+pub mod field_block;
 pub mod fields;
 pub mod freshen;
 pub mod freshness;
@@ -28,6 +29,7 @@ pub mod vary;
 pub mod wanted;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
+pub use field_block::FieldBlock;
 pub use fields::Fields;
 pub use method::Method;
 pub use network::Network;
@@ -44,6 +46,8 @@ pub enum Version {
     Http11,
     /// HTTP/2 (RFC 9113).
     Http2,
+    /// HTTP/3 (RFC 9114).
+    Http3,
 }
 
 impl Version {
@@ -53,6 +57,7 @@ impl Version {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
             Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
         }
     }
 }
