@@ -22,9 +22,10 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
+use crate::reason::Reason;
 
 pub use encodings::{Choice, Encoded, Encodings, Get, Plain};
-pub use fault::{Cause, Fault, Stage, Whose};
+pub use fault::Fault;
 
 /// Anything that answers a request: a cache, an upstream, files, the admin pages.
 pub trait Handler {
@@ -214,7 +215,7 @@ pub struct Response {
     /// Server, status and times of the fetch from the origin, if this request caused one.
     pub upstream: Option<Rc<UpstreamTimings>>,
     /// What went wrong, in a response that tells of it: for the log.
-    pub fault: Option<Cause>,
+    pub fault: Option<Reason>,
 }
 
 impl Response {

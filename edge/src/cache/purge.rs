@@ -12,6 +12,7 @@ use crate::http::purge::{self, Purge, Purged};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Scheme, Status};
+use crate::reason::Reason;
 use crate::store::kept::{Lasting, NotLasting};
 use crate::store::{self, Full, Rule, Store};
 
@@ -307,7 +308,7 @@ impl Cache {
         let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
             true => self.purge_own(&request.head, request.peer.scheme),
             false => (
-                Response::text(403, "purge-not-allowed\n"),
+                Response::text(403, format!("{}\n", Reason::PurgeNotAllowed)),
                 Enforced::default(),
             ),
         };
@@ -357,7 +358,7 @@ impl Cache {
 
 fn about_purging(mut response: Response) -> Response {
     response.fields.append("cache-control", "no-store");
-    response.cache = Some(CacheStatus::fwd(Fwd::Method).because("purge"));
+    response.cache = Some(CacheStatus::fwd(Fwd::Method).because(Reason::Purge));
     response
 }
 

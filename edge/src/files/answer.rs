@@ -9,11 +9,12 @@ use super::body::FileBody;
 use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
-use crate::handler::{Body, Cause, Choice, Encoded, Encodings, Fault, Get, Head, Plain, Response};
+use crate::handler::{Body, Choice, Encoded, Encodings, Fault, Get, Head, Plain, Response};
 use crate::http::Method;
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
 use crate::http::wanted::{self, Wanted, asks_for_less};
+use crate::reason::Reason;
 use crate::sys::{Random, root};
 
 /// A request that is to be answered, and with what.
@@ -32,7 +33,7 @@ impl Answering<'_> {
             Resolved::Folder => return Ok(with_a_slash(self.request)),
         };
         let Known::File(plain) = &entry.known else {
-            return Err(Cause::NotFound.into());
+            return Err(Reason::NotFound.into());
         };
         if plain.coded.is_empty() && self.encodings.is_none() {
             return Ok(self.file(plain, &plain.head, false));

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::handler::representation::Ranged;
-use crate::handler::{BodyStream, Cause, Fault, FileRange, Frame};
+use crate::handler::{BodyStream, Fault, FileRange, Frame};
+use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::sys::root::{self, How, Opened, Stamp};
 
@@ -148,13 +149,13 @@ impl FileBody {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, Fault>> {
         let Some(reading) = &mut self.reading else {
-            return Poll::Ready(Err(Cause::FileFailed.into()));
+            return Poll::Ready(Err(Reason::FileFailed.into()));
         };
         let read = ready!(Pin::new(reading).poll(cx));
         self.reading = None;
         let unchanged = self.is_unchanged();
         Poll::Ready(match read {
-            Ok(Ok(_)) if !unchanged => Err(Cause::FileChanged.into()),
+            Ok(Ok(_)) if !unchanged => Err(Reason::FileChanged.into()),
             Ok(Ok(bytes)) if !bytes.is_empty() => {
                 let range = self.range.start..self.range.start + bytes.len() as u64;
                 // The page cache has them now, as a rule: sending them from there costs less.
@@ -166,9 +167,9 @@ impl FileBody {
                     }
                 })
             }
-            Ok(Ok(_)) => Err(Cause::FileChanged.into()),
-            Ok(Err(_)) => Err(Cause::FileFailed.into()),
-            Err(_) => Err(Cause::Panic.into()),
+            Ok(Ok(_)) => Err(Reason::FileChanged.into()),
+            Ok(Err(_)) => Err(Reason::FileFailed.into()),
+            Err(_) => Err(Reason::Panic.into()),
         })
     }
 
@@ -194,7 +195,7 @@ impl BodyStream for FileBody {
         if self.range.is_empty() {
             // What was sent last is on its way, and can be stopped still.
             let is_whole = self.is_unchanged();
-            return Poll::Ready((!is_whole).then(|| Err(Cause::FileChanged.into())));
+            return Poll::Ready((!is_whole).then(|| Err(Reason::FileChanged.into())));
         }
         let Some(range) = self.at_hand() else {
             self.read();
@@ -202,7 +203,7 @@ impl BodyStream for FileBody {
         };
         Poll::Ready(Some(match self.is_unchanged() {
             true => Ok(self.give(range)),
-            false => Err(Cause::FileChanged.into()),
+            false => Err(Reason::FileChanged.into()),
         }))
     }
 

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::handler::{Answer, Cause, Encodings, Fault, Handler, Request, Response};
+use crate::handler::{Answer, Encodings, Fault, Handler, Request, Response};
 use crate::http::Method;
+use crate::reason::Reason;
 use crate::sys::root::{How, Links, Root, Trouble};
 use crate::sys::{Clock, Random};
 
@@ -176,7 +177,7 @@ impl Handler for Files {
                 let response = answer::moved(&request.head, &spelling, "it is spelled otherwise");
                 return Answer::Ready(Ok(response));
             }
-            Asked::Nothing => return Answer::Ready(Err(Cause::NotFound.into())),
+            Asked::Nothing => return Answer::Ready(Err(Reason::NotFound.into())),
         };
         match shared.resolve(&wish, How::AtHand) {
             Err(Trouble::NotAtHand) => {}
@@ -184,7 +185,7 @@ impl Handler for Files {
             Ok(resolved) => return Answer::Ready(self.answer(&request, resolved)),
         }
         let Some(turn) = Turn::take(shared) else {
-            return Answer::Ready(Err(Cause::NoRoom.into()));
+            return Answer::Ready(Err(Reason::NoRoom.into()));
         };
         let (files, wish) = (self.clone(), wish.into_owned());
         Answer::later(async move {
@@ -198,7 +199,7 @@ impl Handler for Files {
             match look.await {
                 Ok(Ok(resolved)) => files.answer(&request, resolved),
                 Ok(Err(trouble)) => Err(fault_of(&trouble)),
-                Err(_) => Err(Cause::Panic.into()),
+                Err(_) => Err(Reason::Panic.into()),
             }
         })
     }
@@ -213,10 +214,10 @@ fn not_allowed() -> Response {
 
 fn fault_of(trouble: &Trouble) -> Fault {
     let cause = match trouble {
-        Trouble::Absent => Cause::NotFound,
-        Trouble::Denied => Cause::FileDenied,
-        Trouble::Exhausted => Cause::NoRoom,
-        Trouble::NotAtHand | Trouble::Failed(_) => Cause::FileFailed,
+        Trouble::Absent => Reason::NotFound,
+        Trouble::Denied => Reason::FileDenied,
+        Trouble::Exhausted => Reason::NoRoom,
+        Trouble::NotAtHand | Trouble::Failed(_) => Reason::FileFailed,
     };
     cause.into()
 }

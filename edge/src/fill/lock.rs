@@ -1,5 +1,7 @@
 //! Lock: as whole, but nobody waits long for another's fetch.
 
+use crate::reason::Reason;
+
 use std::time::Duration;
 
 use super::common::{Filling, View, wait};
@@ -44,14 +46,14 @@ impl Filling for Lock {
             return Plan::Wait(None);
         }
         if flight.idle >= self.age {
-            return Plan::Replace("lock-age");
+            return Plan::Replace(Reason::LockAge);
         }
         let until_old = self.age - flight.idle;
         if situation.leads {
             return wait(until_old);
         }
         match self.timeout.checked_sub(situation.waited) {
-            None | Some(Duration::ZERO) => Plan::Forward("lock"),
+            None | Some(Duration::ZERO) => Plan::Forward(Reason::LockTimeout),
             Some(rest) => wait(rest.min(until_old)),
         }
     }

@@ -1,5 +1,7 @@
 //! Whole: who wants any missing byte has everything missing fetched, and everyone rides that.
 
+use crate::reason::Reason;
+
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -27,7 +29,7 @@ impl Filling for Whole {
     fn first(&self, view: &View<'_>) -> Plan {
         // Whose budget is used up has no fetch of all of it begun for a part of it.
         match view.situation.spare == 0 && !view.situation.begun && !view.wants_all() {
-            true => Plan::Forward("budget"),
+            true => Plan::Forward(Reason::Budget),
             false => begin(0..OPEN),
         }
     }
@@ -39,8 +41,8 @@ impl Filling for Whole {
             _ => return Plan::Wait(None),
         };
         let why = match (view.too_large(), situation.spare) {
-            (true, _) => "too-large",
-            (false, 0) if !view.wants_all() => "budget",
+            (true, _) => Reason::TooLarge,
+            (false, 0) if !view.wants_all() => Reason::Budget,
             (false, _) => return begin_all(everything(view, next), None),
         };
         if !situation.begun {

@@ -1,5 +1,7 @@
 //! Cache-Status (RFC 9211): how a response came about, as one small value.
 
+use crate::reason::Reason;
+
 use super::Status;
 
 /// What the cache did for one request.
@@ -15,8 +17,8 @@ pub struct CacheStatus {
     pub collapsed: bool,
     /// Remaining freshness lifetime in seconds, negative when stale (2.4).
     pub ttl_s: Option<i64>,
-    /// A word of our own that names the reason more exactly (2.8); a token.
-    pub detail: Option<&'static str>,
+    /// The reason in more detail (2.8).
+    pub detail: Option<Reason>,
 }
 
 /// `hit` or `fwd` (RFC 9211 2.1, 2.2).
@@ -78,7 +80,7 @@ impl CacheStatus {
     }
 
     /// Answered by the cache itself, for this reason.
-    pub fn own(detail: &'static str) -> CacheStatus {
+    pub fn own(detail: Reason) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Own,
             ..CacheStatus::fwd(Fwd::Miss)
@@ -98,8 +100,8 @@ impl CacheStatus {
         }
     }
 
-    /// With a detail word.
-    pub fn because(mut self, detail: &'static str) -> CacheStatus {
+    /// With a more detailed reason.
+    pub fn because(mut self, detail: Reason) -> CacheStatus {
         self.detail = Some(detail);
         self
     }
@@ -140,7 +142,7 @@ impl CacheStatus {
         }
         if let Some(detail) = self.detail {
             out.extend_from_slice(b"; detail=");
-            out.extend_from_slice(detail.as_bytes());
+            out.extend_from_slice(detail.text().as_bytes());
         }
     }
 }
@@ -159,7 +161,7 @@ mod tests {
             fwd_status: Some(200),
             stored: true,
             collapsed: true,
-            ..CacheStatus::fwd(Fwd::UriMiss).because("no-store")
+            ..CacheStatus::fwd(Fwd::UriMiss).because(Reason::NoStore)
         }
         .render(&mut out);
         assert_eq!(

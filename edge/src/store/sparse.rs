@@ -35,7 +35,7 @@ pub(super) fn begin_sparse(
     let mut landing = launch(store, primary)?;
     landing.accept(content, 0).expect("a first flight");
     if landing.reserve().is_err() {
-        landing.refuse("no-room", 0);
+        landing.refuse(crate::reason::Reason::NoRoom, 0);
         return None;
     }
     let head = Head {
@@ -1089,7 +1089,7 @@ fn the_last_decisions_are_kept_and_paid_for() {
             want: at..at + 1,
             what: "fetch",
             ranges: (0..100).map(|i| i..i + 1).collect(),
-            why: "test",
+            why: crate::reason::Reason::FirstFetch,
         });
     }
     let xray = object.xray(5);

@@ -1,5 +1,7 @@
 //! The access log: one record per request, formatted on the worker, written by a thread of its own.
 
+use crate::reason::Reason;
+
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -44,7 +46,7 @@ pub struct AccessRecord<'a> {
     /// `hit` or the reason for going forward, as in Cache-Status.
     pub cache: Option<&'static str>,
     /// The detail of Cache-Status, or the word of the fault that ended the request.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Reason>,
     /// From the complete request head to the last byte handed to the kernel, microseconds.
     pub request_us: u64,
     /// The exchange with the origin, where there was one.

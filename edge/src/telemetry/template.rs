@@ -4,6 +4,8 @@
 //! What a client can choose never holds the byte that ends its field, so that a line reads back in one
 //! way only.
 
+use crate::reason::Reason;
+
 use std::io::Write;
 use std::ops::Range;
 
@@ -310,7 +312,7 @@ fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp
         Field::Status => status(out, record.status),
         Field::Bytes => number(out, record.body_bytes),
         Field::Cache => word(out, record.cache),
-        Field::Reason => word(out, record.reason),
+        Field::Reason => word(out, record.reason.map(Reason::text)),
         Field::Cut => word(out, record.cut.then_some("cut")),
         Field::RequestUs => number(out, record.request_us),
         Field::RequestTime => seconds(out, Some(record.request_us)),

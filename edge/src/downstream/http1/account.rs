@@ -6,8 +6,9 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::downstream::worker::{Serving, Worker};
-use crate::handler::{Cause, Head, Peer, Response, UpstreamTimings};
+use crate::handler::{Head, Peer, Response, UpstreamTimings};
 use crate::http::{CacheStatus, Fwd, Outcome, Status};
+use crate::reason::Reason;
 use crate::telemetry::{AccessLog, AccessRecord, AccessUpstream, Selection};
 
 use super::render::Asked;
@@ -30,7 +31,7 @@ pub struct Account {
     /// Whether the response was sent whole.
     pub complete: bool,
     /// Why it was not answered as it might have been.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Reason>,
     status: Status,
     cache: Option<CacheStatus>,
     upstream: Option<Rc<UpstreamTimings>>,
@@ -91,7 +92,7 @@ impl Account {
         self.status = response.status;
         self.cache = response.cache;
         self.upstream = response.upstream.take();
-        self.reason = response.fault.map(Cause::word).or(self.reason);
+        self.reason = response.fault.or(self.reason);
         let counters = &self.worker.counters;
         match response.status {
             200..=299 => counters.responses_2xx.add(1),

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use crate::downstream::worker::{Serving, Worker};
 use crate::downstream::{ConnectionSetup, Refusal};
-use crate::handler::{Answer, Body, Cause, Peer, Request};
+use crate::handler::{Answer, Body, Peer, Request};
 use crate::http::{Method, Version};
+use crate::reason::Reason;
 use crate::sys::net::Socket;
 
 use super::account::{Account, Note};
@@ -155,7 +156,7 @@ impl Connection {
                 if input.len() > limits.request_line + 3
                     && memchr::memchr(b'\n', input).is_none() =>
             {
-                return Err(Refusal::with(414, "request-line-too-long"));
+                return Err(Refusal::of(Reason::RequestLineTooLong));
             }
             false => None,
         };
@@ -233,7 +234,7 @@ impl Connection {
             interim: None,
         };
         let handler = &account.serving.handler;
-        let mut answer = Answer::Ready(Err(Cause::Panic.into()));
+        let mut answer = Answer::Ready(Err(Reason::Panic.into()));
         // Its panic has been counted; the answer above stands then.
         let _ = guarded(&self.wire, || answer = handler.handle(request));
         account.handed_over();

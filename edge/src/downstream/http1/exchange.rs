@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 
 use crate::downstream::Refusal;
 use crate::downstream::deadlines::NEVER;
-use crate::handler::{Answer, Cause, Fault, Pending, Response};
+use crate::handler::{Answer, Fault, Pending, Response};
 use crate::http::Version;
+use crate::reason::Reason;
 
 use super::account::Account;
 use super::outbox::Outbox;
@@ -184,7 +185,7 @@ impl Exchange {
                         .upload
                         .progress(wire.worker.deadlines.now(), n);
                 }
-                Poll::Ready(_) => return upload.fail(Cause::ClientGone.into()),
+                Poll::Ready(_) => return upload.fail(Reason::ClientGone.into()),
                 Poll::Pending => {
                     self.patience.upload_waits = true;
                     return;
@@ -269,7 +270,7 @@ impl Exchange {
     }
 
     fn gone(&mut self) -> Progress {
-        self.account.reason = Some(Cause::ClientGone.word());
+        self.account.reason = Some(Reason::ClientGone);
         Progress::Then(Next::Close)
     }
 
@@ -277,7 +278,7 @@ impl Exchange {
     fn respond(&mut self, mut result: Result<Response, Fault>, wire: &Wire) {
         match &mut result {
             Ok(response) if self.is_final(response) => self.send(response, wire),
-            Ok(_) => self.fail(Cause::UnexpectedStatus.into(), wire),
+            Ok(_) => self.fail(Reason::UnexpectedStatus.into(), wire),
             Err(fault) => self.fail(*fault, wire),
         }
     }
@@ -364,7 +365,7 @@ impl Exchange {
             reply::Step::Starved => self.look_ahead(cx, wire),
             reply::Step::Gone => self.gone(),
             reply::Step::Cut(fault) => {
-                self.account.reason = Some(fault.cause.word());
+                self.account.reason = Some(fault.reason);
                 if reply.looks_whole() {
                     wire.socket.reset_on_drop();
                 }
@@ -408,7 +409,7 @@ impl Exchange {
         }
         if reply <= now {
             wire.worker.counters.client_timeouts.add(1);
-            self.account.reason = Some("send-timeout");
+            self.account.reason = Some(Reason::SendTimeout);
             wire.socket.reset_on_drop();
             return Poll::Ready(Next::Close);
         }
@@ -423,7 +424,7 @@ impl Exchange {
         match (&self.stage, &self.upload) {
             (Stage::Awaiting(_) | Stage::Replying(_), Some(upload)) => {
                 // The next poll answers with it; a reply that has begun is for the handler to end.
-                upload.fail(Cause::RequestBodyTimeout.into());
+                upload.fail(Reason::RequestBodyTimeout.into());
                 self.account.keep = false;
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -434,7 +435,7 @@ impl Exchange {
 
     /// The time to drain is over.
     pub fn cut_off(&mut self) {
-        self.account.reason = Some("drain-timeout");
+        self.account.reason = Some(Reason::DrainTimeout);
     }
 
     /// Gives back what was borrowed.

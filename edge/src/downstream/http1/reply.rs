@@ -2,8 +2,9 @@
 
 use std::task::{Context, Poll};
 
-use crate::handler::{Body, Cause, Fault, Frame};
+use crate::handler::{Body, Fault, Frame};
 use crate::http::Fields;
+use crate::reason::Reason;
 
 use super::outbox::Outbox;
 use super::render::Delivery;
@@ -136,7 +137,7 @@ impl Reply {
             Delivery::Length(left) => match left.checked_sub(length) {
                 Some(rest) => *left = rest,
                 // More than was declared can't be sent: the next response would begin in it.
-                None => return self.cut(Cause::BadBody.into()),
+                None => return self.cut(Reason::BadBody.into()),
             },
             Delivery::Chunked { .. } => out.text(|text| chunk_size(text, length as usize)),
             Delivery::UntilClose => {}
@@ -167,7 +168,7 @@ impl Reply {
 
     fn end(&mut self, out: &mut Outbox) {
         match self.delivery {
-            Delivery::Length(1..) => return self.cut(Cause::BodyCut.into()),
+            Delivery::Length(1..) => return self.cut(Reason::BodyCut.into()),
             Delivery::Chunked { trailers } => out.text(|text| {
                 text.extend_from_slice(b"0\r\n");
                 if let Some(fields) = self.trailers.as_ref().filter(|_| trailers) {

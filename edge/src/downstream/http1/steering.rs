@@ -2,6 +2,7 @@
 
 use crate::http::Version;
 use crate::http::hop::reads_as;
+use crate::reason::Reason;
 
 use super::super::Refusal;
 use super::head::{Framing, Limits};
@@ -67,19 +68,19 @@ impl<'a> Steering<'a> {
     /// RFC 9112 6.3, and stricter: what two readers could read differently is refused.
     pub(super) fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Refusal> {
         if self.mimicked {
-            return Err(Refusal::bad("field-mimics-framing"));
+            return Err(Refusal::of(Reason::FieldMimicsFraming));
         }
         match (self.length, self.coding) {
             (None, None) => Ok(Framing::None),
-            (Some(_), Some(_)) => Err(Refusal::bad("length-and-transfer-encoding")),
+            (Some(_), Some(_)) => Err(Refusal::of(Reason::LengthAndTransferEncoding)),
             (Some(value), None) => match (self.lengths, decimal(value)) {
                 (1, Some(0)) => Ok(Framing::None),
                 (1, Some(n)) if limits.body > 0 && n > limits.body => Err(Refusal::BODY_TOO_LARGE),
                 (1, Some(n)) => Ok(Framing::Length(n)),
-                _ => Err(Refusal::bad("bad-content-length")),
+                _ => Err(Refusal::of(Reason::BadContentLength)),
             },
             (None, Some(_)) if version == Version::Http10 => {
-                Err(Refusal::bad("transfer-encoding-in-http-1-0"))
+                Err(Refusal::of(Reason::TransferEncodingInHttp10))
             }
             (None, Some(value)) if value.eq_ignore_ascii_case(b"chunked") && self.codings == 1 => {
                 Ok(Framing::Chunked)
@@ -98,8 +99,8 @@ fn refused_coding(value: &[u8], lines: usize) -> Refusal {
         && !value.is_empty()
         && value.split(|&b| b == b',').any(|m| unknown(m.trim_ascii()))
     {
-        true => Refusal::with(501, "unknown-transfer-coding"),
-        false => Refusal::bad("bad-transfer-encoding"),
+        true => Refusal::of(Reason::UnknownTransferCoding),
+        false => Refusal::of(Reason::BadTransferEncoding),
     }
 }
 
@@ -123,7 +124,7 @@ impl Steering<'_> {
     pub(super) fn expects_continue(&self, version: Version) -> Result<bool, Refusal> {
         match version {
             Version::Http10 => Ok(false),
-            _ if self.expects_other => Err(Refusal::with(417, "unknown-expectation")),
+            _ if self.expects_other => Err(Refusal::of(Reason::UnknownExpectation)),
             _ => Ok(self.expects_continue),
         }
     }

@@ -10,9 +10,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use crate::handler::{BodyStream, Cause, Fault, Frame};
+use crate::handler::{BodyStream, Fault, Frame};
 use crate::http::Fields;
 use crate::http::chunked::{Decoded, Decoder};
+use crate::reason::Reason;
 
 use super::chunked;
 use super::head::Framing;
@@ -187,7 +188,7 @@ impl Upload {
                 (n, Piece::Data(&input[..n]))
             }
             Decoding::Chunked(decoder) => match decoder.decode(input) {
-                Err(_) => return Err(Cause::BadRequestBody.into()),
+                Err(_) => return Err(Reason::BadRequestBody.into()),
                 Ok(Decoded::More) => (input.len(), Piece::Nothing),
                 Ok(Decoded::Data(used, data)) => (used, Piece::Data(data)),
                 Ok(Decoded::End(used, trailers)) => {
@@ -202,7 +203,7 @@ impl Upload {
         if let Piece::Data(data) = &piece {
             self.received += data.len() as u64;
             if self.limit > 0 && self.received > self.limit {
-                return Err(Cause::RequestBodyTooLarge.into());
+                return Err(Reason::RequestBodyTooLarge.into());
             }
         }
         Ok((used, piece))
@@ -219,7 +220,7 @@ enum Piece<'a> {
 impl Drop for Upload {
     /// A reader that outlives the connection learns that there is no more to come.
     fn drop(&mut self) {
-        self.fail(Cause::ClientGone.into());
+        self.fail(Reason::ClientGone.into());
     }
 }
 
@@ -300,18 +301,18 @@ mod tests {
         assert_eq!(upload.take(b"3\r\nabc\r\n2\r\nde"), Ok(6));
         assert_eq!(
             upload.take(b"\r\n2\r\nde"),
-            Err(Cause::RequestBodyTooLarge.into())
+            Err(Reason::RequestBodyTooLarge.into())
         );
         for more in ["\r\n2\r\nde", "0\r\n\r\n", ""] {
             let again = upload.discard(more.as_bytes());
-            assert_eq!(again, Err(Cause::RequestBodyTooLarge.into()));
+            assert_eq!(again, Err(Reason::RequestBodyTooLarge.into()));
         }
         assert!(!upload.is_complete() && !upload.may_end_within(u64::MAX));
         assert!(body.poll_frame(&mut cx).is_ready());
         drop(upload);
         assert!(matches!(
             body.poll_frame(&mut cx),
-            Poll::Ready(Some(Err(f))) if f.cause == Cause::RequestBodyTooLarge
+            Poll::Ready(Some(Err(f))) if f.reason == Reason::RequestBodyTooLarge
         ));
     }
 }

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use crate::downstream::pool::Input;
 use crate::downstream::worker::Worker;
-use crate::handler::{Cause, Fault, Peer};
+use crate::handler::{Fault, Peer};
+use crate::reason::Reason;
 use crate::sys::net::Socket;
 
 use super::outbox::Outbox;
@@ -237,6 +238,6 @@ impl Budget {
 pub fn guarded<T>(wire: &Wire, call: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| {
         wire.worker.counters.panics.add(1);
-        Cause::Panic.into()
+        Reason::Panic.into()
     })
 }

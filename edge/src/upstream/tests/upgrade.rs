@@ -84,7 +84,7 @@ fn only_what_was_asked_for_is_switched_to() {
     ] {
         let origin = Origin::once(format!("{status_line}\r\n{chosen}\r\n"));
         let asked = run(origin.upstream().ask(asking_for("WebSocket, h2c, echo/2")));
-        let expected = accepted.then_some(101).ok_or(Cause::UnexpectedStatus);
+        let expected = accepted.then_some(101).ok_or(Reason::UnexpectedStatus);
         let got = asked.map(|response| response.status);
         assert_eq!(got, expected, "{status_line} {chosen}");
     }
