@@ -1,18 +1,80 @@
-//! The rules of `ARCHITECTURE.md`, checked: who may import whom, what pure code may name, and how long
-//! files and functions may be. Test code may do as it likes, but may not be skipped.
+//! Checks the rules of `ARCHITECTURE.md`: the import table, what pure code may name, and the
+//! lengths of files and functions. The rules do not apply to test code, except that no test may be
+//! skipped.
 
+#[path = "architecture/checker.rs"]
+mod checker;
+#[path = "architecture/circles.rs"]
+mod circles;
 #[path = "architecture/facts.rs"]
 mod facts;
 #[path = "architecture/rules.rs"]
 mod rules;
+#[path = "architecture/words.rs"]
+mod words;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rules::{Source, Table};
 
-/// What is too long today, with its lines: `file` or `file function`. This list only shrinks.
+/// Files and functions that exceed the limits, with their lengths: `file` or `file function`. The
+/// list only shrinks.
 const TOO_LONG: &[(&str, usize)] = &[];
+
+/// Circles of imports inside a part: the numbers of files in each, the largest first. The list only
+/// shrinks.
+const CIRCLES: &[(&str, &[usize])] = &[
+    ("admin", &[3]),
+    ("balance", &[3]),
+    ("cache", &[10, 2]),
+    ("commands", &[13]),
+    ("compress", &[5]),
+    ("config", &[25]),
+    ("downstream", &[16]),
+    ("evict", &[3]),
+    ("files", &[4]),
+    ("fill", &[6]),
+    ("gate", &[3]),
+    ("handler", &[2]),
+    ("http", &[2, 2, 2, 2]),
+    ("store", &[20]),
+    ("sys", &[2]),
+    ("telemetry", &[5]),
+    ("upstream", &[9]),
+    ("volume", &[21]),
+    ("wiring", &[5, 2]),
+];
+
+/// Paragraphs of comments and documents that begin without naming their subject, by folder. The
+/// list only shrinks.
+const UNCLEAR: &[(&str, usize)] = &[
+    (".", 2),
+    ("docs", 33),
+    ("edge/src", 11),
+    ("edge/src/admin", 11),
+    ("edge/src/cache", 112),
+    ("edge/src/commands", 19),
+    ("edge/src/compress", 20),
+    ("edge/src/config", 58),
+    ("edge/src/downstream", 51),
+    ("edge/src/edit", 15),
+    ("edge/src/files", 24),
+    ("edge/src/fill", 20),
+    ("edge/src/gate", 22),
+    ("edge/src/handler", 6),
+    ("edge/src/http", 65),
+    ("edge/src/route", 4),
+    ("edge/src/store", 128),
+    ("edge/src/sys", 35),
+    ("edge/src/telemetry", 24),
+    ("edge/src/upstream", 20),
+    ("edge/src/volume", 128),
+    ("edge/src/wiring", 34),
+    ("fuzz", 2),
+    ("lab", 171),
+    ("xtask", 11),
+];
 
 #[test]
 fn imports_follow_the_table() {
@@ -27,7 +89,7 @@ fn libraries_clock_and_files_are_named_only_where_they_may_be() {
 }
 
 #[test]
-fn every_file_says_what_lives_there_and_nothing_is_skipped_or_unfinished() {
+fn every_file_begins_with_a_doc_line_and_nothing_is_skipped_or_unfinished() {
     let mut sources = all_sources();
     sources.extend(package("edge", "tests"));
     none(rules::tidiness(&sources));
@@ -36,6 +98,36 @@ fn every_file_says_what_lives_there_and_nothing_is_skipped_or_unfinished() {
 #[test]
 fn files_and_functions_are_short() {
     none(rules::lengths(&all_sources(), TOO_LONG));
+}
+
+#[test]
+fn files_of_a_part_import_one_another_in_one_direction() {
+    none(circles::circles(&package("edge", "src"), CIRCLES));
+}
+
+#[test]
+fn the_exchange_names_nothing_of_http1() {
+    none(rules::exchange(&package("edge", "src")));
+}
+
+#[test]
+fn paragraphs_name_their_subject() {
+    let mut files = Vec::new();
+    for folder in ["edge", "lab", "xtask", "fuzz", "docs"] {
+        find(&root().join(folder), &["rs", "md"], &mut files);
+    }
+    let top = std::fs::read_dir(root()).expect("the workspace can be read");
+    let top = top.map(|entry| entry.expect("a readable folder").path());
+    files.extend(top.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    let texts: Vec<_> = files
+        .iter()
+        .map(|file| {
+            let inside = file.strip_prefix(root()).expect("found in the workspace");
+            let name = inside.to_str().expect("names of files are UTF-8");
+            (name.to_owned(), read(file))
+        })
+        .collect();
+    none(words::beginnings(&texts, UNCLEAR));
 }
 
 fn none(findings: Vec<String>) {
@@ -53,11 +145,11 @@ fn all_sources() -> Vec<Source> {
         .collect()
 }
 
-/// All files of a package's folder, those that are only compiled for tests last and without content.
+/// All files of a package's folder. Files compiled only for tests are last and have no content.
 fn package(name: &str, folder: &str) -> Vec<Source> {
     let base = root().join(name).join(folder);
     let mut files = Vec::new();
-    find_rust_files(&base, &mut files);
+    find(&base, &["rs"], &mut files);
     assert!(!files.is_empty(), "no source in {}", base.display());
     files.sort();
     let sources = files
@@ -68,15 +160,17 @@ fn package(name: &str, folder: &str) -> Vec<Source> {
             source(&format!("{name}/{folder}/{inside}"), inside, &read(file))
         })
         .collect();
-    without_test_modules(sources)
+    clear_test_modules(sources)
 }
 
-fn find_rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Adds the files below a folder whose names end so, without those that builds make.
+fn find(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for path in entries.map(|entry| entry.expect("a readable folder").path()) {
-        if path.is_dir() {
-            find_rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let end = path.extension().and_then(|end| end.to_str());
+        if path.is_dir() && !path.ends_with("target") {
+            find(&path, ends, found);
+        } else if end.is_some_and(|end| ends.contains(&end)) {
             found.push(path);
         }
     }
@@ -101,8 +195,9 @@ fn source(file: &str, inside: &str, text: &str) -> Source {
     }
 }
 
-/// Files of `#[cfg(test)] mod name;` are tests: what they name and how long they are is their own affair.
-fn without_test_modules(mut sources: Vec<Source>) -> Vec<Source> {
+/// Removes the content of files declared as `#[cfg(test)] mod name;`: the rules do not apply to
+/// them.
+fn clear_test_modules(mut sources: Vec<Source>) -> Vec<Source> {
     let tests: BTreeSet<Vec<String>> = sources
         .iter_mut()
         .flat_map(|source| std::mem::take(&mut source.facts.test_modules))
@@ -115,270 +210,4 @@ fn without_test_modules(mut sources: Vec<Source>) -> Vec<Source> {
         }
     }
     sources
-}
-
-/// The checker itself, on small inputs.
-mod checker {
-    use super::*;
-
-    const TABLE: &str = "\
-        | part | may import |\n|---|---|\n| a | |\n| b | a |\n| cache | a b |\n| main | everything |\n\nText";
-
-    fn table() -> Table {
-        rules::read_table(TABLE).expect("a correct table")
-    }
-
-    /// These files, and one for each further part of the table.
-    fn files(given: &[(&str, &str)]) -> Vec<Source> {
-        let mut sources: Vec<_> = given
-            .iter()
-            .map(|(inside, text)| source(&format!("src/{inside}"), inside, text))
-            .collect();
-        for part in ["a", "b", "cache", "main"] {
-            if !sources
-                .iter()
-                .any(|s| s.module.first().is_some_and(|first| first == part))
-            {
-                let file = format!("{part}.rs");
-                sources.push(source(&file, &file, "//! A part."));
-            }
-        }
-        without_test_modules(sources)
-    }
-
-    fn imports(inside: &str, text: &str) -> Vec<String> {
-        rules::imports(&files(&[(inside, text)]), &table())
-    }
-
-    fn reserved(inside: &str, text: &str) -> Vec<String> {
-        rules::reserved(&files(&[(inside, text)]))
-    }
-
-    #[test]
-    fn the_table_is_read_up_to_its_end() {
-        assert_eq!(table().len(), 4);
-        assert_eq!(table()["main"], None);
-        assert!(rules::read_table("no table").is_err());
-    }
-
-    #[test]
-    fn what_the_table_allows_passes() {
-        let text = "use crate::{a, b::c}; use super::b; fn f() { crate::a::f(); self::g(); super::x::f() }";
-        assert_eq!(imports("cache/x.rs", text), [""; 0]);
-        assert_eq!(
-            imports("main.rs", "use crate::cache; use crate::b;"),
-            [""; 0]
-        );
-    }
-
-    #[test]
-    fn every_way_to_import_is_seen() {
-        for text in [
-            "use crate::b::C;",
-            "use crate::{a::X, b::{self, C}};",
-            "pub use crate::b;",
-            "use crate::b as other;",
-            "use crate::b::*;",
-            "use super::b;",
-            "mod inner { use super::super::b::C; }",
-            "fn f() { crate::b::g() }",
-            "fn f(x: crate::b::X) {}",
-            "use crate as root; fn f() { root::b::g() }",
-            "fn f() { println!(\"{}\", crate::b::g()) }",
-            "macro_rules! m { () => { $crate::b::g() } }",
-            "#[derive(crate::b::D)] struct S;",
-        ] {
-            let found = imports("a.rs", text);
-            assert!(
-                found
-                    .iter()
-                    .any(|f| f.contains("src/a.rs:1:") && f.contains("`b`")),
-                "{text}: {found:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_line_number_points_at_the_import() {
-        assert!(
-            imports("a.rs", "//! A.\n\nuse crate::{\n    b::C,\n};\n")[0]
-                .starts_with("src/a.rs:4:")
-        );
-    }
-
-    #[test]
-    fn tests_may_import_anything() {
-        for text in [
-            "#[cfg(test)] mod tests { use crate::b; }",
-            "#[cfg(all(test, feature = \"x\"))] mod tests { use crate::b; }",
-            "#[test] fn f() { crate::b::g() }",
-            "struct S; impl S { #[cfg(test)] fn f() { crate::b::g() } }",
-        ] {
-            assert_eq!(imports("a.rs", text), [""; 0], "{text}");
-        }
-        for text in [
-            "#[cfg(not(test))] use crate::b;",
-            "#[cfg(any(test, unix))] use crate::b;",
-        ] {
-            assert_eq!(imports("a.rs", text).len(), 1, "{text}");
-        }
-        let laws = files(&[
-            ("a/mod.rs", "#[cfg(test)] mod laws;"),
-            ("a/laws.rs", "use crate::b;"),
-        ]);
-        assert_eq!(rules::imports(&laws, &table()), [""; 0]);
-    }
-
-    #[test]
-    fn table_and_folders_must_agree() {
-        let extra = files(&[("new/mod.rs", "")]);
-        assert!(rules::imports(&extra, &table())[0].contains("`new` has no row"));
-        let all = files(&[]);
-        assert!(
-            rules::imports(&all[1..], &table())
-                .iter()
-                .any(|f| f.contains("`a`, which does not exist"))
-        );
-    }
-
-    #[test]
-    fn pure_parts_name_no_io() {
-        for text in [
-            "use tokio::time::sleep;",
-            "fn f() { ::tokio::spawn(g()) }",
-            "use std::io::Read;",
-            "fn f(s: std::net::TcpStream) {}",
-            "use std::{thread, fmt};",
-            "use std as s; fn f() { s::io::stdout() }",
-        ] {
-            assert_eq!(reserved("fill/whole.rs", text).len(), 1, "{text}");
-            assert_eq!(reserved("cache/decide.rs", text).len(), 1, "{text}");
-            assert_eq!(reserved("cache/decide/vary.rs", text).len(), 1, "{text}");
-        }
-        assert_eq!(
-            reserved(
-                "http/forwarded.rs",
-                "use std::{io::Write, net::{IpAddr, SocketAddr}};"
-            ),
-            [""; 0]
-        );
-        assert_eq!(
-            reserved("cache/serve.rs", "use tokio::sync::Notify;"),
-            [""; 0]
-        );
-    }
-
-    #[test]
-    fn http_libraries_stay_at_the_edges() {
-        assert_eq!(reserved("cache/serve.rs", "use http::HeaderMap;").len(), 1);
-        assert_eq!(
-            reserved("http/date.rs", "fn f() { httpdate::parse_http_date(x) }"),
-            [""; 0]
-        );
-        assert_eq!(
-            reserved("cache/serve.rs", "use httpdate::HttpDate;").len(),
-            1
-        );
-        assert_eq!(
-            reserved("upstream/mod.rs", "use hyper::client::conn;"),
-            [""; 0]
-        );
-        let own = "use crate::http; fn f() -> http::Status { http::Status::OK }";
-        assert_eq!(reserved("cache/serve.rs", own), [""; 0]);
-        let child = "mod http; fn f() { http::g() }";
-        assert_eq!(reserved("cache/mod.rs", child), [""; 0]);
-    }
-
-    #[test]
-    fn clock_and_files_only_in_sys() {
-        for text in [
-            "use std::time::Instant; fn f() { Instant::now(); }",
-            "use std::time::Instant as Clock; fn f() { Clock::now(); }",
-            "fn f() { std::time::SystemTime::now(); }",
-            "use super::*; fn f() { g(Instant::now) }",
-            "fn f() { std::fs::read(p) }",
-            "use tokio::fs;",
-            "use std::fs::File;",
-            "fn f() { select!{ _ = sleep_until(Instant::now() + d) => {} } }",
-        ] {
-            assert!(!reserved("cache/serve.rs", text).is_empty(), "{text}");
-            assert!(!reserved("main.rs", text).is_empty(), "{text}");
-            assert_eq!(reserved("sys/clock.rs", text), [""; 0], "{text}");
-        }
-        assert_eq!(
-            reserved(
-                "cache/serve.rs",
-                "use std::time::Instant; struct S(Instant);"
-            ),
-            [""; 0]
-        );
-    }
-
-    #[test]
-    fn served_folders_are_only_read() {
-        for text in [
-            "use rustix::fs::OFlags; fn f() { g(OFlags::RDONLY | OFlags::CREATE) }",
-            "fn f() { rustix::fs::unlinkat(a, b, c) }",
-            "use crate::sys::disk; fn f() { disk::open_append(p) }",
-        ] {
-            for inside in ["files/load.rs", "sys/root.rs"] {
-                assert!(!reserved(inside, text).is_empty(), "{inside}: {text}");
-            }
-        }
-        let reads = "use rustix::fs::OFlags; fn f() { g(OFlags::RDONLY) }";
-        assert_eq!(reserved("sys/root.rs", reads), [""; 0]);
-    }
-
-    #[test]
-    fn skipped_unfinished_and_unintroduced_code_is_found() {
-        let found = |text: &str| rules::tidiness(&[source("a.rs", "a.rs", text)]);
-        assert_eq!(found("//! Fine.\nfn f() {}"), [""; 0]);
-        assert!(found("fn f() {}")[0].starts_with("a.rs:1:"));
-        assert!(
-            found("//! A.\n#[cfg(test)] mod t {\n#[test]\n#[ignore]\nfn f() {}}")[0]
-                .starts_with("a.rs:4:")
-        );
-        assert_eq!(
-            found("//! A.\n#[test] #[cfg_attr(unix, ignore)] fn f() {}").len(),
-            1
-        );
-        assert_eq!(found("//! A.\nfn f() { todo!() }").len(), 1);
-        assert_eq!(
-            found("//! A.\nfn f() { std::unimplemented!(\"x\") }").len(),
-            1
-        );
-    }
-
-    fn long(lines: usize) -> String {
-        format!(
-            "//! Long.\nimpl S {{ fn f() {{{}}} }}\n",
-            "\n".repeat(lines - 1)
-        )
-    }
-
-    #[test]
-    fn long_functions_and_files_are_found_without_their_tests() {
-        let lengths =
-            |text: &str, list: &[(&str, usize)]| rules::lengths(&files(&[("a.rs", text)]), list);
-        assert_eq!(lengths(&long(70), &[]), [""; 0]);
-        assert!(lengths(&long(71), &[])[0].starts_with("src/a.rs S::f (line 2): 71 lines"));
-        let tests = format!("//! A.\n#[cfg(test)] mod tests {{{}}}\n", "\n".repeat(600));
-        assert_eq!(lengths(&tests, &[]), [""; 0]);
-        let many = format!("//! A.\n{}", "\n".repeat(500));
-        assert_eq!(lengths(&many, &[]).len(), 1);
-    }
-
-    #[test]
-    fn the_list_of_exceptions_only_shrinks() {
-        let check = |lines: usize, allowed: usize| {
-            rules::lengths(
-                &files(&[("a.rs", &long(lines))]),
-                &[("src/a.rs S::f", allowed)],
-            )
-        };
-        assert_eq!(check(80, 80), [""; 0]);
-        assert!(check(81, 80)[0].contains("grew"));
-        assert!(check(79, 80)[0].contains("shrank"));
-        assert!(check(70, 80)[0].contains("no longer"));
-    }
 }

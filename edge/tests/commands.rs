@@ -1,4 +1,4 @@
-//! The real program: what its commands say, with an edge that runs and without.
+//! Tests of the program's commands and their output, with a running edge and without.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -30,7 +30,7 @@ proxy = \"origin\"
 ";
 
 #[test]
-fn check_says_what_would_run_and_what_is_doubtful() {
+fn check_describes_the_configuration_and_warns() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(folder.path(), GOOD);
     let output = sluice(folder.path(), &["check"]);
@@ -52,7 +52,7 @@ fn check_says_what_would_run_and_what_is_doubtful() {
 }
 
 #[test]
-fn a_wrong_file_is_shown_and_nothing_runs() {
+fn an_invalid_file_is_reported_and_nothing_runs() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(
         folder.path(),
@@ -102,9 +102,9 @@ fn options_are_checked_like_a_file() {
 }
 
 #[test]
-fn where_no_edge_runs_it_is_said_so() {
+fn commands_report_that_no_edge_is_running() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Port 1 of a loopback address that nothing is bound to refuses connections.
+    // Port 1 of a loopback address on which no program listens: connections are refused.
     let address = "127.99.0.1:1";
     for command in [&["status"][..], &["reload"], &["inspect", "http://a/b"]] {
         let output = sluice(folder.path(), &[command, &["--admin", address]].concat());
@@ -117,7 +117,7 @@ fn where_no_edge_runs_it_is_said_so() {
     }
 }
 
-/// A running `sluice serve`, killed when a test ends early.
+/// A running `sluice serve`, killed on drop.
 struct Edge {
     process: Child,
     admin: String,
@@ -157,7 +157,7 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
-        // It may have ended already, as it should.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -181,7 +181,7 @@ cache = \"main\"
 ";
 
 #[test]
-fn a_running_edge_reloads_tells_its_status_and_ends() {
+fn a_running_edge_reloads_reports_its_status_and_ends() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(folder.path(), SERVED);
     let mut edge = Edge::serve(folder.path());
@@ -252,7 +252,7 @@ fn a_running_edge_reloads_tells_its_status_and_ends() {
 }
 
 #[test]
-fn the_demo_shows_what_it_promises() {
+fn the_demo_prints_the_expected_steps() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let output = sluice(
@@ -268,7 +268,7 @@ fn the_demo_shows_what_it_promises() {
     assert!(said.ends_with(" requests and sent 10 MiB.\n"), "{said}");
 }
 
-/// Runs a lab command on this very program; its report, which must come with success.
+/// Runs a lab command with this program; returns its report. The command must succeed.
 fn lab(arguments: &[&str]) -> serde_json::Value {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = sluice(
@@ -282,21 +282,21 @@ fn lab(arguments: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn the_lab_times_ranges_and_what_they_cost_the_origin() {
+fn the_lab_measures_ranges_and_origin_bytes() {
     let report = lab(&["byte-range", "--alone", "--rounds", "1", "--rate", "20MiB"]);
     let [direct, whole] = &report["rows"].as_array().expect("rows")[..] else {
         panic!("{report:#}");
     };
     assert_eq!(direct["name"], "origin");
     assert_eq!(direct["ranges"]["req"], 4.0);
-    // Everybody rides the one fetch, so each byte comes once.
+    // All clients share one fetch, so each byte is sent once.
     for cost in [&whole["ranges"], &whole["file"]] {
         assert_eq!(cost["req"], 1.0, "{whole:#}");
         assert_eq!(cost["sent"], 10_485_760.0, "{whole:#}");
         assert_eq!(cost["most"], 1.0, "{whole:#}");
     }
     let total = |what: &str| whole["ms"][what]["total"].as_f64().expect("a time");
-    // At 20 MiB/s the middle is reached after 238 ms, and the whole takes 500.
+    // At 20 MiB/s the middle is reached after 238 ms, and the end after 500 ms.
     assert!(total("cold") > 200.0, "{whole:#}");
     assert!(total("whole") > 450.0, "{whole:#}");
     assert!(total("warm") < 200.0, "{whole:#}");
@@ -333,7 +333,7 @@ fn the_lab_verifies_every_byte_while_versions_change() {
 }
 
 #[test]
-fn the_lab_counts_what_single_bytes_cost() {
+fn the_lab_measures_the_cost_of_single_bytes() {
     let report = lab(&["budget", "--seconds", "0.6"]);
     let marks = report["marks"].as_array().expect("marks");
     assert_eq!(marks.len(), 6);
@@ -342,7 +342,7 @@ fn the_lab_counts_what_single_bytes_cost() {
     assert_eq!(last["not_right"], 0, "{last:#}");
 }
 
-/// What an experiment of the lab reports.
+/// The report of a lab experiment.
 fn experiment(arguments: &str) -> serde_json::Value {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
@@ -353,12 +353,12 @@ fn experiment(arguments: &str) -> serde_json::Value {
 }
 
 #[test]
-fn the_lab_counts_what_crowds_and_dead_origins_cost() {
+fn the_lab_measures_the_cost_of_crowds_and_dead_origins() {
     let arguments = "lab caching --json --seconds 1 --clients 40 --rate 200 \
                      --only crowd --only dead --only micro";
     let report = experiment(arguments);
     let figures = report["figures"].as_array().expect("figures");
-    // Everything that counts requests; times are the machine's.
+    // Only request counts are checked; times depend on the machine.
     let timed = |figure: &&serde_json::Value| figure["key"] != "micro_waited";
     let with_goals = figures.iter().filter(|figure| !figure["goal"].is_null());
     let met: Vec<_> = with_goals.filter(timed).map(|f| &f["met"]).collect();
@@ -368,7 +368,7 @@ fn the_lab_counts_what_crowds_and_dead_origins_cost() {
 }
 
 #[test]
-fn the_lab_purges_some_of_many() {
+fn the_lab_measures_purges() {
     let arguments =
         "lab purge --json --objects 2000 --tagged 300 --rules 30 --rounds 1 --seconds 0.2";
     let report = experiment(arguments);
@@ -380,19 +380,20 @@ fn the_lab_purges_some_of_many() {
     assert_eq!(figure("purge_kept"), Some(0.0), "{report:#}");
     assert_eq!(figure("purge_lost"), Some(0.0), "{report:#}");
     assert!(figure("purge_ms") > Some(0.0), "{report:#}");
-    // What rules cost is measured on two cores.
+    // The cost of purge rules is measured only with two cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     assert!(cores < 2 || figure("cost") > Some(0.0), "{report:#}");
 }
 
-/// The figure of this name, if it was measured.
+/// The measured value with this name, if there is one.
 fn figure(report: &serde_json::Value, key: &str) -> Option<f64> {
     let figures = report["figures"].as_array().expect("figures");
     let found = figures.iter().find(|figure| figure["key"] == key);
     found.and_then(|figure| figure["sluice"].as_f64())
 }
 
-/// Whether there are a core for the server and one for its clients, which some experiments need.
+/// Whether the machine has one core for the server and one for its clients, which some experiments
+/// need.
 fn two_cores() -> bool {
     let there = std::thread::available_parallelism().map_or(1, usize::from) > 1;
     if !there {
@@ -402,7 +403,7 @@ fn two_cores() -> bool {
 }
 
 #[test]
-fn the_lab_raises_the_load_until_it_is_not_followed() {
+fn the_lab_raises_the_load_until_the_server_can_not_follow() {
     if !two_cores() {
         return;
     }
@@ -416,11 +417,11 @@ fn the_lab_raises_the_load_until_it_is_not_followed() {
     );
     let windows = ramp["windows"].as_array().expect("windows");
     let offered = |window: &serde_json::Value| window["offered"].as_u64().expect("a number");
-    // Two at least: a machine that has much else to do follows no longer.
+    // At least two steps: on a busy machine the server may not reach more.
     assert!(windows.len() >= 2, "{report:#}");
     assert!(offered(&windows[windows.len() - 1]) >= offered(&windows[0]));
     assert_eq!(windows[0]["offered"], windows[0]["answered"], "{report:#}");
-    // How much is held in time is the machine's affair.
+    // How much of the load is served in time depends on the machine.
     assert!(figure(&report, "held") >= Some(0.0), "{report:#}");
     assert!(
         figure(&report, "p99") >= figure(&report, "p50"),
@@ -431,7 +432,7 @@ fn the_lab_raises_the_load_until_it_is_not_followed() {
 }
 
 #[test]
-fn the_lab_sees_slow_clients_cut() {
+fn the_lab_observes_that_slow_clients_are_cut_off() {
     if !two_cores() {
         return;
     }
@@ -442,7 +443,7 @@ fn the_lab_sees_slow_clients_cut() {
     let kinds = siege["kinds"].as_array().expect("kinds");
     assert_eq!(kinds.len(), 6, "{report:#}");
     for kind in kinds {
-        // All of them, some more than once, and none sooner than its limit.
+        // All of them are cut off, some more than once, and none before its limit.
         assert!(kind["cut"].as_u64() >= Some(4), "{kind:#}");
         assert_eq!((&kind["never"], &kind["refused"]), (&0.into(), &0.into()));
         assert!(kind["after"][0].as_f64() > Some(0.5), "{kind:#}");

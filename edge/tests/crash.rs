@@ -1,8 +1,9 @@
-//! `kill -9` of the real program under load, a hundred times: after each restart no damaged body, no mixed versions,
-//! and nothing that an acknowledged purge took away.
+//! Kills the real program under load with SIGKILL, a hundred times: after each restart there is no
+//! damaged body, no mixture of versions, and nothing that an acknowledged purge removed.
 //!
-//! Each path's bytes name the path and the version. Whoever changes things raises the version at the origin, purges,
-//! and when that is acknowledged raises the path's floor: no request that begins later may be answered with less.
+//! The bytes of each path contain the path and the version. A client that changes a path raises the
+//! version at the origin, purges, and, once that is acknowledged, raises the path's minimum: no
+//! request that begins later may receive a lower version.
 
 #[allow(
     dead_code,
@@ -32,19 +33,19 @@ use sluice_lab::origin::{Origin, OriginOptions, Resource, Seen};
 use disks::{Disks, HOST, is_hit, number_of, volumes};
 use harness::{Edge, Setup, cache_status, eventually};
 
-/// Paths in all; by their number in so many folders, and with one of so many tags.
+/// The number of paths. A path's number determines its folder and its tag.
 const PATHS: usize = 32;
 const FOLDERS: usize = 5;
 const TAGS: usize = 7;
 
-/// Clients at once.
+/// The number of concurrent clients.
 const CLIENTS: u64 = 4;
 
 fn path(number: usize) -> String {
     format!("/{}/{number}", number % FOLDERS)
 }
 
-/// From nothing to a few blocks.
+/// Lengths between zero and a few blocks.
 fn length(number: usize) -> u64 {
     match number % 4 {
         0 => 700 * number as u64,
@@ -54,19 +55,20 @@ fn length(number: usize) -> u64 {
     }
 }
 
-/// What is true of the paths: shared by all clients and the origin.
+/// The state of all paths, shared by all clients and the origin.
 struct World {
     origin: Origin,
-    /// The version that the origin serves now.
+    /// The version that the origin serves.
     now: Arc<Vec<AtomicU32>>,
-    /// The least that may be served, whatever happens.
+    /// The lowest version that may be served, in this run and after it.
     floor: Vec<AtomicU32>,
-    /// The least that may be served until the program ends: what was invalidated without a purge.
+    /// The lowest version that may be served until the program ends, raised by invalidations
+    /// without a purge.
     floor_of_run: Vec<AtomicU32>,
     tally: Tally,
 }
 
-/// That something was tested at all.
+/// Counters that show that something was tested.
 #[derive(Debug, Default)]
 struct Tally {
     requests: AtomicU64,
@@ -102,7 +104,7 @@ impl World {
         }
     }
 
-    /// Another run begins: what only held within the one before does not count any more.
+    /// Begins another run: minimums that held only within the previous run no longer count.
     fn start(&self, setup: &Setup) -> Edge {
         let edge = setup.start();
         self.floor_of_run.iter().for_each(|of| of.store(0, SeqCst));
@@ -114,7 +116,7 @@ impl World {
         floor.max(of_run)
     }
 
-    /// Checks an answer to a request that began when `least` was the least that may be served.
+    /// Checks the response to a request that began when `least` was the lowest permitted version.
     fn check(&self, number: usize, first: u64, least: u32, reply: &Reply) {
         let told = || {
             let floor = self.floor[number].load(SeqCst);
@@ -142,7 +144,8 @@ impl World {
         right.unwrap_or_else(|wrong| panic!("version {version}: {wrong}: {}", told()));
     }
 
-    /// Raises what the origin serves; what is the least from now on, once that is known to all.
+    /// Raises the origin's version; returns the new minimum, to be set once all clients know of the
+    /// change.
     fn raise(&self, numbers: &[usize]) -> Vec<u32> {
         let raise = |number: &usize| self.now[*number].fetch_add(1, SeqCst) + 1;
         numbers.iter().map(raise).collect()
@@ -161,24 +164,24 @@ fn resource(seen: &Seen, versions: &[AtomicU32]) -> Resource {
         .header("Surrogate-Key", &format!("t{}", number % TAGS))
 }
 
-/// The version in an entity tag of the origin's.
+/// The version in an entity tag of the origin.
 fn version_of(tag: &str) -> Option<u32> {
     let (version, _) = tag.strip_prefix("\"v")?.split_once('-')?;
     version.parse().ok()
 }
 
-/// What all clients of one run share.
+/// State shared by all clients of one run.
 struct Run<'a> {
     world: &'a World,
     http: SocketAddr,
     admin: SocketAddr,
     done: AtomicU64,
-    /// The program is being killed: errors are no surprise any more.
+    /// The program is being killed: connection errors are expected.
     ending: AtomicBool,
 }
 
 impl Run<'_> {
-    /// Works until the program is gone: reads for the most part, a purge now and then.
+    /// Sends requests until the program ends: mostly reads, occasionally a purge.
     fn work(&self, dice: &mut Dice) {
         let mut client = None;
         loop {
@@ -200,7 +203,7 @@ impl Run<'_> {
             if self.ending.load(SeqCst) {
                 return;
             }
-            // Who is cut, as the version that he reads has gone, comes again.
+            // A client that is cut off because its version was replaced sends its request again.
             let cut = matches!(error, ReadError::Closed(_) | ReadError::Reset);
             assert!(cut, "{error}");
             client = None;
@@ -237,7 +240,7 @@ impl Run<'_> {
         }
     }
 
-    /// Raises some versions, then purges them.
+    /// Raises some versions, then purges their paths.
     fn purge(&self, dice: &mut Dice) -> Result<(), ReadError> {
         let one = dice.below(PATHS as u64) as usize;
         let covered = |holds: &dyn Fn(usize) -> bool| (0..PATHS).filter(|n| holds(*n)).collect();
@@ -275,7 +278,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Raises a version, then posts to it.
+    /// Raises a version, then sends a POST to its path.
     fn post(&self, client: &mut Client, dice: &mut Dice) -> Result<(), ReadError> {
         let number = dice.below(PATHS as u64) as usize;
         let versions = self.world.raise(&[number]);
@@ -290,8 +293,8 @@ impl Run<'_> {
     }
 }
 
-/// Gets all of a path. Where blocks of it were lost, and the origin has a newer version, who begins with the old one
-/// is cut, and the next one gets the new one.
+/// Reads all of a path. If blocks of it were lost and the origin has a newer version, a client that
+/// begins with the old version is cut off, and the next request receives the new one.
 fn check_whole(world: &World, edge: &Edge, number: usize) -> Reply {
     for _ in 0..3 {
         let least = world.least(number);
@@ -306,7 +309,7 @@ fn check_whole(world: &World, edge: &Edge, number: usize) -> Reply {
     panic!("{} is cut again and again", path(number));
 }
 
-/// Each path once, as soon as the program serves, whether or not its index has loaded.
+/// Reads each path once as soon as the program serves, whether or not its index has loaded.
 fn check_all(world: &World, edge: &Edge) {
     for number in 0..PATHS {
         let reply = check_whole(world, edge, number);
@@ -318,7 +321,7 @@ fn check_all(world: &World, edge: &Edge) {
     }
 }
 
-/// One life of the program: it starts, is checked, works, and is killed in the middle of that.
+/// One run of the program: it starts, is checked, serves requests, and is killed meanwhile.
 fn round(world: &World, setup: &Setup, number: u64) {
     let mut edge = world.start(setup);
     check_all(world, &edge);
@@ -344,7 +347,7 @@ fn round(world: &World, setup: &Setup, number: u64) {
     });
 }
 
-/// So many lives on these volumes.
+/// This many runs on these volumes.
 fn lives(disks: &Disks, placement: &str, rounds: Range<u64>) {
     let world = World::new();
     let setup = disks
@@ -371,7 +374,7 @@ fn lives(disks: &Disks, placement: &str, rounds: Range<u64>) {
     let told = format!("{requests} requests, {purges} purges, {hits} hits, {missing} not");
     let rounds = rounds.end - rounds.start;
     assert!(requests > 20 * rounds && purges > 2 * rounds, "{told}");
-    // Many were purged in the life before; of the others most have come to the volume.
+    // Many objects were purged in the previous run; most of the others are on the volume.
     assert!(hits > 4 * rounds, "{told}");
 }
 

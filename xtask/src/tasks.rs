@@ -43,7 +43,7 @@ fn all_steps() -> Vec<Step> {
         // The store's locks under every schedule that shuttle thinks of.
         Step::cargo(
             "schedules",
-            "test --package sluice --lib --features shuttle explored",
+            "test --package sluice --lib --features shuttle store::tests::shuttle",
         )
         .tests(),
         Step::cargo("fuzz-format", "fmt --manifest-path fuzz/Cargo.toml --check"),

@@ -15,7 +15,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use object::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
-pub use purge::{Lasting, Order, Purging, Refusal};
+pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
 pub use volume::VolumeState;
 

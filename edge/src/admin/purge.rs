@@ -33,12 +33,12 @@ pub struct Purging {
     /// What was purged.
     pub answer: Answer,
     /// Tells whether it outlasts a new start; none where what it covers does not either.
-    pub lasting: Option<Lasting>,
+    pub logged: Option<PurgeLogged>,
 }
 
 /// Tells, once that is known, whether a purge outlasts a new start, else why it may not. Dropped
 /// without a word it may not.
-pub type Lasting = oneshot::Receiver<Result<(), String>>;
+pub type PurgeLogged = oneshot::Receiver<Result<(), String>>;
 
 impl Purging {
     /// Waits until the purge is known to last, for `within` at most.
@@ -46,10 +46,10 @@ impl Purging {
     /// # Errors
     /// It is in force, but a new start may bring back what it covers.
     pub(super) async fn outlast(self, within: Duration) -> Result<Answer, Refusal> {
-        let Some(lasting) = self.lasting else {
+        let Some(logged) = self.logged else {
             return Ok(self.answer);
         };
-        let why = match timeout(within, lasting).await {
+        let why = match timeout(within, logged).await {
             Ok(Ok(Ok(()))) => return Ok(self.answer),
             Ok(Ok(Err(why))) => why,
             Ok(Err(_)) => "writing it down broke off".to_owned(),
@@ -142,9 +142,9 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(1);
 
-    async fn outlasted(lasting: Option<Lasting>) -> Result<(), (u16, String)> {
+    async fn outlasted(logged: Option<PurgeLogged>) -> Result<(), (u16, String)> {
         let answer = Answer { purged: Vec::new() };
-        let purging = Purging { answer, lasting };
+        let purging = Purging { answer, logged };
         match purging.outlast(SHORT).await {
             Ok(_) => Ok(()),
             Err(refusal) => Err((refusal.status, refusal.why)),
@@ -155,24 +155,24 @@ mod tests {
     async fn what_may_not_last_is_said() {
         assert_eq!(outlasted(None).await, Ok(()));
         let told = |word| {
-            let (tell, lasting) = oneshot::channel();
+            let (tell, logged) = oneshot::channel();
             let _ = tell.send(word);
-            outlasted(Some(lasting))
+            outlasted(Some(logged))
         };
         assert_eq!(told(Ok(())).await, Ok(()));
         let (status, why) = told(Err("no disk".to_owned()))
             .await
-            .expect_err("not lasting");
+            .expect_err("not logged");
         assert_eq!(status, 503);
         assert!(
             why.contains("in force") && why.contains(": no disk\n"),
             "{why}"
         );
-        let (tell, lasting) = oneshot::channel();
+        let (tell, logged) = oneshot::channel();
         drop(tell);
-        assert!(outlasted(Some(lasting)).await.is_err());
-        let (silent, lasting) = oneshot::channel();
-        let (_, why) = outlasted(Some(lasting)).await.expect_err("too slow");
+        assert!(outlasted(Some(logged)).await.is_err());
+        let (silent, logged) = oneshot::channel();
+        let (_, why) = outlasted(Some(logged)).await.expect_err("too slow");
         assert!(why.contains("not on the disk"), "{why}");
         drop(silent);
     }

@@ -96,7 +96,7 @@ impl Inspect for Edge {
                 answer: Answer {
                     purged: order.what.iter().map(purged).collect(),
                 },
-                lasting: None,
+                logged: None,
             }),
             _ => Err(Refusal {
                 status: 404,

@@ -10,7 +10,7 @@ use super::decide::admission::Admitted;
 use crate::fill::OPEN;
 use crate::handler::{Choice, Get, Head as RequestHead, Plain};
 use crate::http::coding::Accepted;
-use crate::store::{Head, Next, Object, Place};
+use crate::store::{Head, Next, Object, TableKey};
 
 impl Cache {
     /// How an object's content is given to a request: as it is, or in a coding that was made of it.
@@ -20,7 +20,7 @@ impl Cache {
         request: &RequestHead,
         admitted: &Admitted,
         (object, head): (&Arc<Object>, &Head),
-        place: Place,
+        place: TableKey,
     ) -> Choice {
         let Some(encodings) = self.0.encodings.as_deref().filter(|_| head.status == 200) else {
             return Choice::Plain;
@@ -51,7 +51,7 @@ impl Cache {
 /// or before another version came, is never taken for what is stored now; a head that the origin
 /// confirmed is about the same content.
 #[inline]
-fn content_id(object: &Object, head: &Head, place: Place) -> u128 {
+fn content_id(object: &Object, head: &Head, place: TableKey) -> u128 {
     // Both are cut from hashes, or 0.
     let named = place.primary ^ place.variant.rotate_left(64);
     named ^ (u128::from(head.generation) << 64) ^ u128::from(object.born_seq)

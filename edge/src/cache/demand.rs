@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 
 use super::client_budget::{ClientBudget, Reading};
 use super::leader_result::LeaderResult;
-use super::{Cache, Place, decide, launch, resource_history};
+use super::{Cache, TableKey, decide, launch, resource_history};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::http::vary::Codings;
@@ -45,7 +45,7 @@ pub(super) enum Asked {
 pub(super) struct Demand {
     pub(super) cache: Cache,
     pub(super) request: Request,
-    pub(super) place: Place,
+    pub(super) place: TableKey,
     pub(super) codings: Option<Codings>,
     pub(super) history: ResourceHistory,
     pub(super) budget: Arc<ClientBudget>,
@@ -83,7 +83,7 @@ impl Demand {
     pub(super) fn new(
         cache: Cache,
         request: Request,
-        place: Place,
+        place: TableKey,
         codings: Option<Codings>,
         history: ResourceHistory,
     ) -> Demand {
@@ -130,7 +130,10 @@ impl Demand {
         self.asked_block = Some(want.start / block);
         self.crowded = false;
         let (object, place) = (reader.object().clone(), self.place);
-        for read in parts.store.claim_kept(&object, place, want.clone(), now_us) {
+        for read in parts
+            .store
+            .claim_disk_reads(&object, place, want.clone(), now_us)
+        {
             // What can't be had after all is asked for at once.
             self.stood_at = None;
             let clock = parts.clock.clone();
@@ -427,7 +430,7 @@ impl Demand {
         }
         parts
             .store
-            .touch_part(self.place, reader.object(), want.start);
+            .touch_block(self.place, reader.object(), want.start);
         // What this comes to is met when the byte is.
         let _ = self.ask(reader);
     }

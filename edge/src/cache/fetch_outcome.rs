@@ -72,7 +72,7 @@ impl Flight {
         self.cache
             .0
             .store
-            .supersede(self.landing.place(), &object, None);
+            .supersede(self.landing.table_key(), &object, None);
         self.landing
             .fail(Arc::new(Fault::from(Reason::VersionChanged)));
     }
@@ -103,7 +103,7 @@ impl Flight {
                 self.replace();
                 if speaks_for_all(status) {
                     // What a volume has of it may not be known yet.
-                    self.cache.0.store.forget_head(self.landing.place());
+                    self.cache.0.store.forget_head(self.landing.table_key());
                 }
                 now_ms + self.cache.0.rules.pass_for.as_millis() as u64
             }

@@ -19,7 +19,7 @@ use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
 use crate::reason::Reason;
 use crate::store::{
-    Abandoned, Head as StoredHead, Landing, Object, Phase, Place, Progress, ResourceHistory,
+    Abandoned, Head as StoredHead, Landing, Object, Phase, Progress, ResourceHistory, TableKey,
 };
 use crate::telemetry::Counters;
 
@@ -154,7 +154,7 @@ impl Flight {
     }
 
     pub(super) fn primary(&self) -> KeyHash {
-        KeyHash(self.landing.place().primary)
+        KeyHash(self.landing.table_key().primary)
     }
 
     /// The object's first response: files the object under its variant, makes room for it and
@@ -236,7 +236,7 @@ impl Flight {
     /// who reads it gets the rest, and nobody else comes to it.
     fn finish(self, content: Range<u64>) -> Option<Flight> {
         let flight = self.accept(content)?;
-        let (place, object) = (flight.landing.place(), flight.landing.object());
+        let (place, object) = (flight.landing.table_key(), flight.landing.object());
         let store = &flight.cache.0.store;
         store.forget_head(place);
         store.withdraw(place, object);
@@ -263,7 +263,7 @@ impl Flight {
     /// Another version: a new object takes this one's place, and what comes goes there.
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.cache.0.store.clone();
-        let (place, old) = (self.landing.place(), self.landing.object().clone());
+        let (place, old) = (self.landing.table_key(), self.landing.object().clone());
         let generations = [generation_of(&old), head.generation];
         let new = self.landing.successor();
         let now_us = self.cache.0.clock.monotonic_us();
@@ -294,16 +294,16 @@ impl Flight {
     /// Under the Vary that the response names, the object belongs to the variant that the
     /// flight's own request selects. Its length is remembered where the next fetch may go by it.
     fn file(&mut self, head: &StoredHead) {
-        let place = self.landing.place();
+        let place = self.landing.table_key();
         // Else it was taken out meanwhile, by an eviction or because the resource changed: those
         // who ride may have it, nobody else will.
         if let Some(place) = file(&self.cache, place, self.landing.object(), head) {
-            self.landing.set_place(place);
+            self.landing.set_table_key(place);
         }
     }
 
     pub(super) fn change_history(&self, change: impl FnOnce(&mut ResourceHistory)) {
-        let place = self.landing.place();
+        let place = self.landing.table_key();
         self.cache.0.store.enter(place.primary, |locked| {
             let mut history = locked.history();
             change(&mut history);
@@ -431,10 +431,10 @@ impl Came {
 /// `None` if it is not in the table.
 pub(super) fn file(
     cache: &Cache,
-    place: Place,
+    place: TableKey,
     object: &Arc<Object>,
     head: &StoredHead,
-) -> Option<Place> {
+) -> Option<TableKey> {
     let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let names = head.vary.as_ref().map(|vary| &vary.names);
     let large = head.length > Some(cache.0.store.object_max());
@@ -450,9 +450,9 @@ pub(super) fn file(
     });
     if others {
         // What volumes have under other Vary names can't be found any more either.
-        cache.0.store.forget_kept(place.primary);
+        cache.0.store.forget_on_disk(place.primary);
     }
-    filed.then_some(Place {
+    filed.then_some(TableKey {
         variant: to,
         ..place
     })

@@ -14,7 +14,7 @@ use crate::store::Landing;
 /// what the key holds and what the allow-list names is sent.
 pub(super) fn launch(demand: &Demand, mut landing: Landing) {
     let cache = demand.cache.clone();
-    let (names, history) = cache.0.store.enter(landing.place().primary, |locked| {
+    let (names, history) = cache.0.store.enter(landing.table_key().primary, |locked| {
         (locked.vary().cloned(), locked.history())
     });
     let names = names.as_deref().unwrap_or_default();

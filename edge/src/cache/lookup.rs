@@ -12,18 +12,18 @@ use crate::http::key::KeyHash;
 use crate::http::vary::Codings;
 use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
-use crate::store::{Head, Locked, Object, Phase, Place, ResourceHistory, VARIANTS_MAX};
+use crate::store::{Head, Locked, Object, Phase, ResourceHistory, TableKey, VARIANTS_MAX};
 
 /// What looking up found.
 pub(super) enum Lookup {
     /// A response that may be given. Its bytes may be there, on their way, or missing.
     Stored(Found),
     /// An object without a head yet, that another request's flight is bringing.
-    Flying(Arc<Object>, Place, Fwd),
+    Flying(Arc<Object>, TableKey, Fwd),
     /// An object that stands for one whose head is being read from a volume: look again then.
     Recalled(Arc<Object>),
     /// An object that was registered for this request to fetch, for this reason.
-    New(Arc<Object>, Place, Fwd),
+    New(Arc<Object>, TableKey, Fwd),
     /// Nothing usable; there was no spare object to register.
     Missing,
     /// It is stored, and has to be validated first; there was no spare object to register for that.
@@ -36,7 +36,7 @@ pub(super) enum Lookup {
 pub(super) struct Found {
     pub(super) object: Arc<Object>,
     pub(super) head: Arc<Head>,
-    pub(super) place: Place,
+    pub(super) place: TableKey,
     pub(super) how: How,
 }
 
@@ -116,7 +116,7 @@ impl Cache {
                     decide::variant(key, names, &request.head.fields, normal)
                 }
             };
-            let place = Place {
+            let place = TableKey {
                 primary: key.0,
                 variant,
             };
@@ -144,7 +144,7 @@ impl Cache {
         locked: &Locked<'_>,
         object: Arc<Object>,
         admitted: &Admitted,
-        place: Place,
+        place: TableKey,
         now_ms: u64,
     ) -> InTable {
         let pass = |fwd, reason| InTable::Met(Lookup::Pass(CacheStatus::fwd(fwd).because(reason)));
@@ -201,7 +201,7 @@ impl Cache {
         &self,
         locked: &mut Locked<'_>,
         spare: Arc<Object>,
-        place: Place,
+        place: TableKey,
         fwd: Fwd,
     ) -> Lookup {
         if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX && !locked.drop_oldest() {
@@ -246,7 +246,7 @@ impl Cache {
 fn validation(
     object: &Arc<Object>,
     head: Arc<Head>,
-    place: Place,
+    place: TableKey,
     fwd: Fwd,
     spare: Option<Arc<Object>>,
 ) -> Lookup {

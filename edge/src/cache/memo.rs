@@ -18,11 +18,11 @@ const TARGET_MAX: usize = 256;
 /// when all parts are equal: it can be out of use, never wrong.
 pub(super) struct Memo {
     state: RandomState,
-    places: RefCell<Box<[Place]>>,
+    places: RefCell<Box<[MemoEntry]>>,
 }
 
 #[derive(Clone, Default)]
-struct Place {
+struct MemoEntry {
     scheme: Option<Scheme>,
     authority: String,
     target: String,
@@ -33,7 +33,7 @@ impl Memo {
     pub(super) fn new() -> Memo {
         Memo {
             state: RandomState::default(),
-            places: RefCell::new(vec![Place::default(); PLACES].into_boxed_slice()),
+            places: RefCell::new(vec![MemoEntry::default(); PLACES].into_boxed_slice()),
         }
     }
 

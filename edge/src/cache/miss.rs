@@ -16,7 +16,7 @@ use crate::http::key::KeyHash;
 use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
 use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
-use crate::store::{Head, Object, Phase, Place, Revalidated};
+use crate::store::{Head, Object, Phase, Revalidated, TableKey};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
 const LOOKS_MAX: usize = 6;
@@ -136,7 +136,7 @@ impl Cache {
     }
 
     /// What has missing bytes fetched on behalf of a request.
-    pub(super) fn demand(&self, request: Request, place: Place) -> Demand {
+    pub(super) fn demand(&self, request: Request, place: TableKey) -> Demand {
         let history = self.0.store.enter(place.primary, |locked| locked.history());
         let codings = self.codings(&request, &history, self.0.clock.unix_ms());
         Demand::new(self.clone(), request, place, codings, history)
@@ -150,7 +150,7 @@ impl Cache {
         admitted: &Admitted,
         key: KeyHash,
         object: &Arc<Object>,
-        place: Place,
+        place: TableKey,
         why: Why,
     ) -> Rode {
         let guess = want::guess(&request.head);
@@ -279,7 +279,7 @@ impl Cache {
         ride: Ride,
         met: Met,
         admitted: &Admitted,
-        place: Place,
+        place: TableKey,
         why: Why,
     ) -> Rode {
         let object = ride.object().clone();
@@ -372,10 +372,10 @@ fn no_room() -> CacheStatus {
 }
 
 /// What a fetch was to confirm, with where it stands now.
-pub(super) fn found_in(stored: Revalidated, place: Place, how: How) -> Found {
+pub(super) fn found_in(stored: Revalidated, place: TableKey, how: How) -> Found {
     let vary = stored.head.vary.as_ref();
     Found {
-        place: Place {
+        place: TableKey {
             variant: vary.map_or(0, |vary| vary.variant),
             ..place
         },

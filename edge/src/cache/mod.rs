@@ -40,7 +40,7 @@ use crate::http::key::KeyHash;
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Method};
 use crate::reason::Reason;
-use crate::store::{Failure, Head, Object, Place, Store, kept};
+use crate::store::{Failure, Head, Object, Store, TableKey, disk_tier};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 pub use client_budget::ClientBudgets;
@@ -67,7 +67,7 @@ pub struct Options {
     /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
     pub object: u64,
     /// What is kept on volumes, too.
-    pub kept: kept::Options,
+    pub disk_tier: disk_tier::Options,
 }
 
 impl Default for Options {
@@ -78,7 +78,7 @@ impl Default for Options {
             fill: fill::Options::default(),
             client_budget: 64 << 20,
             object: 0,
-            kept: kept::Options::default(),
+            disk_tier: disk_tier::Options::default(),
         }
     }
 }
@@ -172,7 +172,7 @@ impl Cache {
     /// Whether what volumes have may answer this.
     fn may_come(&self, key: KeyHash, looked: &Lookup) -> bool {
         let stored = matches!(looked, Lookup::Recalled(_) | Lookup::Stored(_));
-        stored || self.0.store.is_kept(key.0)
+        stored || self.0.store.is_on_disk(key.0)
     }
 
     /// Answers from a stored object whose wanted bytes are all there; `None` if some are not.
@@ -243,13 +243,19 @@ impl Cache {
     }
 
     /// A part of a block that may have been fetched for this very client was of use, and is sent.
-    fn note_piece(&self, request: &Request, object: &Arc<Object>, place: Place, wanted: &Wanted) {
+    fn note_piece(
+        &self,
+        request: &Request,
+        object: &Arc<Object>,
+        place: TableKey,
+        wanted: &Wanted,
+    ) {
         let Some(range) = wanted.first() else {
             return;
         };
         self.settle(request, range.end - range.start);
         if object.is_sparse() {
-            self.0.store.touch_part(place, object, range.start);
+            self.0.store.touch_block(place, object, range.start);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::handler::{Answer, Body, Head, Pending, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::vary::{self, Codings};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
-use crate::store::{Phase, Place, RULES_MAX, Rule, Store};
+use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
 
 /// What a response to a request that was sent on alone may change.
 enum Teaches {
@@ -151,7 +151,7 @@ impl Cache {
         let (scheme, head) = (request.peer.scheme, &request.head);
         let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
         let (rule, now_ms) = (Rule::Resource(resource.0), self.0.clock.unix_ms());
-        let lasting = self.0.stores.each(|(store, _)| {
+        let durable = self.0.stores.each(|(store, _)| {
             clear_in(store, key.0);
             // Half of the rules there may be stay for those whom the purges are for. Where there are too
             // many already, only what the request itself would have been given is known to be gone.
@@ -159,10 +159,10 @@ impl Cache {
             let purged = (hidden && store.rules() < RULES_MAX / 2)
                 .then(|| store.purge(&rule, false, now_ms).ok())
                 .flatten();
-            purged.and_then(|number| store.lasting(&rule, None, number))
+            purged.and_then(|number| store.durable_purge(&rule, None, number))
         });
-        if let Some(lasting) = lasting.into_iter().flatten().next() {
-            self.0.stores.log_in_background(lasting);
+        if let Some(durable) = durable.into_iter().flatten().next() {
+            self.0.stores.log_in_background(durable);
         }
     }
 
@@ -184,7 +184,7 @@ impl Cache {
             };
             let object = locked.find(variant)?;
             let primary = key.0;
-            Some((object, Place { primary, variant }))
+            Some((object, TableKey { primary, variant }))
         });
         let Some((object, place)) = found else {
             return;
@@ -220,9 +220,9 @@ fn clear_in(store: &Arc<Store>, primary: u128) {
         // In one, so that nobody restores it in between. By name, too: what is just being written
         // is not found yet.
         for (variant, _) in locked.all() {
-            store.forget_head(Place { primary, variant });
+            store.forget_head(TableKey { primary, variant });
         }
-        store.forget_kept(primary);
+        store.forget_on_disk(primary);
         locked.clear();
     });
 }

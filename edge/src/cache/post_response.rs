@@ -22,7 +22,7 @@ use crate::http::freshness::Exchanged;
 use crate::http::key::{Key, KeyHash};
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Fields, Method, hop};
-use crate::store::{Landing, Place, ResourceHistory};
+use crate::store::{Landing, ResourceHistory, TableKey};
 
 /// Fields of a POST that are about its content, which a GET does not have.
 const OF_CONTENT: [&str; 5] = [
@@ -158,7 +158,7 @@ impl Cache {
     fn landing_for(&self, posted: &Posted) -> Option<Landing> {
         let store = &self.0.store;
         let object = store.create_since(posted.key.text(), posted.asked_seq)?;
-        let place = Place {
+        let place = TableKey {
             primary: posted.hash.0,
             variant: 0,
         };

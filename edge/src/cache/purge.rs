@@ -13,7 +13,7 @@ use crate::http::tags;
 use crate::http::url::{Start, Url};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Scheme, Status};
 use crate::reason::Reason;
-use crate::store::kept::{Lasting, NotLasting};
+use crate::store::disk_tier::{DurablePurge, NotDurable};
 use crate::store::{self, Full, Rule, Store};
 
 /// With the value `soft`, a PURGE marks stale and drops nothing.
@@ -238,7 +238,7 @@ pub struct Enforced {
     /// The number of the last rule that took.
     pub sequence: u64,
     /// What is to be logged on volumes, so that it outlasts a restart; none where there are none.
-    pub lasting: Vec<Lasting>,
+    pub durable: Vec<DurablePurge>,
 }
 
 /// Purges from a cache. It is in force when this returns; whoever acknowledges it has to have it logged
@@ -267,10 +267,10 @@ fn purge_by(
 /// What the newest store says; but one that is just being made has no volumes yet. They all have the same.
 fn first_to_log(all: Vec<Enforced>) -> Enforced {
     let sequence = all.first().map_or(0, |newest| newest.sequence);
-    let mut lasting = all.into_iter().map(|enforced| enforced.lasting);
+    let mut durable = all.into_iter().map(|enforced| enforced.durable);
     Enforced {
         sequence,
-        lasting: lasting.find(|rules| !rules.is_empty()).unwrap_or_default(),
+        durable: durable.find(|rules| !rules.is_empty()).unwrap_or_default(),
     }
 }
 
@@ -278,8 +278,8 @@ fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<Enf
     let mut enforced = Enforced::default();
     for rule in rules {
         let number = store.purge(rule, soft, now_ms)?;
-        let lasting = store.lasting(rule, soft.then_some(now_ms), number);
-        enforced.lasting.extend(lasting);
+        let durable = store.durable_purge(rule, soft.then_some(now_ms), number);
+        enforced.durable.extend(durable);
         enforced.sequence = number;
     }
     Ok(enforced)
@@ -290,8 +290,8 @@ impl Enforced {
     ///
     /// # Errors
     /// Some of it may be undone by a restart.
-    pub fn log(&self) -> Result<(), NotLasting> {
-        self.lasting.iter().try_for_each(Lasting::log)
+    pub fn log(&self) -> Result<(), NotDurable> {
+        self.durable.iter().try_for_each(DurablePurge::log)
     }
 }
 
@@ -312,7 +312,7 @@ impl Cache {
                 Enforced::default(),
             ),
         };
-        if enforced.lasting.is_empty() {
+        if enforced.durable.is_empty() {
             return handler::Answer::Ready(Ok(about_purging(response)));
         }
         handler::Answer::later(async move {

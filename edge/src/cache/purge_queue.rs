@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::store::kept::Lasting;
+use crate::store::disk_tier::DurablePurge;
 
 /// Rules that may wait for disks at once.
 const WAITING_MAX: usize = 1024;
@@ -16,7 +16,7 @@ pub(super) struct PurgeQueue(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
-    rules: VecDeque<Lasting>,
+    rules: VecDeque<DurablePurge>,
     /// A thread goes through them.
     is_at_work: bool,
     is_full: bool,
@@ -24,7 +24,7 @@ struct Waiting {
 
 impl PurgeQueue {
     /// Has a rule logged soon.
-    pub(super) fn log(self: &Arc<Self>, rule: Lasting) {
+    pub(super) fn log(self: &Arc<Self>, rule: DurablePurge) {
         if self.add(rule) {
             let queue = self.clone();
             tokio::task::spawn_blocking(move || queue.work());
@@ -33,7 +33,7 @@ impl PurgeQueue {
 
     /// Whether `work` is to be called for it. One that waits already gives way: the newer one covers
     /// what that does.
-    fn add(&self, rule: Lasting) -> bool {
+    fn add(&self, rule: DurablePurge) -> bool {
         let mut waiting = self.0.lock();
         if let Some(old) = waiting.rules.iter_mut().find(|old| rule.repeats(old)) {
             *old = rule;
@@ -56,7 +56,7 @@ impl PurgeQueue {
         }
     }
 
-    fn next(&self) -> Option<Lasting> {
+    fn next(&self) -> Option<DurablePurge> {
         let mut waiting = self.0.lock();
         let next = waiting.rules.pop_front();
         if next.is_none() {
@@ -70,7 +70,7 @@ impl PurgeQueue {
 mod tests {
     use super::*;
     use crate::evict;
-    use crate::store::kept::{Options, Volumes};
+    use crate::store::disk_tier::{Options, Volumes};
     use crate::store::{self, Rule, Store};
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         store.set_volumes(Some(none)).expect("few purges");
         let rule = |name: usize, number| {
             let rule = Rule::Resource(name as u128);
-            store.lasting(&rule, None, number).expect("volumes")
+            store.durable_purge(&rule, None, number).expect("volumes")
         };
         let queue = PurgeQueue::default();
         assert!(queue.add(rule(0, 1)));

@@ -63,7 +63,7 @@ impl Cache {
     /// Has what volumes have for this request read, unless somebody else does, or they have nothing.
     fn recall(&self, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
         let store = &self.0.store;
-        if !store.is_kept(key.0) {
+        if !store.is_on_disk(key.0) {
             return Lookup::Missing;
         }
         let Some(spare) = store.create(self.key_text(request).text()) else {

@@ -18,7 +18,7 @@ use crate::handler::{Body, Fault, Request, Response};
 use crate::http::Method;
 use crate::http::freshness::Exchanged;
 use crate::reason::Reason;
-use crate::store::{Object, Place, Revalidated};
+use crate::store::{Object, Revalidated, TableKey};
 
 impl Cache {
     /// Has a stale response validated behind the answer that it gave, unless that is being done.
@@ -70,7 +70,7 @@ impl Cache {
         &self,
         failed: &Arc<Object>,
         admitted: &Admitted,
-        place: Place,
+        place: TableKey,
         how: How,
     ) -> Option<Found> {
         let stored = failed.revalidated()?;
@@ -98,7 +98,7 @@ impl Flight {
                 Err(reason) => {
                     // From now on it is not to be shared; but with credentials that may go for them.
                     if !self.has_credentials() {
-                        let place = self.landing.place();
+                        let place = self.landing.table_key();
                         let store = &self.cache.0.store;
                         store.forget_head(place);
                         store.withdraw(place, &stored.object);
@@ -159,7 +159,7 @@ impl Flight {
 
     /// Nothing can be made of what is stored any more: who waits looks again, and finds nothing.
     fn start_again(self, stored: &Revalidated) {
-        let place = self.landing.place();
+        let place = self.landing.table_key();
         self.cache.0.store.supersede(place, &stored.object, None);
         self.landing.give_back();
     }
@@ -194,7 +194,7 @@ impl Flight {
         head.born_seq = self.landing.born_seq();
         let (head, object) = (Arc::new(head), stored.object);
         if let Some(charge) = store.charge_head(head.memory()) {
-            store.renew(self.landing.place(), &object, head.clone(), charge);
+            store.renew(self.landing.table_key(), &object, head.clone(), charge);
         }
         self.recovered();
         self.landing
@@ -205,7 +205,7 @@ impl Flight {
     pub(super) fn replace(&self) {
         let object = self.landing.object();
         if let Some(stored) = object.revalidated() {
-            let (store, place) = (&self.cache.0.store, self.landing.place());
+            let (store, place) = (&self.cache.0.store, self.landing.table_key());
             store.supersede(place, &stored.object, Some(object.clone()));
             // Only now: till then others know that it is on its way.
             object.take_revalidated();

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::purge::Ways;
 use super::purge_queue::PurgeQueue;
 use crate::store::Store;
-use crate::store::kept::Lasting;
+use crate::store::disk_tier::DurablePurge;
 
 /// All stores of one cache, each with how its keys are and were made. A reload may bring a new one on
 /// the same volumes; what is purged from one of them is purged from all.
@@ -32,7 +32,7 @@ impl Stores {
     }
 
     /// Has a rule logged for which nobody waits.
-    pub(super) fn log_in_background(&self, rule: Lasting) {
+    pub(super) fn log_in_background(&self, rule: DurablePurge) {
         self.purge_queue.log(rule);
     }
 

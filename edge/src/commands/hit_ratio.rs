@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use sluice::evict::Kind;
 use sluice::evict::replay::Places;
-use sluice::volume::again::Ring;
+use sluice::volume::reclaim_budget::Ring;
 use sluice_lab::bench::plain;
 
 use super::say;

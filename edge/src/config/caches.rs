@@ -52,7 +52,7 @@ fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::O
     }
     let fill = fill_options(file, checks);
     let options = cache::Options {
-        kept: kept::plan(file, (memory, fill.block), volumes, checks),
+        disk_tier: kept::plan(file, (memory, fill.block), volumes, checks),
         memory,
         evict: file.evict.unwrap_or(d.evict),
         fill,

@@ -7,7 +7,7 @@ use super::value::{show_size, show_time};
 use super::volumes::segment_of;
 use super::{Plan, connections, logs, privileges, words};
 use crate::fill::ReadAhead;
-use crate::store::kept::{self, Admit, PlacementKind};
+use crate::store::disk_tier::{self, Admit, PlacementKind};
 use crate::{cache, fill, upstream, volume};
 
 /// What would run, a line for each thing.
@@ -53,8 +53,8 @@ pub fn describe(plan: &Plan) -> String {
     }
     for (name, options) in &plan.caches {
         line(format!("cache {name}: {}", cache(options)));
-        if !options.kept.volumes.is_empty() {
-            line(format!("  {}", kept(&options.kept)));
+        if !options.disk_tier.volumes.is_empty() {
+            line(format!("  {}", kept(&options.disk_tier)));
         }
     }
     for (name, options) in &plan.upstreams {
@@ -139,7 +139,7 @@ fn volume(options: &volume::Options) -> String {
 }
 
 /// What a cache keeps on volumes, and on which.
-fn kept(options: &kept::Options) -> String {
+fn kept(options: &disk_tier::Options) -> String {
     let placement = &options.placement;
     let volumes = options.volumes.iter().enumerate();
     let volumes: Vec<String> = volumes

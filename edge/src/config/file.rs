@@ -18,7 +18,7 @@ use super::value::{
     Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
     Word, word,
 };
-use crate::store::kept::{Admit, PlacementKind};
+use crate::store::disk_tier::{Admit, PlacementKind};
 use crate::{balance, evict, fill};
 
 pub use tables::*;

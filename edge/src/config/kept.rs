@@ -12,8 +12,8 @@ use super::report::Problem;
 use super::unknown::did_you_mean;
 use super::value::{YEAR, show_size};
 use super::volumes::{Volumes, segment_of};
-use crate::store::kept::{Options, Placement, PlacementKind};
-use crate::sys::disk::place::Kind;
+use crate::store::disk_tier::{Options, Placement, PlacementKind};
+use crate::sys::disk::path_info::Kind;
 
 const TIB: u64 = 1 << 40;
 /// Largest share of a volume, where the smallest is 1.

@@ -43,7 +43,7 @@ pub use value::{show_size, show_time};
 pub use volumes::goes_on;
 
 use crate::sys::disk;
-use crate::sys::disk::place;
+use crate::sys::disk::path_info;
 use edit::Read;
 use volumes::Look;
 
@@ -107,7 +107,7 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
 /// The same, and looks what is at the paths of volumes and of error pages.
 fn parse_here(name: &str, text: &str) -> Result<Loaded, Report> {
     let read = |path: &Path| Some(disk::read_text(path, edit::PAGE_BYTES_MAX));
-    examine(name, text, &|path| place::look(path).ok(), &read)
+    examine(name, text, &|path| path_info::look(path).ok(), &read)
 }
 
 fn examine(name: &str, text: &str, look: Look<'_>, read: Read<'_>) -> Result<Loaded, Report> {

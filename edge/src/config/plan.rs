@@ -132,7 +132,7 @@ pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>
     let uses = |name: &str| {
         plan.caches
             .values()
-            .any(|cache| cache.kept.volumes.iter().any(|n| n == name))
+            .any(|cache| cache.disk_tier.volumes.iter().any(|n| n == name))
     };
     kept::unused(&file.volume, uses, &mut checks);
     privileges::links_out(&plan, &file.server, &mut checks);

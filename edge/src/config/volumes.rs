@@ -11,7 +11,7 @@ use super::checks::Checks;
 use super::file::{Named, VolumeFile};
 use super::report::Problem;
 use super::value::show_size;
-use crate::sys::disk::place::{Kind, Place};
+use crate::sys::disk::path_info::{Kind, PathInfo};
 use crate::volume::{
     self, Options, SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment,
 };
@@ -22,7 +22,7 @@ const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Says what is at a path, where that is to be looked at.
-pub type Look<'a> = &'a dyn Fn(&Path) -> Option<Place>;
+pub type Look<'a> = &'a dyn Fn(&Path) -> Option<PathInfo>;
 
 /// All volumes.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub struct Volumes {
     /// By name.
     pub options: BTreeMap<String, Options>,
     /// What is at their paths, where that is known.
-    pub places: BTreeMap<String, Place>,
+    pub places: BTreeMap<String, PathInfo>,
 }
 
 /// The options of all volumes.
@@ -78,7 +78,7 @@ fn options(
     name: &Spanned<String>,
     file: &VolumeFile,
     path: &Option<(PathBuf, Range<usize>)>,
-    place: Option<&Place>,
+    place: Option<&PathInfo>,
     checks: &mut Checks,
 ) -> Options {
     let size = size(name, file, place, checks);
@@ -132,7 +132,7 @@ fn path(
 fn size(
     name: &Spanned<String>,
     file: &VolumeFile,
-    place: Option<&Place>,
+    place: Option<&PathInfo>,
     checks: &mut Checks,
 ) -> u64 {
     let device = place.and_then(|place| match place.kind {
@@ -202,7 +202,7 @@ fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
 }
 
 /// Whether there can be a volume at this path.
-fn reachable(path: &Path, place: &Place, at: Range<usize>, checks: &mut Checks) {
+fn reachable(path: &Path, place: &PathInfo, at: Range<usize>, checks: &mut Checks) {
     match place.kind {
         Kind::Other(what) => checks.push(
             Problem::error(format!("`path` is {what}"))
@@ -225,7 +225,7 @@ fn reachable(path: &Path, place: &Place, at: Range<usize>, checks: &mut Checks) 
 /// The paths so far, and what their files take of the file systems.
 #[derive(Default)]
 struct Paths {
-    taken: Vec<(String, PathBuf, Option<Place>)>,
+    taken: Vec<(String, PathBuf, Option<PathInfo>)>,
     /// Bytes still to be allocated, by file system.
     wanted: BTreeMap<u64, u64>,
 }
@@ -235,11 +235,11 @@ impl Paths {
         &mut self,
         name: &str,
         path: &Path,
-        place: Option<&Place>,
+        place: Option<&PathInfo>,
         at: Range<usize>,
         checks: &mut Checks,
     ) {
-        let same = |(_, its, found): &&(String, PathBuf, Option<Place>)| {
+        let same = |(_, its, found): &&(String, PathBuf, Option<PathInfo>)| {
             its == path
                 || found.as_ref().is_some_and(|found| {
                     place.is_some_and(|place| found.identity == place.identity)
@@ -260,7 +260,7 @@ impl Paths {
     fn take_space(
         &mut self,
         options: &Options,
-        place: &Place,
+        place: &PathInfo,
         at: Range<usize>,
         checks: &mut Checks,
     ) {

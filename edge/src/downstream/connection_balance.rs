@@ -24,7 +24,7 @@ pub(super) struct HandedOver {
 
 /// What the workers know of each other: how many connections each has, and where to send one.
 pub struct ConnectionBalance {
-    workers: Box<[Place]>,
+    workers: Box<[WorkerEntry]>,
     /// Whose connections they are.
     pub(super) addresses: Addresses,
     derived_limit: usize,
@@ -34,7 +34,7 @@ pub struct ConnectionBalance {
 
 /// One worker's count is on cache lines of its own, for it changes with every connection.
 #[repr(align(128))]
-struct Place {
+struct WorkerEntry {
     open: AtomicUsize,
     /// Nothing is handed over to it any more.
     draining: AtomicBool,
@@ -47,7 +47,7 @@ impl ConnectionBalance {
     pub fn new(workers: usize) -> Arc<ConnectionBalance> {
         let place = |_| {
             let (sender, inbox) = mpsc::channel(INBOX_MAX);
-            Place {
+            WorkerEntry {
                 open: AtomicUsize::new(0),
                 draining: AtomicBool::new(false),
                 sender,
@@ -64,7 +64,7 @@ impl ConnectionBalance {
 
     /// Open connections of all workers.
     pub fn open(&self) -> usize {
-        self.workers.iter().map(Place::open).sum()
+        self.workers.iter().map(WorkerEntry::open).sum()
     }
 
     /// Open connections of one worker.
@@ -170,7 +170,7 @@ impl ConnectionBalance {
     }
 }
 
-impl Place {
+impl WorkerEntry {
     fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }

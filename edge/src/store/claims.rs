@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::landing::Landing;
 use super::object::{Failure, Object, Phase, State, Wakes};
 use super::page::PAGE;
-use super::{Place, Store};
+use super::{Store, TableKey};
 use crate::ranges::Ranges;
 use crate::reason::Reason;
 
@@ -113,7 +113,7 @@ impl Store {
     pub fn arrange<T>(
         self: &Arc<Self>,
         object: &Arc<Object>,
-        place: Place,
+        table_key: TableKey,
         now_us: u64,
         decide: impl FnOnce(&Seen<'_>) -> (SmallVec<[Range<u64>; 2]>, T),
     ) -> (T, SmallVec<[Landing; 2]>) {
@@ -157,7 +157,8 @@ impl Store {
             .into_iter()
             .map(|claim| {
                 let birth = birth.take().unwrap_or_else(|| self.birth());
-                Landing::new(self.clone(), object.clone(), place, &claim, birth).keeping(block)
+                Landing::new(self.clone(), object.clone(), table_key, &claim, birth)
+                    .with_write_block(block)
             })
             .collect();
         wakes.wake();

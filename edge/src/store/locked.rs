@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::head::VaryNames;
 use super::object::Object;
 use super::purges::Purges;
-use super::table::{Place, Shard};
+use super::table::{Shard, TableKey};
 
 /// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Locked<'a> {
     pub(super) purges: &'a Purges,
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
     /// What may be written to volumes from now on.
-    pub(super) admitted: SmallVec<[(Place, Arc<Object>); 1]>,
+    pub(super) admitted: SmallVec<[(TableKey, Arc<Object>); 1]>,
 }
 
 impl ResourceHistory {
@@ -77,7 +77,8 @@ impl Locked<'_> {
     #[cold]
     fn again(&mut self, variant: u128, object: &Arc<Object>) {
         object.once.store(false, Ordering::Relaxed);
-        self.admitted.push((self.place(variant), object.clone()));
+        self.admitted
+            .push((self.table_key(variant), object.clone()));
     }
 
     /// How many variants are kept.
@@ -106,15 +107,16 @@ impl Locked<'_> {
 
     /// Files an object under a variant, in place of what was there. `weight`: bytes it holds.
     pub fn insert(&mut self, variant: u128, object: Arc<Object>, weight: u64) {
-        let place = self.place(variant);
+        let table_key = self.table_key(variant);
         self.removed
-            .extend(self.shard.insert(place, object, weight));
+            .extend(self.shard.insert(table_key, object, weight));
     }
 
     /// Takes a variant out, if it is still this object.
     pub fn remove(&mut self, variant: u128, object: &Arc<Object>) {
         if self.holds(variant, object) {
-            self.removed.extend(self.shard.remove(self.place(variant)));
+            self.removed
+                .extend(self.shard.remove(self.table_key(variant)));
             self.shard.prune(self.primary);
         }
     }
@@ -142,7 +144,8 @@ impl Locked<'_> {
     fn clear_but(&mut self, kept: Option<u128>) {
         for (variant, _) in self.all() {
             if Some(variant) != kept {
-                self.removed.extend(self.shard.remove(self.place(variant)));
+                self.removed
+                    .extend(self.shard.remove(self.table_key(variant)));
             }
         }
     }
@@ -162,7 +165,7 @@ impl Locked<'_> {
 
     /// Whether this object is what the table has under this variant.
     pub fn holds(&self, variant: u128, object: &Arc<Object>) -> bool {
-        self.shard.holds(self.place(variant), object)
+        self.shard.holds(self.table_key(variant), object)
     }
 
     /// What is known of this key's responses.
@@ -185,8 +188,8 @@ impl Locked<'_> {
         }
     }
 
-    pub(super) fn place(&self, variant: u128) -> Place {
-        Place {
+    pub(super) fn table_key(&self, variant: u128) -> TableKey {
+        TableKey {
             primary: self.primary,
             variant,
         }
@@ -212,7 +215,8 @@ impl Locked<'_> {
             self.clear_but(Some(from));
         }
         if from != to {
-            self.removed.extend(self.shard.refile(self.place(from), to));
+            self.removed
+                .extend(self.shard.refile(self.table_key(from), to));
         }
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
             entry.vary = names.cloned();

@@ -1,28 +1,24 @@
 //! Objects in memory: the table that owns them, their bytes, and the ledger that bounds them.
 
+mod blocks;
 mod claims;
+pub mod disk_tier;
 mod head;
-pub mod kept;
 mod landing;
 mod ledger;
 mod locked;
 mod object;
 mod page;
 mod pages;
-mod parts;
+mod pass_through;
 mod purges;
 mod reader;
 mod revalidation;
 mod slots;
+mod snapshot;
 mod sync;
 mod table;
-mod window;
-mod xray;
 
-#[cfg(all(test, feature = "shuttle"))]
-mod explored;
-#[cfg(test)]
-mod sparse;
 #[cfg(test)]
 mod tests;
 
@@ -41,12 +37,12 @@ pub use ledger::{Charge, Ledger};
 pub use locked::{Locked, ResourceHistory};
 pub use object::{Abandoned, Failure, Object, Phase};
 pub use page::PAGE;
+pub use pass_through::WINDOW;
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
 pub use revalidation::Revalidated;
-pub use table::{Place, VARIANTS_MAX};
-pub use window::WINDOW;
-pub use xray::{Decision, Xray};
+pub use snapshot::{Decision, ObjectSnapshot};
+pub use table::{TableKey, VARIANTS_MAX};
 
 use crate::evict;
 use purges::{Birth, Purges};
@@ -93,7 +89,7 @@ pub struct Store {
     evictions: AtomicU64,
     /// The last that sought a victim found none.
     all_in_use: AtomicBool,
-    volumes: RwLock<Option<Arc<kept::Volumes>>>,
+    volumes: RwLock<Option<Arc<disk_tier::Volumes>>>,
     volume_hits: AtomicU64,
     volume_bytes: AtomicU64,
 }
@@ -211,8 +207,8 @@ impl Store {
         }
         drop(shard);
         drop(removed); // frees pages: after the lock
-        for (place, object) in admitted {
-            self.admit(place, &object);
+        for (table_key, object) in admitted {
+            self.admit(table_key, &object);
         }
         result
     }
@@ -243,8 +239,10 @@ impl Store {
     }
 
     /// Takes an object out of the table, if it is still there. Its readers go on.
-    pub fn withdraw(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
-        self.enter(place.primary, |locked| locked.remove(place.variant, object));
+    pub fn withdraw(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
+        self.enter(table_key.primary, |locked| {
+            locked.remove(table_key.variant, object)
+        });
     }
 
     /// Puts `new` in the place of `old`, if that is still in the table. In any case nothing more is
@@ -252,30 +250,30 @@ impl Store {
     /// takes its place, and so does what is known of its key. Returns whether it was in the table.
     pub fn supersede(
         self: &Arc<Self>,
-        place: Place,
+        table_key: TableKey,
         old: &Arc<Object>,
         new: Option<Arc<Object>>,
     ) -> bool {
         // Before, so that nobody restores what volumes have of it; and behind, for what was just being
         // written.
-        self.forget_head(place);
-        let was = self.enter(place.primary, |locked| {
-            let was = locked.holds(place.variant, old);
+        self.forget_head(table_key);
+        let was = self.enter(table_key.primary, |locked| {
+            let was = locked.holds(table_key.variant, old);
             if let Some(new) = new.filter(|_| was) {
                 let weight = self.weight(&new.key);
-                locked.insert(place.variant, new, weight);
+                locked.insert(table_key.variant, new, weight);
             }
             was
         });
         old.retire();
         if was {
-            self.forget_head(place);
+            self.forget_head(table_key);
         }
         was
     }
 
     /// The volumes that objects are kept on, where there are any.
-    pub fn volumes(&self) -> Option<Arc<kept::Volumes>> {
+    pub fn volumes(&self) -> Option<Arc<disk_tier::Volumes>> {
         self.volumes.read().clone()
     }
 
@@ -324,13 +322,15 @@ impl Store {
 
     /// Tells the eviction policy that an object takes so many bytes more, or fewer: in a block, or
     /// as a whole.
-    fn weigh(&self, place: Place, object: &Arc<Object>, block: Option<Range<u64>>, by: i64) {
-        let mut shard = self.shard(place.primary).lock();
-        shard.weigh(place, object, block, by);
+    fn weigh(&self, table_key: TableKey, object: &Arc<Object>, block: Option<Range<u64>>, by: i64) {
+        let mut shard = self.shard(table_key.primary).lock();
+        shard.weigh(table_key, object, block, by);
     }
 
-    fn holds(&self, place: Place, object: &Arc<Object>) -> bool {
-        self.shard(place.primary).lock().holds(place, object)
+    fn holds(&self, table_key: TableKey, object: &Arc<Object>) -> bool {
+        self.shard(table_key.primary)
+            .lock()
+            .holds(table_key, object)
     }
 
     /// Charges `bytes`, dropping the least useful objects and blocks as far as that takes.

@@ -17,19 +17,19 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::claims::Claim;
+use super::disk_tier::DiskCopy;
 use super::head::Head;
-use super::kept::Keep;
 use super::ledger::Charge;
 use super::purges::Birth;
 use super::revalidation::{Revalidated, Ties};
 use super::slots::Slots;
+use super::snapshot::Notes;
 use super::sync::{Mutex, MutexGuard};
-use super::xray::Notes;
 use crate::ranges::Ranges;
 use crate::reason::Reason;
 
 /// What knowing what volumes have of an object takes, for one that is not in many pieces.
-const KEEP_BYTES: u64 = (size_of::<Keep>() + 64) as u64;
+const DISK_COPY_BYTES: u64 = (size_of::<DiskCopy>() + 64) as u64;
 
 /// Why a flight ended without all its bytes. What the cache put in comes out again by downcast.
 pub type Failure = Arc<dyn Error + Send + Sync>;
@@ -116,20 +116,20 @@ pub(super) struct State {
     /// Whether bytes of other responses may be put beside those of the first.
     pub(super) joinable: bool,
     /// The store has no room: bytes that every rider has passed are dropped.
-    pub(super) windowed: bool,
+    pub(super) passes_through: bool,
     /// What ties it to an object that it confirms, or that confirms it.
     pub(super) ties: Option<Box<Ties>>,
     /// It goes on what a fetch for another object brought: that fetch's number.
     pub(super) birth: Option<Birth>,
     /// What volumes have of it, where there are any.
-    pub(super) keep: Option<Box<Keep>>,
+    pub(super) disk: Option<Box<DiskCopy>>,
 }
 
 /// A reader under way: how far it is, and whom to wake when there is more.
 pub(super) struct Rider {
     pub(super) at: u64,
     /// The bytes before this place are wanted soon.
-    pub(super) keep: u64,
+    pub(super) wanted_until: u64,
     /// When it began to wait, nobody was bringing its next byte.
     pub(super) unserved: bool,
     pub(super) waker: Option<Waker>,
@@ -138,7 +138,7 @@ pub(super) struct Rider {
 impl Rider {
     /// The bytes that must stay for it: at least the next.
     pub(super) fn wants(&self) -> Range<u64> {
-        self.at..self.keep.max(self.at.saturating_add(1))
+        self.at..self.wanted_until.max(self.at.saturating_add(1))
     }
 }
 
@@ -176,10 +176,10 @@ impl Object {
                 left_behind: 0,
                 block: None,
                 joinable: false,
-                windowed: false,
+                passes_through: false,
                 ties: None,
                 birth: None,
-                keep: None,
+                disk: None,
             }),
             overhead,
             noted: AtomicU64::new(0),
@@ -220,15 +220,15 @@ impl Object {
         head: Arc<Head>,
         charge: Charge,
         block: Option<NonZeroU32>,
-        keep: Option<Keep>,
+        disk: Option<DiskCopy>,
     ) -> Wakes {
         // Who asked for it meanwhile was the second; nobody can in between, as the shard is locked.
         let again = self.used.load(Ordering::Relaxed);
-        let keep = keep.map(|keep| Box::new(keep.asked(again).charged(self.charge_keep())));
+        let disk = disk.map(|disk| Box::new(disk.asked(again).charged(self.charge_disk_copy())));
         let mut state = self.lock();
-        let once = keep.as_ref().is_some_and(|keep| !keep.is_admitted());
+        let once = disk.as_ref().is_some_and(|disk| !disk.is_admitted());
         self.once.store(once, Ordering::Relaxed);
-        state.keep = keep;
+        state.disk = disk;
         state.length = head.length;
         state.head_charge = Some(charge);
         state.joinable = head.joinable && head.length.is_some();
@@ -337,8 +337,8 @@ impl Object {
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         let range = state.within(range);
-        let passes = |keep: &Keep| keep.transient.intersects(&range);
-        state.present.covers(&range) && !state.keep.as_deref().is_some_and(passes)
+        let passes = |disk: &DiskCopy| disk.transient.intersects(&range);
+        state.present.covers(&range) && !state.disk.as_deref().is_some_and(passes)
     }
 
     /// The same, where some of them may be on volumes.
@@ -365,8 +365,8 @@ impl Object {
     }
 
     /// What is known of volumes is charged as notes are.
-    pub(super) fn charge_keep(&self) -> Charge {
-        self.charge_note(KEEP_BYTES)
+    pub(super) fn charge_disk_copy(&self) -> Charge {
+        self.charge_note(DISK_COPY_BYTES)
     }
 
     /// What notes take.
@@ -386,10 +386,10 @@ impl State {
 
     /// The bytes that are in memory or on volumes.
     pub(super) fn have(&self) -> Cow<'_, Ranges> {
-        match &self.keep {
-            Some(keep) if !keep.there.is_empty() => {
+        match &self.disk {
+            Some(disk) if !disk.there.is_empty() => {
                 let mut all = self.present.clone();
-                all.extend(keep.there.iter());
+                all.extend(disk.there.iter());
                 Cow::Owned(all)
             }
             _ => Cow::Borrowed(&self.present),
@@ -447,7 +447,7 @@ impl State {
             }
             None => self.riders.insert(Rider {
                 at,
-                keep: 0,
+                wanted_until: 0,
                 unserved: false,
                 waker: None,
             }),

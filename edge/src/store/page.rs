@@ -40,8 +40,8 @@ impl Page {
     pub fn footprint(bytes: u64) -> u64 {
         let bytes = bytes.max(64);
         let step = (bytes.next_power_of_two() / 8).max(16);
-        let place = if bytes < PAGE { 0 } else { PLACE };
-        bytes.next_multiple_of(step) + BOOKKEEPING + place
+        let table_key = if bytes < PAGE { 0 } else { PLACE };
+        bytes.next_multiple_of(step) + BOOKKEEPING + table_key
     }
 
     /// A page of `capacity` bytes, at least 1, under a charge of `footprint(capacity)`.

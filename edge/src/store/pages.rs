@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::blocks::BLOCK_OVERHEAD;
 use super::object::{Object, Phase, State};
 use super::page::{PAGE, Page};
-use super::parts::PART_OVERHEAD;
 use super::slots::{Slot, Slots};
 
 /// A page in memory. What waits to be written is one, too; what is only on volumes is none.
@@ -116,9 +116,9 @@ impl Object {
             return None;
         }
         let passing = state.is_passing();
-        if let Some(keep) = state.keep.as_mut().filter(|_| passing) {
+        if let Some(disk) = state.disk.as_mut().filter(|_| passing) {
             let start = index * PAGE;
-            keep.transient.insert(start..start + bytes.len() as u64);
+            disk.transient.insert(start..start + bytes.len() as u64);
         }
         state.pages.insert(index, PageState::Full(bytes));
         Some(passing)
@@ -152,7 +152,7 @@ impl State {
         let capacity = self.capacity(index);
         let block = self.block_of(index * PAGE);
         let first = block.as_ref().is_some_and(|block| !self.has_pages(block));
-        let bookkeeping = if first { PART_OVERHEAD } else { 0 };
+        let bookkeeping = if first { BLOCK_OVERHEAD } else { 0 };
         Lacking {
             capacity,
             cost: Page::footprint(capacity) + bookkeeping,
@@ -178,7 +178,7 @@ impl State {
             _ => self.block,
         };
         let blocks = block.map_or(0, |block| self.blocks_lacking(&range, block));
-        bytes.saturating_add(blocks * PART_OVERHEAD)
+        bytes.saturating_add(blocks * BLOCK_OVERHEAD)
     }
 
     /// How many blocks meet these bytes and have no page yet.

@@ -72,7 +72,7 @@ impl Reader {
         if let Some(rider) = self.rider {
             let mut state = self.object.lock();
             state.riders[rider].at = start;
-            state.riders[rider].keep = 0;
+            state.riders[rider].wanted_until = 0;
             self.object.moved(state);
         }
     }
@@ -83,7 +83,7 @@ impl Reader {
         // While it is read, an object that is not in blocks loses nothing.
         if state.block.is_some() {
             let rider = state.ride(self.rider, self.at);
-            state.riders[rider].keep = at;
+            state.riders[rider].wanted_until = at;
             self.rider = Some(rider);
         }
     }

@@ -126,14 +126,14 @@ impl Landing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{head, place, store};
-    use super::super::{Place, Store};
+    use super::super::tests::{head, store, table_key};
+    use super::super::{Store, TableKey};
     use super::*;
 
     /// An open object in the table, and one that is fetched to confirm it.
     fn pair(store: &Arc<Store>) -> (Arc<Object>, Arc<Object>, Landing) {
         let stored = store.create(b"a").expect("room");
-        let here: Place = place(1);
+        let here: TableKey = table_key(1);
         store.enter(here.primary, |locked| {
             locked.insert(here.variant, stored.clone(), 1);
         });

@@ -220,10 +220,10 @@ mod tests {
         // A node of the tree has 11 places of which 5 are used at least; above each 6 nodes there is
         // one of the same and with twelve pointers.
         let leaf = size_of::<(u64, PageState)>() * 11 + 16;
-        let place = (leaf + (leaf + 12 * 8) / 6) / 5;
+        let table_key = (leaf + (leaf + 12 * 8) / 6) / 5;
         // The page with its count, and the view of it with its own.
         let page = (size_of::<Page>() + 16).next_multiple_of(16) + 48;
         let charged = Page::footprint(PAGE) - PAGE;
-        assert!((page + place) as u64 <= charged, "{page} + {place}");
+        assert!((page + table_key) as u64 <= charged, "{page} + {table_key}");
     }
 }

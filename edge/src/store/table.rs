@@ -11,11 +11,11 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::blocks::{Block, Blocks};
 use super::head::VaryNames;
 use super::locked::ResourceHistory;
 use super::object::Object;
 use super::page::PAGE;
-use super::parts::{Part, Parts};
 use super::slots::Dropped;
 use crate::evict::Policy;
 
@@ -24,7 +24,7 @@ pub const VARIANTS_MAX: usize = 64;
 
 /// Where an object stands: its primary key and its variant, both hashes of 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TableKey {
     /// Hash of the primary key.
     pub primary: u128,
     /// Hash of the selecting fields; 0 where Vary names none.
@@ -37,7 +37,7 @@ pub(super) struct Shard {
     /// The ids that the policy speaks of.
     ids: Slab<Tracked>,
     /// How many of them are blocks.
-    blocks: usize,
+    block_ids: usize,
     pub(super) policy: Box<dyn Policy + Send>,
 }
 
@@ -46,24 +46,24 @@ pub(super) struct Shard {
 #[derive(Clone, Copy)]
 struct Tracked {
     /// Its place in halves, which take a quarter less room in the list than whole hashes.
-    place: [u64; 4],
+    table_key: [u64; 4],
     /// The block's first byte, or `WHOLE`.
-    part: u64,
+    block: u64,
 }
 
 impl Tracked {
-    fn new(place: Place, part: u64) -> Tracked {
-        let Place { primary, variant } = place;
+    fn new(table_key: TableKey, block: u64) -> Tracked {
+        let TableKey { primary, variant } = table_key;
         let halves = |hash: u128| [hash as u64, (hash >> 64) as u64];
         let ([a, b], [c, d]) = (halves(primary), halves(variant));
-        let place = [a, b, c, d];
-        Tracked { place, part }
+        let table_key = [a, b, c, d];
+        Tracked { table_key, block }
     }
 
-    fn place(&self) -> Place {
-        let [a, b, c, d] = self.place;
+    fn table_key(&self) -> TableKey {
+        let [a, b, c, d] = self.table_key;
         let hash = |low: u64, high: u64| u128::from(low) | u128::from(high) << 64;
-        Place {
+        TableKey {
             primary: hash(a, b),
             variant: hash(c, d),
         }
@@ -86,7 +86,7 @@ pub(super) struct Variant {
     /// Bytes that the object takes without its blocks.
     weight: u64,
     pub(super) object: Arc<Object>,
-    parts: Option<Box<Parts>>,
+    blocks: Option<Box<Blocks>>,
 }
 
 /// What became of a policy's victim.
@@ -105,7 +105,7 @@ impl Shard {
         Shard {
             entries: HashMap::default(),
             ids: Slab::new(),
-            blocks: 0,
+            block_ids: 0,
             policy,
         }
     }
@@ -119,17 +119,17 @@ impl Shard {
         let (mut idle, mut flights) = (0, 0);
         let objects = ids
             .filter_map(|id| self.ids.get(id))
-            .filter(|tracked| tracked.part == WHOLE);
-        for variant in objects.filter_map(|tracked| self.variant(tracked.place())) {
-            let parts = variant.parts.as_ref().map_or(0, |parts| parts.weight);
+            .filter(|tracked| tracked.block == WHOLE);
+        for variant in objects.filter_map(|tracked| self.variant(tracked.table_key())) {
+            let blocks = variant.blocks.as_ref().map_or(0, |blocks| blocks.weight);
             // A flight holds its object, so one that nobody holds needs no second look.
             if Arc::strong_count(&variant.object) == 1 {
-                idle += variant.weight + parts + variant.object.noted();
+                idle += variant.weight + blocks + variant.object.noted();
                 continue;
             }
             flights += u64::from(variant.object.in_flight());
-            if parts > 0 {
-                idle += parts.saturating_sub(variant.object.held());
+            if blocks > 0 {
+                idle += blocks.saturating_sub(variant.object.held());
             }
         }
         Some((idle, flights))
@@ -140,30 +140,30 @@ impl Shard {
         &self,
         ids: Range<usize>,
         which: impl Fn(&Object) -> bool,
-    ) -> Option<Vec<(Place, Arc<Object>)>> {
+    ) -> Option<Vec<(TableKey, Arc<Object>)>> {
         if ids.start >= self.ids.capacity() {
             return None;
         }
         let places = ids
             .filter_map(|id| self.ids.get(id))
-            .filter(|tracked| tracked.part == WHOLE)
-            .map(Tracked::place);
-        let those = places.filter_map(|place| {
-            let object = &self.variant(place)?.object;
-            which(object).then(|| (place, object.clone()))
+            .filter(|tracked| tracked.block == WHOLE)
+            .map(Tracked::table_key);
+        let those = places.filter_map(|table_key| {
+            let object = &self.variant(table_key)?.object;
+            which(object).then(|| (table_key, object.clone()))
         });
         Some(those.collect())
     }
 
     /// How many objects there are.
     pub(super) fn len(&self) -> usize {
-        self.ids.len() - self.blocks
+        self.ids.len() - self.block_ids
     }
 
     /// An object takes so many bytes more, or fewer: in one of its blocks, or as a whole.
     pub(super) fn weigh(
         &mut self,
-        place: Place,
+        table_key: TableKey,
         object: &Arc<Object>,
         block: Option<Range<u64>>,
         by: i64,
@@ -171,10 +171,10 @@ impl Shard {
         let Shard {
             entries,
             ids,
-            blocks,
+            block_ids,
             policy,
         } = self;
-        let variant = variant_in(entries, place);
+        let variant = variant_in(entries, table_key);
         let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object)) else {
             return;
         };
@@ -182,39 +182,39 @@ impl Shard {
             variant.weight = variant.weight.saturating_add_signed(by);
             return policy.resize(variant.id, variant.weight);
         };
-        let parts = variant
-            .parts
-            .get_or_insert_with(|| Box::new(Parts::of(block.end - block.start)));
+        let blocks = variant
+            .blocks
+            .get_or_insert_with(|| Box::new(Blocks::of(block.end - block.start)));
         if by < 0 && !variant.object.has_pages(&block) {
             // The object's lock inside the shard's: this is the order everywhere.
-            if let Some(part) = parts.list.remove(&block.start) {
-                parts.weight -= part.weight;
-                policy.forget(part.id);
-                ids.remove(part.id as usize);
-                *blocks -= 1;
+            if let Some(dropped) = blocks.list.remove(&block.start) {
+                blocks.weight -= dropped.weight;
+                policy.forget(dropped.id);
+                ids.remove(dropped.id as usize);
+                *block_ids -= 1;
             }
-        } else if let Some(part) = parts.list.get_mut(&block.start) {
-            let weight = part.weight.saturating_add_signed(by);
-            parts.weight = parts.weight - part.weight + weight;
-            part.weight = weight;
-            policy.resize(part.id, weight);
+        } else if let Some(known) = blocks.list.get_mut(&block.start) {
+            let weight = known.weight.saturating_add_signed(by);
+            blocks.weight = blocks.weight - known.weight + weight;
+            known.weight = weight;
+            policy.resize(known.id, weight);
         } else if let weight @ 1.. = u64::try_from(by).unwrap_or(0) {
-            let part = block.start;
-            let id = ids.insert(Tracked::new(place, part)) as u32;
-            policy.track(id, place.hash_of(part), weight);
-            parts.weight += weight;
-            parts.list.insert(part, Part { id, weight });
-            *blocks += 1;
+            let start = block.start;
+            let id = ids.insert(Tracked::new(table_key, start)) as u32;
+            policy.track(id, table_key.hash_of(start), weight);
+            blocks.weight += weight;
+            blocks.list.insert(start, Block { id, weight });
+            *block_ids += 1;
         }
     }
 
     /// A use of the block that holds this byte.
-    pub(super) fn touch(&mut self, place: Place, object: &Arc<Object>, at: u64) {
-        let variant = variant_in(&mut self.entries, place);
+    pub(super) fn touch(&mut self, table_key: TableKey, object: &Arc<Object>, at: u64) {
+        let variant = variant_in(&mut self.entries, table_key);
         if let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object))
-            && let Some(part) = variant.parts.as_ref().and_then(|parts| parts.at(at))
+            && let Some(block) = variant.blocks.as_ref().and_then(|blocks| blocks.at(at))
         {
-            self.policy.touch(part.id);
+            self.policy.touch(block.id);
         }
     }
 
@@ -222,92 +222,95 @@ impl Shard {
     pub(super) fn evict(&mut self) -> Option<Evicted> {
         let id = self.policy.evict()?;
         let tracked = *self.ids.get(id as usize)?;
-        match tracked.part {
-            WHOLE => self.evict_object(id, tracked.place()),
-            part => self.evict_block(id, tracked.place(), part),
+        match tracked.block {
+            WHOLE => self.evict_object(id, tracked.table_key()),
+            block => self.evict_block(id, tracked.table_key(), block),
         }
     }
 
-    fn evict_object(&mut self, id: u32, place: Place) -> Option<Evicted> {
-        let variant = variant_in(&mut self.entries, place)?;
+    fn evict_object(&mut self, id: u32, table_key: TableKey) -> Option<Evicted> {
+        let variant = variant_in(&mut self.entries, table_key)?;
         let held = Arc::strong_count(&variant.object) > 1;
         // Its blocks go one by one, each when its time has come, and the last before the row. What
         // is of no use to anyone goes at once.
-        let in_blocks = variant.parts.as_ref().is_some_and(|p| !p.list.is_empty());
+        let in_blocks = variant
+            .blocks
+            .as_ref()
+            .is_some_and(|blocks| !blocks.list.is_empty());
         if held || in_blocks && !variant.object.is_retired() {
-            self.policy.track(id, place.hash(), variant.weight);
+            self.policy.track(id, table_key.hash(), variant.weight);
             return Some(Evicted::InUse(self.ids.len()));
         }
-        let object = self.remove(place)?;
-        self.prune(place.primary);
+        let object = self.remove(table_key)?;
+        self.prune(table_key.primary);
         Some(Evicted::Object(object))
     }
 
-    fn evict_block(&mut self, id: u32, place: Place, part: u64) -> Option<Evicted> {
-        let variant = variant_in(&mut self.entries, place)?;
-        let parts = variant.parts.as_mut()?;
-        let weight = parts.list.get(&part)?.weight;
+    fn evict_block(&mut self, id: u32, table_key: TableKey, start: u64) -> Option<Evicted> {
+        let variant = variant_in(&mut self.entries, table_key)?;
+        let blocks = variant.blocks.as_mut()?;
+        let weight = blocks.list.get(&start)?.weight;
         // The object's lock inside the shard's: this is the order everywhere.
-        let block = part..part.saturating_add(parts.block);
+        let block = start..start.saturating_add(blocks.block);
         let Some(pages) = variant.object.drop_block(block) else {
-            self.policy.track(id, place.hash_of(part), weight);
+            self.policy.track(id, table_key.hash_of(start), weight);
             return Some(Evicted::InUse(self.ids.len()));
         };
-        parts.list.remove(&part);
-        parts.weight -= weight;
+        blocks.list.remove(&start);
+        blocks.weight -= weight;
         self.ids.remove(id as usize);
-        self.blocks -= 1;
+        self.block_ids -= 1;
         Some(Evicted::Block(pages))
     }
 
-    fn variant(&self, place: Place) -> Option<&Variant> {
-        let entry = self.entries.get(&place.primary)?;
+    fn variant(&self, table_key: TableKey) -> Option<&Variant> {
+        let entry = self.entries.get(&table_key.primary)?;
         entry
             .variants
             .iter()
-            .find(|variant| variant.hash == place.variant)
+            .find(|variant| variant.hash == table_key.variant)
     }
 
     /// Whether this object is what stands there.
-    pub(super) fn holds(&self, place: Place, object: &Arc<Object>) -> bool {
-        self.variant(place)
+    pub(super) fn holds(&self, table_key: TableKey, object: &Arc<Object>) -> bool {
+        self.variant(table_key)
             .is_some_and(|variant| Arc::ptr_eq(&variant.object, object))
     }
 
     /// Files an object, in place of what was there, which is given back.
     pub(super) fn insert(
         &mut self,
-        place: Place,
+        table_key: TableKey,
         object: Arc<Object>,
         weight: u64,
     ) -> Option<Arc<Object>> {
-        let before = self.remove(place);
-        let id = self.ids.insert(Tracked::new(place, WHOLE)) as u32;
-        self.policy.track(id, place.hash(), weight);
-        let entry = self.entries.entry(place.primary).or_default();
+        let before = self.remove(table_key);
+        let id = self.ids.insert(Tracked::new(table_key, WHOLE)) as u32;
+        self.policy.track(id, table_key.hash(), weight);
+        let entry = self.entries.entry(table_key.primary).or_default();
         entry.variants.push(Variant {
-            hash: place.variant,
+            hash: table_key.variant,
             id,
             weight,
             object,
-            parts: None,
+            blocks: None,
         });
         before
     }
 
     /// Moves what stands at `from` to another variant; what was there is given back.
-    pub(super) fn refile(&mut self, from: Place, to: u128) -> Option<Arc<Object>> {
-        let to = Place {
+    pub(super) fn refile(&mut self, from: TableKey, to: u128) -> Option<Arc<Object>> {
+        let to = TableKey {
             variant: to,
             ..from
         };
         let mut moved = self.take(from)?;
         let before = self.remove(to);
         moved.hash = to.variant;
-        let parts = moved.parts.iter().flat_map(|parts| parts.list.values());
-        for id in parts.map(|part| part.id).chain([moved.id]) {
+        let blocks = moved.blocks.iter().flat_map(|blocks| blocks.list.values());
+        for id in blocks.map(|block| block.id).chain([moved.id]) {
             if let Some(tracked) = self.ids.get_mut(id as usize) {
-                *tracked = Tracked::new(to, tracked.part);
+                *tracked = Tracked::new(to, tracked.block);
             }
         }
         // The policy knows it by its new name from now on.
@@ -318,25 +321,28 @@ impl Shard {
     }
 
     /// Takes a variant out of its entry, which stays, be it empty.
-    fn take(&mut self, place: Place) -> Option<Variant> {
-        let entry = self.entries.get_mut(&place.primary)?;
+    fn take(&mut self, table_key: TableKey) -> Option<Variant> {
+        let entry = self.entries.get_mut(&table_key.primary)?;
         let at = entry
             .variants
             .iter()
-            .position(|variant| variant.hash == place.variant)?;
+            .position(|variant| variant.hash == table_key.variant)?;
         Some(entry.variants.swap_remove(at))
     }
 
     /// Takes an object out with all its ids. Its entry stays, be it empty, until `prune`.
-    pub(super) fn remove(&mut self, place: Place) -> Option<Arc<Object>> {
-        let variant = self.take(place)?;
+    pub(super) fn remove(&mut self, table_key: TableKey) -> Option<Arc<Object>> {
+        let variant = self.take(table_key)?;
         self.policy.forget(variant.id);
         self.ids.remove(variant.id as usize);
-        let parts = variant.parts.iter().flat_map(|parts| parts.list.values());
-        for part in parts {
-            self.policy.forget(part.id);
-            self.ids.remove(part.id as usize);
-            self.blocks -= 1;
+        let blocks = variant
+            .blocks
+            .iter()
+            .flat_map(|blocks| blocks.list.values());
+        for block in blocks {
+            self.policy.forget(block.id);
+            self.ids.remove(block.id as usize);
+            self.block_ids -= 1;
         }
         Some(variant.object)
     }
@@ -358,23 +364,23 @@ pub(super) fn row_bytes() -> (usize, usize) {
 
 type Entries = HashMap<u128, Entry, BuildHasherDefault<AlreadyHashed>>;
 
-fn variant_in(entries: &mut Entries, place: Place) -> Option<&mut Variant> {
-    let entry = entries.get_mut(&place.primary)?;
+fn variant_in(entries: &mut Entries, table_key: TableKey) -> Option<&mut Variant> {
+    let entry = entries.get_mut(&table_key.primary)?;
     entry
         .variants
         .iter_mut()
-        .find(|variant| variant.hash == place.variant)
+        .find(|variant| variant.hash == table_key.variant)
 }
 
-impl Place {
+impl TableKey {
     fn hash(self) -> u64 {
         (self.primary ^ self.variant) as u64
     }
 
     /// Names one block of the object here.
-    fn hash_of(self, part: u64) -> u64 {
+    fn hash_of(self, block: u64) -> u64 {
         // Blocks are whole pages; the constant is odd, so no two of them get one name.
-        self.hash() ^ (part / PAGE + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        self.hash() ^ (block / PAGE + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::device_io::pad;
 use super::format::BLOCK;
-use super::index::Place;
+use super::index::RecordLocation;
 use super::{Id, Source};
 use crate::sys::buffer::{ALIGNED, Buffer};
 
@@ -42,7 +42,7 @@ pub enum Told {
         /// What it is found by.
         id: Id,
         /// Where it is.
-        place: Place,
+        place: RecordLocation,
         /// Who brought it.
         source: Box<dyn Source>,
     },
@@ -51,9 +51,9 @@ pub enum Told {
         /// What it is found by.
         id: Id,
         /// Where it was.
-        from: Place,
+        from: RecordLocation,
         /// Where it is.
-        to: Place,
+        to: RecordLocation,
     },
     /// A record is gone.
     Tombstone {

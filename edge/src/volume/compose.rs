@@ -8,7 +8,7 @@ use super::device_io::pad;
 use super::format::record::{Header, Layout, Mark};
 use super::format::segment::{ENTRY, Entry, Footer, Opening, RECORDS, table_crc};
 use super::format::{BLOCK, UNIT, up};
-use super::index::Place;
+use super::index::RecordLocation;
 use super::mounted::{Mounted, Position, place};
 use super::{Id, PAGE, Source};
 use crate::sys::buffer::Buffer;
@@ -49,7 +49,7 @@ pub enum Origin {
     /// Who forgot it, with that place in line.
     Tombstone(u64),
     /// The index: it was there before.
-    Moved(Place),
+    Moved(RecordLocation),
     /// Nobody.
     Own,
 }
@@ -241,7 +241,7 @@ pub fn in_pages(data: Pages) -> Pages {
         .collect()
 }
 
-fn told(record: Record, at: Place) -> Told {
+fn told(record: Record, at: RecordLocation) -> Told {
     let id = record.id;
     match record.origin {
         Origin::Put {

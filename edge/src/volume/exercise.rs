@@ -5,7 +5,7 @@ use super::format::record::{HEADER, Header, Layout, Mark, lap_salt};
 use super::format::segment::{Entry, Footer, Opening, entries};
 use super::format::superblock::Superblock;
 use super::format::{BLOCK, Geometry, SIZE_MAX};
-use super::index::Place;
+use super::index::RecordLocation;
 use super::purges;
 use super::recency::Recency;
 use super::{Id, Kind};
@@ -26,7 +26,7 @@ pub fn exercise(input: &[u8]) {
     let mut recency = Recency::new(1 << 32);
     recency.add(input);
     recency.sort();
-    if let Some(place) = Place::new(1, 64, 64) {
+    if let Some(place) = RecordLocation::new(1, 64, 64) {
         let _ = recency.of(place);
     }
 }
@@ -109,7 +109,7 @@ fn segments(input: &[u8], salt: Salt) {
             assert_eq!(Entry::decode(&entry.encode(), end), Some(entry));
             let (offset, length) = (u64::from(entry.offset), u64::from(entry.length));
             assert!(
-                Place::new(0, offset, length).is_some(),
+                RecordLocation::new(0, offset, length).is_some(),
                 "the index holds it"
             );
         }

@@ -2,26 +2,26 @@
 //!
 //! What a record holds is the store's business: to a volume it has an id, two lengths and checksums.
 
-pub mod again;
 mod batch;
 mod checksum;
 mod compose;
 mod counters;
 mod device_io;
+mod device_writer;
 pub mod exercise;
 mod format;
 mod index;
-mod keeper;
 mod mount;
 mod mounted;
-mod pen;
 mod purges;
 mod queue;
 mod reading;
 mod recency;
 mod reclaim;
+pub mod reclaim_budget;
 mod recover;
 mod status;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -42,9 +42,9 @@ use crate::sys::buffer::Buffer;
 use crate::sys::disk::device;
 use crate::sys::random::Random;
 use counters::Counters;
-use keeper::{Inner, Opener, wait_for};
 use mounted::{Bell, Context, LOADED};
 use queue::Overrun;
+use supervisor::{Inner, Opener, wait_for};
 
 pub use format::{
     SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment, room,
@@ -216,7 +216,7 @@ impl std::error::Error for Refused {}
 /// One volume, shared by all workers and by the caches that use it.
 pub struct Volume {
     inner: Arc<Inner>,
-    keeper: Mutex<Vec<JoinHandle<()>>>,
+    supervisor: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Volume {
@@ -250,13 +250,13 @@ impl Volume {
         });
         let inner = Inner::open(context, open).map_err(Refused)?;
         let kept = Arc::clone(&inner);
-        let keeper = std::thread::Builder::new()
-            .name("volume-keeper".into())
+        let supervisor = std::thread::Builder::new()
+            .name("vol-supervisor".into())
             .spawn(move || kept.keep())
             .map_err(|error| Refused(format!("no thread for a volume: {error}")))?;
         Ok(Arc::new(Volume {
             inner,
-            keeper: Mutex::new(vec![keeper]),
+            supervisor: Mutex::new(vec![supervisor]),
         }))
     }
 
@@ -468,7 +468,7 @@ impl Volume {
 
     fn end(&self, drain: Option<Duration>) {
         self.inner.close(drain);
-        wait_for(&mut self.keeper.lock(), Duration::from_secs(1));
+        wait_for(&mut self.supervisor.lock(), Duration::from_secs(1));
     }
 }
 

@@ -14,7 +14,7 @@ use super::counters::Counters;
 use super::device_io::write_aligned;
 use super::format::superblock::Superblock;
 use super::format::{Geometry, NUMBER_MAX};
-use super::index::{Index, Place};
+use super::index::{Index, RecordLocation};
 use super::purges::PurgeLog;
 use super::queue::Queue;
 use super::reading::{Pins, Pool, Reader, Source, Tally};
@@ -47,7 +47,7 @@ pub struct Context {
     pub inactive: Mutex<HashMap<u64, Duration>>,
     /// The greatest number of a purge of each cache that was logged, or was to be.
     pub purged: Mutex<BTreeMap<u64, u64>>,
-    /// Wakes the keeper.
+    /// Wakes the supervisor.
     pub bell: Bell,
 }
 
@@ -452,6 +452,6 @@ pub fn write_superblock(device: &dyn Device, superblock: &mut Superblock) -> io:
 }
 
 /// A place in a segment; the log writes none that the index can't hold.
-pub fn place(segment: u32, offset: u64, length: u64) -> Option<Place> {
-    Place::new(u64::from(segment), offset, length)
+pub fn place(segment: u32, offset: u64, length: u64) -> Option<RecordLocation> {
+    RecordLocation::new(u64::from(segment), offset, length)
 }

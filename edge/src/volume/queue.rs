@@ -7,7 +7,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::index::{Index, Key, Place};
+use super::index::{Index, Key, RecordLocation};
 use super::{Id, Source};
 
 /// The least that a waiting record counts for.
@@ -154,7 +154,13 @@ impl Queue {
     }
 
     /// The same of one that is found by this key at this place, unless a newer one is on its way.
-    pub fn forget_at(&self, id: &Id, key: Key, at: Place, index: &Index) -> Result<(), Overrun> {
+    pub fn forget_at(
+        &self,
+        id: &Id,
+        key: Key,
+        at: RecordLocation,
+        index: &Index,
+    ) -> Result<(), Overrun> {
         let mut state = self.state.lock();
         if !state.is_ended && !state.pending.contains_key(id) && index.remove_if(key, at) {
             state.push_tombstone(id)?;

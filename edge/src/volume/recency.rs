@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::format::{BLOCK, UNIT, put, u32_at, u64_at};
-use super::index::{Place, Use};
+use super::index::{RecordLocation, Use};
 use super::mounted::Mounted;
 
 /// Bytes for a record.
@@ -77,7 +77,7 @@ impl Recency {
     }
 
     /// What is known about a record.
-    pub fn of(&self, place: Place) -> Option<Use> {
+    pub fn of(&self, place: RecordLocation) -> Option<Use> {
         let number = number(place);
         let at = self
             .uses
@@ -91,7 +91,7 @@ impl Recency {
     }
 }
 
-fn number(place: Place) -> u64 {
+fn number(place: RecordLocation) -> u64 {
     u64::from(place.segment) << 32 | u64::from(place.offset() / UNIT as u32)
 }
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::again::Allowance;
 use super::checksum::Salt;
 use super::compose::{Origin, Pages, Record};
 use super::device_io::{read_block, read_exactly, shared};
 use super::format::record::{Header, Layout, Mark, page_crc};
 use super::format::segment::{ENTRY, Entry, Footer, RECORDS, entries, table_crc};
 use super::format::{BLOCK, up};
-use super::index::{Place, Use};
+use super::index::{RecordLocation, Use};
 use super::mounted::{Mounted, Position, place};
+use super::reclaim_budget::ReclaimBudget;
 use super::{Id, PAGE};
 
 /// Bytes that are read at once for records that lie together.
@@ -27,7 +27,7 @@ pub struct Reclaim {
     /// What it becomes.
     next: Position,
     /// Its records; `None` if its table can't be read.
-    entries: Option<Vec<(Id, Place)>>,
+    entries: Option<Vec<(Id, RecordLocation)>>,
     /// Which of them are to be written again; until that was chosen, all that are there.
     wanted: VecDeque<Entry>,
     is_chosen: bool,
@@ -36,7 +36,7 @@ pub struct Reclaim {
     /// The largest record in it: those that come are taken to be like those that are there.
     largest: u64,
     /// How many more bytes may be written again.
-    allowance: Allowance,
+    budget: ReclaimBudget,
     window: Option<(u64, Bytes)>,
 }
 
@@ -83,7 +83,7 @@ impl Reclaim {
             is_chosen: false,
             there: 0,
             largest: 0,
-            allowance: Allowance::of(mounted.geometry.segment, 0),
+            budget: ReclaimBudget::of(mounted.geometry.segment, 0),
             window: None,
         };
         if let Some((_, entries)) = table {
@@ -93,7 +93,7 @@ impl Reclaim {
             reclaim.wanted = there.copied().collect();
             reclaim.there = reclaim.wanted.iter().map(cost).sum();
             reclaim.largest = entries.iter().map(cost).max().unwrap_or(0);
-            reclaim.allowance = Allowance::of(mounted.geometry.segment, reclaim.largest);
+            reclaim.budget = ReclaimBudget::of(mounted.geometry.segment, reclaim.largest);
             let place = |entry: &Entry| Some((entry.id, place_of(next.segment, entry)?));
             reclaim.entries = Some(entries.iter().filter_map(place).collect());
         }
@@ -102,7 +102,7 @@ impl Reclaim {
 
     /// Whether it is time to write again, with so much room left in the open segment.
     pub fn is_time(&self, room: u64) -> bool {
-        self.is_chosen || self.allowance.is_time(room, self.there, self.largest)
+        self.is_chosen || self.budget.is_time(room, self.there, self.largest)
     }
 
     /// The next record to be written again.
@@ -120,10 +120,7 @@ impl Reclaim {
             let key = mounted.index.key(&entry.id);
             // A newer one that is on its way would be hidden by this one at the next start.
             let is_there = mounted.index.usage(key, from).is_some();
-            if !is_there
-                || mounted.queue.is_pending(&entry.id)
-                || !self.allowance.take(cost(&entry))
-            {
+            if !is_there || mounted.queue.is_pending(&entry.id) || !self.budget.take(cost(&entry)) {
                 continue;
             }
             let lap = mounted.index.lap(self.next.segment as u16);
@@ -196,7 +193,7 @@ impl Reclaim {
     }
 }
 
-fn place_of(segment: u32, entry: &Entry) -> Option<Place> {
+fn place_of(segment: u32, entry: &Entry) -> Option<RecordLocation> {
     place(segment, u64::from(entry.offset), u64::from(entry.length))
 }
 

@@ -8,7 +8,7 @@ use super::format::record::{Broken, HEADER, Header, Layout, Mark};
 use super::format::segment::{Entry, Footer, Opening, RECORDS};
 use super::format::superblock::Superblock;
 use super::format::{BLOCK, up};
-use super::index::Place;
+use super::index::RecordLocation;
 use super::mounted::{LOADED, Mounted, Position, place};
 use super::recency::Recency;
 use super::reclaim::{open_record, read_table};
@@ -279,7 +279,7 @@ fn take_in(mounted: &Mounted, segment: u32, entries: &[Entry], recency: &Recency
     }
 }
 
-fn load_record(mounted: &Mounted, entry: &Entry, at: Place, recency: &Recency) {
+fn load_record(mounted: &Mounted, entry: &Entry, at: RecordLocation, recency: &Recency) {
     let usage = recency.of(at);
     let atime = usage.map_or_else(|| mounted.now(), |usage| usage.atime);
     if mounted.index.insert_if_absent(&entry.id, at, atime)

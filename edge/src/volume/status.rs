@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::keeper::Inner;
 use super::mounted::{LOADED, Mounted};
+use super::supervisor::Inner;
 
 /// How a volume is.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

@@ -10,9 +10,9 @@ use bytes::Bytes;
 
 use super::batch::{Batch, Packer, Told};
 use super::compose::{Open, Origin, Pages, Record, fits, in_pages};
+use super::device_writer::{self, Done, Job};
 use super::format::record::Mark;
 use super::mounted::{LOADED, Mounted, Position};
-use super::pen::{self, Done, Job};
 use super::queue::Item;
 use super::reclaim::Reclaim;
 use super::{Id, Kind, recency};
@@ -34,14 +34,14 @@ const RECLAIM_FROM: u64 = 500;
 pub fn run(mounted: &Arc<Mounted>, open: Open) {
     let (jobs, to_write) = channel();
     let (done, written) = channel();
-    let pen = {
+    let device_writer = {
         let mounted = Arc::clone(mounted);
-        let write = move || pen::run(&mounted, &to_write, &done);
+        let write = move || device_writer::run(&mounted, &to_write, &done);
         std::thread::Builder::new()
-            .name("volume-pen".into())
+            .name("volume-device".into())
             .spawn(write)
     };
-    if let Err(error) = &pen {
+    if let Err(error) = &device_writer {
         mounted.fail("no thread for writing", error);
     }
     let mut writer = Writer {
@@ -62,8 +62,8 @@ pub fn run(mounted: &Arc<Mounted>, open: Open) {
         mounted.end("a thread that writes has panicked");
     }
     writer.give_up();
-    if let Ok(pen) = pen {
-        let _ = pen.join();
+    if let Ok(device_writer) = device_writer {
+        let _ = device_writer.join();
     }
 }
 

@@ -147,25 +147,31 @@ const RATE_AFTER_US: u64 = 50_000;
 
 /// One object, as the admin address shows it.
 fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
-    let xray = object.xray(now_us);
+    let snapshot = object.snapshot(now_us);
     let mut state = ObjectState {
-        length: xray.length,
-        generation: (xray.generation != 0).then(|| format!("{:016x}", xray.generation)),
-        flights: xray
+        length: snapshot.length,
+        generation: (snapshot.generation != 0).then(|| format!("{:016x}", snapshot.generation)),
+        flights: snapshot
             .flights
             .iter()
-            .map(|claim| flight_state(claim, xray.length, now_us))
+            .map(|claim| flight_state(claim, snapshot.length, now_us))
             .collect(),
-        decisions: xray
+        decisions: snapshot
             .decisions
             .iter()
             .map(|decision| decision_state(decision, now_ms))
             .collect(),
         ..ObjectState::default()
     };
-    let coming = |claim: &Claim| claim.at..end(claim, xray.length);
-    let flying = xray.flights.iter().map(coming).collect();
-    list_bytes(&mut state, &xray.stored, &flying, &xray.missing, &xray.kept);
+    let coming = |claim: &Claim| claim.at..end(claim, snapshot.length);
+    let flying = snapshot.flights.iter().map(coming).collect();
+    list_bytes(
+        &mut state,
+        &snapshot.stored,
+        &flying,
+        &snapshot.missing,
+        &snapshot.on_disk,
+    );
     describe_phase(&mut state, &object.phase(), now_ms);
     state
 }

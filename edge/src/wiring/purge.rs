@@ -10,7 +10,7 @@ use super::Edge;
 use tokio::sync::oneshot;
 
 use super::snapshot::{Snapshot, Stored};
-use crate::admin::{Lasting, Order, Purging, Refusal};
+use crate::admin::{Order, PurgeLogged, Purging, Refusal};
 use crate::cache::purge::{self, Enforced};
 use crate::http::key::KeyRules;
 use crate::http::purge::{Answer, Purged};
@@ -34,8 +34,8 @@ impl Edge {
     pub(super) fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         let snapshot = self.snapshots.borrow().clone();
         let (answer, to_log) = snapshot.purge(order, self.clock.unix_ms())?;
-        let lasting = (!to_log.is_empty()).then(|| self.loggers.log(to_log));
-        Ok(Purging { answer, lasting })
+        let logged = (!to_log.is_empty()).then(|| self.loggers.log(to_log));
+        Ok(Purging { answer, logged })
     }
 }
 
@@ -47,7 +47,7 @@ type ToLog = (String, Enforced);
 pub(super) struct Loggers(Arc<AtomicUsize>);
 
 impl Loggers {
-    fn log(&self, rules: Vec<ToLog>) -> Lasting {
+    fn log(&self, rules: Vec<ToLog>) -> PurgeLogged {
         self.run(move || {
             let mut failed = Vec::new();
             for (cache, enforced) in rules {
@@ -64,12 +64,12 @@ impl Loggers {
         })
     }
 
-    fn run(&self, work: impl FnOnce() -> Result<(), String> + Send + 'static) -> Lasting {
-        let (tell, lasting) = oneshot::channel();
-        let Some(place) = Place::take(&self.0) else {
+    fn run(&self, work: impl FnOnce() -> Result<(), String> + Send + 'static) -> PurgeLogged {
+        let (tell, logged) = oneshot::channel();
+        let Some(place) = LoggingPermit::take(&self.0) else {
             let why = "too many purges are waiting for slow volumes already";
             let _ = tell.send(Err(why.to_owned()));
-            return lasting;
+            return logged;
         };
         let log = move || {
             let done = work();
@@ -84,22 +84,22 @@ impl Loggers {
             // What was to tell is dropped, which says so.
             tracing::warn!(%error, "a purge can't be logged");
         }
-        lasting
+        logged
     }
 }
 
 /// One of `LOGGING_MAX`, until it is dropped.
-struct Place(Arc<AtomicUsize>);
+struct LoggingPermit(Arc<AtomicUsize>);
 
-impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Place> {
-        let place = Place(taken.clone());
+impl LoggingPermit {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<LoggingPermit> {
+        let place = LoggingPermit(taken.clone());
         let before = taken.fetch_add(1, Ordering::Relaxed);
         (before < LOGGING_MAX).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for LoggingPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -129,7 +129,7 @@ impl Snapshot {
                     rule: purge::canonical(what),
                     soft: order.soft,
                 });
-                if !enforced.lasting.is_empty() {
+                if !enforced.durable.is_empty() {
                     to_log.push((name.clone(), enforced));
                 }
             }
@@ -367,8 +367,8 @@ mod tests {
         for _ in 0..LOGGING_MAX {
             release.send(()).expect("they wait");
         }
-        for lasting in waiting {
-            assert_eq!(lasting.blocking_recv(), Ok(Err("slow".to_owned())));
+        for logged in waiting {
+            assert_eq!(logged.blocking_recv(), Ok(Err("slow".to_owned())));
         }
         // All places are free again, that of the one refused included.
         assert_eq!(loggers.0.load(Ordering::Relaxed), 0);

@@ -12,7 +12,7 @@ use crate::cache::{self, Stores, purge::Keys, purge::Ways};
 use crate::config::{LeadsTo, Plan, RoutePlan};
 use crate::files;
 use crate::gate;
-use crate::store::{self, Store, kept};
+use crate::store::{self, Store, disk_tier};
 use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
 use crate::upstream;
@@ -48,7 +48,7 @@ pub(super) struct Snapshot {
 pub(super) struct Stored {
     pub(super) options: store::Options,
     pub(super) store: Arc<Store>,
-    pub(super) volumes: Option<Arc<kept::Volumes>>,
+    pub(super) volumes: Option<Arc<disk_tier::Volumes>>,
     /// How its keys are and were made.
     pub(super) ways: Arc<Ways>,
     /// It, and those before it that busy workers may still serve from.
@@ -86,11 +86,11 @@ impl Snapshot {
             .iter()
             .map(|(name, options)| {
                 let kept = before.and_then(|before| {
-                    let uses = &before.plan.caches.get(name)?.kept;
-                    let same = uses == &options.kept && before.has(uses, &volumes);
+                    let uses = &before.plan.caches.get(name)?.disk_tier;
+                    let same = uses == &options.disk_tier && before.has(uses, &volumes);
                     Some((before.stores.get(name)?, same))
                 });
-                let its = || volumes::of_cache(name, &options.kept, &volumes);
+                let its = || volumes::of_cache(name, &options.disk_tier, &volumes);
                 let stores = before.and_then(|before| before.stores_of(name));
                 let options = store_options(options, workers);
                 let stored = stored(options, kept, its, stores.unwrap_or_default(), &sequence);
@@ -155,7 +155,7 @@ impl Snapshot {
     }
 
     /// Whether these are the volumes that a cache uses.
-    fn has(&self, uses: &kept::Options, volumes: &Open) -> bool {
+    fn has(&self, uses: &disk_tier::Options, volumes: &Open) -> bool {
         uses.volumes.iter().all(|name| {
             let (old, new) = (self.volumes.get(name), volumes.get(name));
             old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new))
@@ -196,7 +196,7 @@ impl Stored {
 fn stored(
     options: store::Options,
     kept: Option<(&Stored, bool)>,
-    volumes: impl Fn() -> Option<Arc<kept::Volumes>>,
+    volumes: impl Fn() -> Option<Arc<disk_tier::Volumes>>,
     stores: Arc<Stores>,
     sequence: &Arc<AtomicU64>,
 ) -> Stored {

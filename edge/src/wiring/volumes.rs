@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::snapshot::Snapshot;
 use crate::config::{self, Plan};
-use crate::store::{Store, kept};
+use crate::store::{Store, disk_tier};
 use crate::sys::Clock;
 use crate::volume::{self, Volume};
 
@@ -64,16 +64,16 @@ pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> any
 /// What a cache of this name keeps its objects on.
 pub(super) fn of_cache(
     name: &str,
-    options: &kept::Options,
+    options: &disk_tier::Options,
     open: &Open,
-) -> Option<Arc<kept::Volumes>> {
+) -> Option<Arc<disk_tier::Volumes>> {
     let its = options.volumes.iter();
     let volumes: Vec<_> = its.filter_map(|name| open.get(name).cloned()).collect();
-    (!volumes.is_empty()).then(|| kept::Volumes::new(options, volumes, space(name)))
+    (!volumes.is_empty()).then(|| disk_tier::Volumes::new(options, volumes, space(name)))
 }
 
 /// Gives a store these volumes in place of those that it had.
-pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<kept::Volumes>>) {
+pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<disk_tier::Volumes>>) {
     let Err(error) = store.set_volumes(volumes.cloned()) else {
         return;
     };

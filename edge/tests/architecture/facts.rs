@@ -1,4 +1,5 @@
-//! Reads one source file: the paths it names, its functions' lengths, what it skips or leaves undone.
+//! Reads one source file: the paths it names, the lengths of its functions, skipped tests and
+//! unfinished code.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// What the rules need to know of one file.
+/// The facts about one file that the rules need.
 #[derive(Default)]
 pub struct Facts {
     /// Paths named outside tests, made absolute.
@@ -15,7 +16,7 @@ pub struct Facts {
     pub functions: Vec<Function>,
     /// Lines outside tests.
     pub lines: usize,
-    /// Modules declared here that are only compiled for tests, from the crate's root on.
+    /// Modules declared here that are compiled only for tests, from the crate's root on.
     pub test_modules: Vec<Vec<String>>,
     /// Lines with `#[ignore]`.
     pub ignored: Vec<usize>,
@@ -25,7 +26,7 @@ pub struct Facts {
     pub introduced: bool,
 }
 
-/// A path where it is named: `crate::…` for our own modules, else from a crate's name on.
+/// A path and the line that names it: `crate::…` for our own modules, else from a crate's name on.
 pub struct Named {
     pub line: usize,
     pub path: Vec<String>,
@@ -38,7 +39,7 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// Reads a file that holds this module (`["cache", "serve"]`, the root is empty).
+/// Reads the file of this module (`["cache", "serve"]`; the root is empty).
 pub fn read(module: &[String], text: &str) -> syn::Result<Facts> {
     let file = syn::parse_file(text)?;
     let mut scan = Scan {
@@ -60,7 +61,7 @@ pub fn read(module: &[String], text: &str) -> syn::Result<Facts> {
     Ok(facts)
 }
 
-/// Names that `use` and `mod` bring into each module, with the path as written there.
+/// The names that `use` and `mod` declare in each module, with the path as written there.
 type Names = HashMap<(Vec<String>, String), RawPath>;
 
 #[derive(Default)]
@@ -74,12 +75,12 @@ struct Scan {
     names: Names,
 }
 
-/// A path as written, with the module it is written in.
+/// A path as written, with the module in which it is written.
 #[derive(Clone)]
 struct RawPath {
     module: Vec<String>,
     line: usize,
-    /// Starts with `::`, so that the first segment is a crate.
+    /// The path starts with `::`, so that the first segment is a crate.
     external: bool,
     segments: Vec<String>,
 }
@@ -97,7 +98,7 @@ impl Scan {
         });
     }
 
-    /// A name that `use` or `mod` brings into the module: what it stands for.
+    /// Records the path of a name that `use` or `mod` declares in the module.
     fn bind(&mut self, name: String, external: bool, segments: Vec<String>) {
         let module = self.module.clone();
         let target = RawPath {
@@ -140,7 +141,7 @@ impl Scan {
         self.name_path(external, path, at);
     }
 
-    /// Visits something that may be for tests only.
+    /// Visits an item that may be compiled only for tests.
     fn guarded(&mut self, attrs: &[syn::Attribute], span: Span, visit: impl FnOnce(&mut Self)) {
         let outer = self.in_test;
         if !outer && attrs.iter().any(is_test_only) {
@@ -164,7 +165,7 @@ impl Scan {
         self.facts.functions.push(Function { name, line, lines });
     }
 
-    /// Paths in tokens that are not parsed further: macros' arguments and bodies, attributes.
+    /// Paths in tokens that are not parsed further: arguments and bodies of macros, attributes.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut run: Vec<String> = Vec::new();
         let mut start = Span::call_site();
@@ -250,6 +251,9 @@ impl<'ast> Visit<'ast> for Scan {
         self.use_tree(item.leading_colon.is_some(), &[], &item.tree);
     }
 
+    /// The module in `pub(in …)` is not imported.
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<_> = path.segments.iter().map(|s| s.ident.to_string()).collect();
         if segments.len() > 1 {
@@ -281,10 +285,10 @@ impl<'ast> Visit<'ast> for Scan {
     }
 }
 
-/// From a crate's root on, or from `crate` on; names brought in by `use` and `mod` are followed.
+/// The path from a crate's root or from `crate` on; names declared by `use` and `mod` are followed.
 fn absolute(raw: &RawPath, names: &Names) -> Vec<String> {
     let mut raw = raw.clone();
-    // Each step follows one name; the bound ends a cycle of names.
+    // Each step follows one name; the limit ends a cycle of names.
     for _ in 0..16 {
         if raw.external {
             return raw.segments;
@@ -342,7 +346,7 @@ fn mentions(tokens: TokenStream, word: &str) -> bool {
     })
 }
 
-/// `#[test]`, or a `#[cfg]` that only holds when tests are compiled.
+/// Whether an attribute is `#[test]`, or a `#[cfg]` that holds only when tests are compiled.
 fn is_test_only(attribute: &syn::Attribute) -> bool {
     let name = attribute.path().segments.last();
     if name.is_some_and(|name| name.ident == "test") {
@@ -354,7 +358,7 @@ fn is_test_only(attribute: &syn::Attribute) -> bool {
             .is_ok_and(|condition| without_tests(&condition) == Some(false))
 }
 
-/// Whether a condition holds when tests are not compiled; `None` where that depends on more.
+/// Whether a condition holds when tests are not compiled; `None` if that depends on something else.
 fn without_tests(condition: &syn::Meta) -> Option<bool> {
     let parts = || -> Vec<Option<bool>> {
         let syn::Meta::List(list) = condition else {

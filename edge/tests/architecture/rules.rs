@@ -1,33 +1,34 @@
-//! The rules: from the facts of all files and the import table to findings, one line each.
+//! The rules: findings, one line each, from the facts of all files and the import table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{Facts, Named};
 
-/// Files and functions longer than these need an entry in the list of exceptions.
+/// Files and functions longer than this need an entry in the list of exceptions.
 pub const FILE_LINES_MAX: usize = 500;
 pub const FUNCTION_LINES_MAX: usize = 70;
 
 /// One source file of a package.
 pub struct Source {
-    /// From the workspace's root on: `edge/src/cache/serve.rs`.
+    /// The path from the workspace's root on: `edge/src/cache/serve.rs`.
     pub file: String,
-    /// From the crate's root on: `["cache", "serve"]`.
+    /// The module from the crate's root on: `["cache", "serve"]`.
     pub module: Vec<String>,
     pub facts: Facts,
 }
 
 impl Source {
-    /// The part of the table that this file belongs to; none for `lib.rs`, which only lists modules.
+    /// The part of the table to which this file belongs; `None` for `lib.rs`, which only declares
+    /// modules.
     fn part(&self) -> Option<&str> {
         self.module.first().map(String::as_str)
     }
 }
 
-/// The import table: each part, and what it may import (`None`: everything).
+/// The import table: each part, and the parts it may import (`None`: all).
 pub type Table = BTreeMap<String, Option<BTreeSet<String>>>;
 
-/// Reads the rows `| part | may import |` under the table's heading.
+/// Reads the rows `| part | may import |` below the table's heading.
 pub fn read_table(markdown: &str) -> Result<Table, String> {
     let heading = |line: &&str| line.replace(' ', "").starts_with("|part|mayimport|");
     let mut lines = markdown.lines().skip_while(|line| !heading(line));
@@ -49,7 +50,8 @@ pub fn read_table(markdown: &str) -> Result<Table, String> {
     .collect()
 }
 
-/// Imports across parts that the table does not allow, and a table that does not fit the folders.
+/// Findings: imports between parts that the table does not permit, and differences between table
+/// and folders.
 pub fn imports(sources: &[Source], table: &Table) -> Vec<String> {
     let mut findings = Vec::new();
     let parts: BTreeSet<&str> = sources.iter().filter_map(Source::part).collect();
@@ -90,14 +92,36 @@ pub fn imports(sources: &[Source], table: &Table) -> Vec<String> {
     findings
 }
 
+/// Findings: paths of HTTP/1 in the protocol-neutral exchange.
+pub fn exchange(sources: &[Source]) -> Vec<String> {
+    let in_exchange = |source: &&Source| {
+        source
+            .module
+            .starts_with(&["downstream", "exchange"].map(str::to_owned))
+    };
+    let mut findings = Vec::new();
+    for source in sources.iter().filter(in_exchange) {
+        for Named { line, path } in &source.facts.paths {
+            if path.iter().any(|segment| segment == "http1") {
+                findings.push(format!(
+                    "{}:{line}: the exchange may not name `{}`: it serves every protocol",
+                    source.file,
+                    path.join("::"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
 /// Paths that only some parts may name.
 struct Reserved {
     what: &'static str,
-    /// Prefixes, or with a leading `…::` the last segments, of absolute paths.
+    /// Prefixes of absolute paths or, after a leading `…::`, their last segments.
     paths: &'static [&'static str],
-    /// Prefixes out of `paths` that are fine all the same.
+    /// Prefixes among `paths` that are permitted everywhere.
     but: &'static [&'static str],
-    /// Whether a module may name them.
+    /// Whether a module may name the paths.
     allowed: fn(&[String]) -> bool,
     instead: &'static str,
 }
@@ -218,7 +242,7 @@ const RESERVED: &[Reserved] = &[
     },
 ];
 
-/// What opens files of served folders, and hands them out.
+/// Whether a module opens and serves files.
 fn serves_files(module: &[String]) -> bool {
     in_parts(module, &["files"])
         || matches!(module, [sys, root, ..] if sys == "sys" && root == "root")
@@ -230,7 +254,7 @@ fn in_parts(module: &[String], parts: &[&str]) -> bool {
         .is_some_and(|part| parts.contains(&part.as_str()))
 }
 
-/// Parts without I/O: their tests need no sockets, and `now` is passed in.
+/// Whether a part is free of I/O: its tests need no sockets, and `now` is passed in.
 fn is_pure(module: &[String]) -> bool {
     in_parts(module, &["ranges", "http", "fill", "evict", "balance"])
         || matches!(module, [cache, decide, ..] if cache == "cache" && decide.starts_with("decide"))
@@ -249,7 +273,7 @@ fn matches_path(pattern: &str, path: &[String]) -> bool {
     }
 }
 
-/// Libraries, clock and file system named where they may not be.
+/// Findings: libraries, clock and file system named by modules that may not name them.
 pub fn reserved(sources: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();
     for source in sources {
@@ -278,13 +302,13 @@ pub fn reserved(sources: &[Source]) -> Vec<String> {
 }
 
 fn breaks(rule: &Reserved, source: &Source, path: &[String]) -> bool {
-    // A calendar is no protocol: telemetry, which may not use `http`, writes dates into the log.
+    // A calendar is not a protocol: telemetry, which may not use `http`, writes dates into the log.
     let date = path[0] == "httpdate" && in_parts(&source.module, &["http", "telemetry"]);
     let any = |patterns: &[&str]| patterns.iter().any(|pattern| matches_path(pattern, path));
     any(rule.paths) && !any(rule.but) && !date
 }
 
-/// Files without a `//!` line, tests that are not run, code that is not there.
+/// Findings: files without a `//!` line, skipped tests, unfinished code.
 pub fn tidiness(sources: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();
     for Source { file, facts, .. } in sources {
@@ -307,9 +331,10 @@ pub fn tidiness(sources: &[Source]) -> Vec<String> {
     findings
 }
 
-/// Files and functions that are too long, against the list of those that may be, which only shrinks.
+/// Findings: files and functions that are too long and not in the list of exceptions, which only
+/// shrinks.
 ///
-/// The list names `file` or `file function` with its size now.
+/// The list contains `file` or `file function` with the present length.
 pub fn lengths(sources: &[Source], exceptions: &[(&str, usize)]) -> Vec<String> {
     let mut too_long = BTreeMap::new();
     for Source { file, facts, .. } in sources {

@@ -7,7 +7,7 @@ use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource, Seen};
 
 use crate::aging::{Crowd, LENGTH, assert_failed, current, times};
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, assert_says, cache_status, eventually, origin, serving,
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
     wait_asked,
 };
 
@@ -46,7 +46,7 @@ fn assert_no_queue(edge: &Edge, gate: &Gate, count: usize) {
     gate.release();
     for reply in crowd.replies() {
         reply.verify_whole(LENGTH).expect("the body");
-        assert_says(&reply, "detail=no-store");
+        assert_has_parameter(&reply, "detail=no-store");
     }
 }
 
@@ -111,7 +111,7 @@ fn clients_that_waited_for_a_revalidation_do_not_queue() {
 fn a_passed_key_is_tried_again_after_pass_for() {
     let origin = serving("/x", unshared());
     let edge = Setup::cached(&origin).cache("pass_for = \"1s\"").start();
-    assert_says(&edge.get("/x", &[]), "detail=no-store");
+    assert_has_parameter(&edge.get("/x", &[]), "detail=no-store");
     origin.serve("/x", current());
     eventually("it is stored again", || {
         let reply = edge.get("/x", &[]);

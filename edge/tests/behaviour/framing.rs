@@ -1,4 +1,5 @@
-//! Framing is strict: what two readers could read differently is refused, and reaches no origin.
+//! Tests of strict framing: a message that two readers could read differently is refused, and never
+//! reaches an origin.
 
 use sluice_lab::client::Closing;
 use sluice_lab::origin::{Origin, Resource};
@@ -6,18 +7,19 @@ use sluice_lab::origin::{Origin, Resource};
 use crate::harness::{Edge, SOON, Setup, origin};
 use crate::malformed;
 
-/// An origin that answers everything, so that whatever reaches it shows.
+/// An origin that responds to every request, so that each one that reaches it is recorded.
 fn anything() -> Origin {
     let origin = origin();
     origin.serve_rest(Resource::bytes("reached").cache_control("max-age=3600"));
     origin
 }
 
-/// Sends what is malformed, with a correct request behind it; checks the answer and the end.
+/// Sends a malformed request followed by a correct one; checks the response and that the connection
+/// is closed.
 fn refuse(edge: &Edge, name: &str, request: &[u8], status: u16) {
     let mut client = edge.client();
     client.send_raw(request).expect("sent");
-    // The edge may have closed already.
+    // The edge may have closed the connection already.
     let _ = client.send_raw(b"\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
     let reply = client
         .read_response()
@@ -29,7 +31,7 @@ fn refuse(edge: &Edge, name: &str, request: &[u8], status: u16) {
     assert_eq!(closing, Closing::Fin, "{name}: one answer, then the end");
 }
 
-/// Nothing that looks whole has reached the origin.
+/// Asserts that no complete request has reached the origin.
 fn assert_untouched(origin: &Origin, name: &str) {
     origin.read_record(|record| {
         for connection in &record.connections {
@@ -42,10 +44,10 @@ fn assert_untouched(origin: &Origin, name: &str) {
     });
 }
 
-// "a table of at least 100 malformed requests with their statuses and proof that none reaches an
-// origin in another form"
+// At least 100 malformed requests, each with its status; none of them reaches an origin in another
+// form.
 #[test]
-fn malformed_requests_get_their_status_and_go_nowhere() {
+fn malformed_requests_get_their_status_and_reach_no_origin() {
     let table = malformed::all();
     assert!(table.len() >= 100);
     let origin = anything();
@@ -62,9 +64,10 @@ fn malformed_requests_get_their_status_and_go_nowhere() {
     }
 }
 
-// The same, byte by byte: a head that comes in pieces is judged as one that comes at once.
+// The same, sent byte by byte: a head that arrives in pieces is treated like one that arrives at
+// once.
 #[test]
-fn malformed_requests_are_refused_in_pieces_too() {
+fn malformed_requests_in_pieces_are_refused_as_well() {
     let origin = anything();
     let edge = Setup::uncached(&origin).start();
     let short = |request: &[u8]| request.len() < 200;
@@ -74,7 +77,7 @@ fn malformed_requests_are_refused_in_pieces_too() {
     {
         let mut client = edge.client();
         for byte in request {
-            // It may be refused before it has come to its end.
+            // The edge may refuse the request before all of it has been sent.
             if client.send_raw(&[*byte]).is_err() {
                 break;
             }
@@ -82,16 +85,16 @@ fn malformed_requests_are_refused_in_pieces_too() {
         let _ = client.finish_sending();
         match client.read_response() {
             Ok(reply) => assert_eq!(reply.status, *status, "{name}"),
-            // Cut off, some of these are merely unfinished; and then there is nothing to answer.
+            // When truncated, some of these requests are only incomplete, and get no response.
             Err(error) => assert!(error.to_string().starts_with("closed"), "{name}: {error}"),
         }
         assert_untouched(&origin, name);
     }
 }
 
-// "nothing ambiguous ever reaches an origin": bodies that hide a request from one of two readers.
+// Bodies that hide a request from one of two readers do not reach an origin.
 #[test]
-fn hidden_requests_stay_hidden() {
+fn hidden_requests_are_not_smuggled() {
     let origin = anything();
     let edge = Setup::cached(&origin).start();
     let hidden = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

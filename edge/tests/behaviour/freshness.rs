@@ -1,18 +1,18 @@
-//! How long something is fresh: what the response says, else the configuration's word for its status.
+//! Tests of the freshness lifetime: from the response, or from the configuration by status.
 
 use std::time::{Duration, Instant};
 
 use sluice_lab::origin::{Modified, Resource, Tag};
 
 use crate::harness::{
-    Setup, assert_hit, assert_says, cache_status, eventually, origin, serving, ttl,
+    Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving, ttl,
 };
 
 const FAR: &str = "Thu, 01 Jan 2037 00:00:00 GMT";
 
-// "Freshness by max-age, s-maxage, Expires, Age", in the order of RFC 9111 4.2.1.
+// Lifetimes come from `s-maxage`, `max-age`, Expires and Age in the order of RFC 9111 4.2.1.
 #[test]
-fn lifetimes_are_what_the_response_says() {
+fn lifetimes_come_from_the_response() {
     let origin = origin();
     let edge = Setup::cached(&origin)
         .cache("valid = { 200 = \"5s\" }")
@@ -61,9 +61,9 @@ fn lifetimes_are_what_the_response_says() {
     }
 }
 
-// "Age": it is counted on from what the origin said.
+// The age grows from the value that the origin sent.
 #[test]
-fn age_is_counted_on() {
+fn age_continues_from_the_origin_s_value() {
     let origin = serving(
         "/x",
         Resource::offset(9)
@@ -82,9 +82,9 @@ fn age_is_counted_on() {
     }
 }
 
-// What is stale on arrival, and has nothing that it could be validated by, is not stored.
+// A response that is stale on arrival and has no validator is not stored.
 #[test]
-fn what_is_stale_already_is_not_stored() {
+fn a_response_that_is_stale_on_arrival_is_not_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin)
         .cache("valid = { 200 = \"1h\" }")
@@ -100,14 +100,13 @@ fn what_is_stale_already_is_not_stored() {
         let path = format!("/{n}");
         origin.serve(&path, resource);
         for _ in 0..2 {
-            assert_says(&edge.get(&path, &[]), "detail=expired");
+            assert_has_parameter(&edge.get(&path, &[]), "detail=expired");
         }
     }
 }
 
-// When its time is over it is fetched anew, and the new version is served whole.
 #[test]
-fn what_has_become_stale_is_fetched_anew() {
+fn a_stale_response_is_replaced_by_the_new_version() {
     let origin = serving("/x", Resource::offset(1000).cache_control("max-age=1"));
     let edge = Setup::cached(&origin).start();
     let began = Instant::now();
@@ -131,9 +130,9 @@ fn what_has_become_stale_is_fetched_anew() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// "`valid` per status where the response does not say"
+// `valid` gives a lifetime by status to responses without one.
 #[test]
-fn statuses_have_lifetimes_of_their_own() {
+fn configured_lifetimes_depend_on_the_status() {
     let origin = origin();
     let edge = Setup::cached(&origin)
         .cache("valid = { 200 = \"1h\", 404 = \"1m\", 301 = \"2m\" }")
@@ -152,11 +151,11 @@ fn statuses_have_lifetimes_of_their_own() {
     }
     origin.serve("/500", Resource::status(500));
     for _ in 0..2 {
-        assert_says(&edge.get("/500", &[]), "detail=no-lifetime");
+        assert_has_parameter(&edge.get("/500", &[]), "detail=no-lifetime");
     }
 }
 
-// A response that says nothing of freshness and has no validator either.
+// A response with neither freshness information nor a validator.
 #[test]
 fn a_bare_response_is_stored_as_configured() {
     let bare = Resource::offset(50).tag(Tag::None).modified(Modified::None);
@@ -169,5 +168,5 @@ fn a_bare_response_is_stored_as_configured() {
     hit.verify_whole(50).expect("the body");
     assert_hit(&hit);
     let unconfigured = Setup::cached(&origin).start();
-    assert_says(&unconfigured.get("/x", &[]), "detail=no-lifetime");
+    assert_has_parameter(&unconfigured.get("/x", &[]), "detail=no-lifetime");
 }

@@ -1,4 +1,5 @@
-//! A want beyond a running fill has a fetch of its own, which becomes part of the same object.
+//! Tests of gap fetches: a request for bytes far ahead of a running fill starts a fetch of its own,
+//! which becomes part of the same object.
 
 use sluice_lab::client::Client;
 use sluice_lab::offset::verify_offset;
@@ -7,17 +8,16 @@ use sluice_lab::origin::{Gate, Origin, OriginOptions, Outcome, Record, Resource}
 use crate::harness::{Edge, SOON, assert_hit, eventually, fresh};
 use crate::pieces::{asked, by_range, filling, sent_again, sent_pieces, settle};
 
-/// Large beside what sockets hold.
+/// A length that is large compared to socket buffers.
 const LARGE: u64 = 20_000_000;
 
-/// How far the first fetch comes before it is held.
+/// Position at which the first fetch is held.
 const HELD_AT: u64 = 300_000;
 
-/// Beyond what may lie between the origin and the edge, in sockets of their own sizes, when a
-/// connection is cut.
+/// More than the sockets between origin and edge can hold when a connection is closed.
 const ON_ITS_WAY: u64 = 4 << 20;
 
-/// A plain fetch of a large file that is held, while ranges of it come as fast as they may.
+/// A fetch of a whole large file that is held, while ranges of the file are sent without delay.
 fn held_fill(gate: &Gate) -> (Origin, Edge, Client) {
     let options = OriginOptions {
         send_buffer: Some(64 << 10),
@@ -37,7 +37,7 @@ fn held_fill(gate: &Gate) -> (Origin, Edge, Client) {
     (origin, edge, first)
 }
 
-/// Asks for ten bytes of the large file and checks them.
+/// Requests ten bytes of the large file and checks them.
 fn check_ten(edge: &Edge, first: u64) -> sluice_lab::client::Reply {
     let range = format!("bytes={first}-{}", first + 9);
     let reply = edge.get("/x", &[("Range", &range)]);
@@ -46,14 +46,13 @@ fn check_ten(edge: &Edge, first: u64) -> sluice_lab::client::Reply {
     reply
 }
 
-/// Reads all of the large file where the head has been read.
+/// Reads all of the large file after its head and checks the bytes.
 fn check_all(client: &mut Client) {
     let body = client.read_some(LARGE as usize).expect("a body");
     assert_eq!(body.len() as u64, LARGE);
     verify_offset(0, &body).expect("the right bytes");
 }
 
-// "a want beyond a running fill gets a gap fetch that merges"
 #[test]
 fn a_range_far_beyond_a_held_fill_is_served_at_once() {
     let gate = Gate::at(HELD_AT);
@@ -74,9 +73,9 @@ fn a_range_far_beyond_a_held_fill_is_served_at_once() {
     assert_eq!(origin.requests().len(), requests);
 }
 
-// Whoever rides the first fetch goes on, over the place where another fetch took over.
+// Riders of the first fetch continue past the position where another fetch took over.
 #[test]
-fn riders_of_the_first_fetch_go_on() {
+fn riders_of_the_first_fetch_continue_past_a_takeover() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, mut first) = held_fill(&gate);
     let mut riders: Vec<(u64, Client)> = [0, 100_000, 250_000]
@@ -106,9 +105,9 @@ fn riders_of_the_first_fetch_go_on() {
     assert!(again <= ON_ITS_WAY, "{again} bytes: {:?}", asked(&origin));
 }
 
-// What has landed is served from here, whatever the fetch waits for.
+// Received bytes are served from the cache while the fetch is held.
 #[test]
-fn what_has_landed_costs_no_request() {
+fn received_bytes_are_served_without_a_request() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, mut first) = held_fill(&gate);
     let before = origin.read_record(|record| record.sent_for("/x"));
@@ -122,9 +121,9 @@ fn what_has_landed_costs_no_request() {
     check_all(&mut first);
 }
 
-// The first fetch ends where another has gone on before it: its connection does not bring the rest as well.
+// The first fetch ends where another has taken over: it does not transfer the rest as well.
 #[test]
-fn a_fetch_ends_where_another_took_over() {
+fn a_fetch_ends_where_another_fetch_took_over() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, mut first) = held_fill(&gate);
     check_ten(&edge, 8_000_000);
@@ -136,9 +135,9 @@ fn a_fetch_ends_where_another_took_over() {
     assert!(sent <= 8_000_000 + ON_ITS_WAY, "{sent}");
 }
 
-// The client for whom a fetch was begun may leave: those who ride it have its bytes all the same.
+// If the client that caused a fetch disconnects, riders of the fetch still receive its bytes.
 #[test]
-fn a_gap_fetch_outlives_its_client() {
+fn a_gap_fetch_continues_after_its_client_disconnects() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, mut first) = held_fill(&gate);
     check_ten(&edge, 8_000_000);

@@ -1,4 +1,4 @@
-//! Who may ask, how often and how fast, and with which signature.
+//! Tests of access control: allowed addresses, request rates, bandwidth, and signed URLs.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -7,18 +7,18 @@ use sluice_lab::client::{Client, Reply};
 use sluice_lab::offset::offset_bytes;
 use sluice_lab::origin::{Framing, Resource};
 
-use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, fresh, serving};
+use crate::harness::{Edge, Setup, assert_has_parameter, assert_hit, eventually, fresh, serving};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// GET from another address of this machine.
+/// Sends a GET from another loopback address.
 fn get_from(edge: &Edge, source: &str, target: &str) -> Reply {
     let source: IpAddr = source.parse().expect("an address");
     let mut client = Client::connect_from(source, edge.http).expect("the program accepts");
     client.get(target, &[]).expect("a reply")
 }
 
-/// What `sluice sign` makes of a target, with the key in a file.
+/// The output of `sluice sign` for a target, with the key in a file.
 fn sign(target: &str, more: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("key");
@@ -41,9 +41,8 @@ fn reload(edge: &Edge, text: &str) {
     assert!(output.status.success(), "{output:?}");
 }
 
-// "Only addresses in one of these networks may ask"
 #[test]
-fn addresses_are_allowed_and_denied() {
+fn only_addresses_in_the_allowed_networks_are_served() {
     let origin = serving("/x", fresh(10));
     let edge = Setup::cached(&origin)
         .logged("json")
@@ -55,7 +54,7 @@ fn addresses_are_allowed_and_denied() {
         (denied.status, denied.text()),
         (403, "403 address-denied\n".to_owned())
     );
-    assert_says(&denied, "detail=address-denied");
+    assert_has_parameter(&denied, "detail=address-denied");
     assert_eq!(get_from(&edge, "127.0.0.9", "/x").status, 403);
     assert_eq!(edge.counter("requests_denied"), 2);
     let log = edge.json_log(3);
@@ -64,13 +63,13 @@ fn addresses_are_allowed_and_denied() {
             .any(|line| line.to_string().contains("address-denied")),
         "{log:?}"
     );
-    // A route beside it has no gate.
+    // Another route has no access rules.
     assert_eq!(get_from(&edge, "127.0.0.9", "/pass/x").status, 404);
 }
 
-// "In a [[site]], for all of its routes; what a route says itself counts in place of it"
+// Access rules of a site apply to all of its routes; a route's own rules replace them.
 #[test]
-fn a_routes_word_counts_in_place_of_its_sites() {
+fn rules_of_a_route_replace_those_of_its_site() {
     let origin = serving("/x", fresh(10));
     origin.serve("/open/x", fresh(10));
     let text = Setup::uncached(&origin).text().replace(
@@ -82,9 +81,9 @@ fn a_routes_word_counts_in_place_of_its_sites() {
     assert_eq!(edge.get("/x", &[]).status, 403);
 }
 
-// "429 with Retry-After"; a reload keeps what is known of clients.
+// The response is 429 with Retry-After. A reload keeps the state of the clients.
 #[test]
-fn who_asks_too_often_is_told_when_to_come_back() {
+fn a_client_above_the_rate_limit_receives_429_with_retry_after() {
     let origin = serving("/x", fresh(10));
     let limit = |burst: u32| {
         Setup::cached(&origin).tables(&format!(
@@ -96,13 +95,13 @@ fn who_asks_too_often_is_told_when_to_come_back() {
     assert_eq!((head.status, edge.get("/x", &[]).status), (200, 200));
     let limited = edge.get("/x", &[]);
     assert_eq!(limited.status, 429);
-    assert_says(&limited, "detail=too-many-requests");
+    assert_has_parameter(&limited, "detail=too-many-requests");
     let wait: u64 = limited
         .header("retry-after")
         .and_then(|seconds| seconds.parse().ok())
         .expect("seconds");
     assert!((3500..=3600).contains(&wait), "{wait}");
-    // Others are others, and the connection goes on.
+    // Other clients are not affected, and the connection stays open.
     assert_eq!(get_from(&edge, "127.0.0.9", "/x").status, 200);
     let mut client = edge.client();
     assert_eq!(client.get("/x", &[]).expect("a reply").status, 429);
@@ -113,14 +112,14 @@ fn who_asks_too_often_is_told_when_to_come_back() {
         (edge.get("/x", &[]).status, edge.get("/x", &[]).status),
         (200, 429)
     );
-    // Under a looser limit nobody waits as long as the old one would have had it.
+    // After the limit is raised by a reload, waiting times follow the new limit.
     reload(&edge, &limit(3).text().replace("1/h", "100/s"));
     eventually("the client is let in", || edge.get("/x", &[]).status == 200);
 }
 
-// "all workers share": connections that land on different ones have one bucket.
+// Connections of one client on different workers share one token bucket.
 #[test]
-fn workers_share_a_limit() {
+fn workers_share_a_rate_limit() {
     let origin = serving("/x", fresh(10));
     let edge = Setup::cached(&origin)
         .workers(3)
@@ -132,9 +131,9 @@ fn workers_share_a_limit() {
     assert!(statuses[..7].iter().all(|status| *status == 200));
 }
 
-// PURGE from where it may come is no matter of a limit.
+// PURGE from a permitted address is not subject to the rate limit.
 #[test]
-fn purging_goes_past_the_gate() {
+fn purging_is_not_rate_limited() {
     let origin = serving("/x", fresh(10));
     let text = Setup::cached(&origin)
         .tables("[site.route.limit]\nrequests = \"1/h\"\nburst = 2\n")
@@ -155,14 +154,14 @@ fn purging_goes_past_the_gate() {
     }
 }
 
-/// A route for signed URLs alone, with a key and more lines.
+/// A route that accepts signed URLs only, with a key and further lines.
 fn signing(setup: Setup, more: &str) -> Setup {
     setup.tables(&format!("[site.route.signed]\nkeys = [\"{KEY}\"]\n{more}"))
 }
 
-// "neither the cache nor the origin sees them"
+// Neither the cache nor the origin sees the signature.
 #[test]
-fn signed_urls_share_what_is_stored() {
+fn signed_urls_share_stored_responses() {
     let origin = serving("/x", fresh(10));
     let edge = signing(Setup::cached(&origin), "").start();
     let one = sign("/x?q=1", &["--expires", "1h"]);
@@ -187,13 +186,13 @@ fn signed_urls_share_what_is_stored() {
     ] {
         let reply = edge.get(&target, &[]);
         assert_eq!(reply.status, status, "{target}");
-        assert_says(&reply, &format!("detail={word}"));
+        assert_has_parameter(&reply, &format!("detail={word}"));
     }
     assert_eq!(edge.counter("requests_unsigned"), 3);
     assert_eq!(origin.requests().len(), 1);
 }
 
-// A prefix, an address, names of one's own.
+// A signature for a prefix, for a client address, and with configured parameter names.
 #[test]
 fn a_signature_may_be_for_a_folder_and_for_an_address() {
     let origin = serving("/v/1/a.ts", fresh(10));
@@ -226,9 +225,9 @@ fn a_signature_may_be_for_a_folder_and_for_an_address() {
     );
 }
 
-// What can't be signed is said so, and nothing is printed that looks like a URL.
+// If a target can't be signed, the command says why and prints nothing that looks like a URL.
 #[test]
-fn sign_says_what_is_wrong() {
+fn sign_explains_why_a_target_can_not_be_signed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("key");
     for (key, arguments, complaint) in [
@@ -266,16 +265,16 @@ fn sign_says_what_is_wrong() {
     assert!(query.starts_with(begin), "{query}");
 }
 
-// A URL in a query is a part of the target: what is signed is the path that the server sees.
+// A URL in the query is part of the target: the signed path is the one that the server sees.
 #[test]
-fn a_target_may_have_a_url_in_its_query() {
+fn a_target_may_contain_a_url_in_its_query() {
     let origin = serving("/go?to=http://a/b", fresh(10));
     let edge = signing(Setup::cached(&origin), "").start();
     let signed = sign("/go?to=http://a/b", &[]);
     assert_eq!(edge.get(&signed, &[]).status, 200, "{signed}");
 }
 
-// "Keys in files are read again by a reload"
+// Key files are read again by a reload.
 #[test]
 fn keys_change_with_a_reload() {
     let origin = serving("/x", fresh(10));
@@ -301,14 +300,14 @@ fn keys_change_with_a_reload() {
     assert!(setup.refused().contains("can't read a key from"));
 }
 
-// The recipe of docs/access.md, run as it stands there.
+// The recipe of docs/access.md is run as printed there.
 #[test]
-fn the_recipe_for_a_shell_gives_what_is_taken() {
+fn the_documented_shell_recipe_produces_valid_signatures() {
     let available = std::process::Command::new("openssl")
         .arg("version")
         .output();
     if !available.is_ok_and(|output| output.status.success()) {
-        // Without the program, the vectors in `gate/signed.rs` were made by it.
+        // The recipe's program is not installed. It also produced the vectors in `gate/signed.rs`.
         return;
     }
     let document = include_str!("../../../docs/access.md");
@@ -329,9 +328,9 @@ fn the_recipe_for_a_shell_gives_what_is_taken() {
     assert_eq!(edge.get(target, &[]).status, 200, "{target}");
 }
 
-// "slow pacing is not the client's fault": no time of its counts.
+// Time spent waiting because of a bandwidth limit does not count towards the client's timeouts.
 #[test]
-fn bandwidth_is_kept_and_nobody_is_cut_for_it() {
+fn a_bandwidth_limit_does_not_cause_timeouts() {
     let origin = serving("/x", fresh(60_000));
     origin.serve(
         "/chunked",
@@ -347,7 +346,7 @@ fn bandwidth_is_kept_and_nobody_is_cut_for_it() {
     edge.get("/x", &[("Range", "bytes=100-20099")])
         .verify_range(100, 20_099, 60_000)
         .expect("the range");
-    // An eighth of a second's worth comes at once.
+    // The burst of an eighth of a second is sent at once.
     let least = Duration::from_millis((80_000 - 5_000) / 40);
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
     edge.get("/chunked", &[])
@@ -357,9 +356,8 @@ fn bandwidth_is_kept_and_nobody_is_cut_for_it() {
     assert!(edge.counter("responses_paced") >= 2);
 }
 
-// One rate for all connections of an address.
 #[test]
-fn connections_of_one_address_share_its_bandwidth() {
+fn connections_of_one_address_share_one_bandwidth_limit() {
     let origin = serving("/x", fresh(20_000));
     let edge = Setup::cached(&origin)
         .tables("[site.route.limit]\nbandwidth = 40000\nbandwidth_after = 20000\n")
@@ -374,14 +372,14 @@ fn connections_of_one_address_share_its_bandwidth() {
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(20_000).expect("all of it");
     }
-    // 20,000 bytes were free, a part of them may have come again.
+    // 20,000 bytes are sent without a limit, and part of that allowance may have been replenished.
     let least = Duration::from_millis((80_000 - 20_000) / 40);
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
 }
 
-// Files too: parts of them are cut like other content, and a file that changes cuts the response.
+// Files are limited like other content. A file that changes meanwhile cuts off the response.
 #[test]
-fn files_are_held_back_and_never_mixed() {
+fn bandwidth_limited_files_are_never_mixed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (file, content) = (folder.path().join("x"), offset_bytes(0, 300_000));
     std::fs::write(&file, &content).expect("written");
@@ -401,15 +399,15 @@ fn files_are_held_back_and_never_mixed() {
     client.send("GET", "/x", &[], b"").expect("sent");
     client.read_head().expect("a head");
     std::fs::write(&file, vec![b'-'; 300_000]).expect("written");
-    // What came after the change is missing, it is not of the other version.
+    // Content after the change is missing, and is not of the other version.
     let got = client.read_to_end().expect("an end");
     assert!(got.len() < 300_000, "{}", got.len());
     assert!(content.starts_with(&got));
 }
 
-// A client that goes away while it is held back leaves nothing behind.
+// A client that disconnects while it is limited leaves no state.
 #[test]
-fn a_client_that_is_held_back_may_leave() {
+fn a_bandwidth_limited_client_may_disconnect() {
     let origin = serving("/x", fresh(50_000_000));
     let edge = Setup::cached(&origin)
         .tables("[site.route.limit]\nbandwidth = \"1KiB\"\n")

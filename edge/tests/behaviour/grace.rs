@@ -1,5 +1,5 @@
-//! Serving what is stale: while it is revalidated behind, and where the origin fails (RFC 5861, RFC 9111
-//! 4.2.4).
+//! Tests of stale responses: served while they are revalidated in the background, and while the
+//! origin fails (RFC 5861, RFC 9111 4.2.4).
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{BrokenHead, Ending, Fault, Gate, Origin, Resource, Seen};
@@ -9,7 +9,7 @@ use crate::aging::{
     tagged, times, until_fresh,
 };
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, assert_says, cache_status, eventually, origin, serving,
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
     wait_asked,
 };
 use crate::pieces::{BLOCK, FILE, MODES, ask_range, check_range, filling, landed};
@@ -17,8 +17,8 @@ use crate::pieces::{BLOCK, FILE, MODES, ask_range, check_range, filling, landed}
 const SWR: &str = ", stale-while-revalidate=600";
 const SIE: &str = ", stale-if-error=600";
 
-/// Stale, stored, and asked for again while the origin holds its answer, which is version 1.
-fn revalidated_behind(origin: &Origin, edge: &Edge) -> Gate {
+/// A stored, stale response whose revalidation the origin holds; the new content is version 1.
+fn revalidated_in_the_background(origin: &Origin, edge: &Edge) -> Gate {
     edge.get("/x", &[]).verify_whole(LENGTH).expect("stored");
     let gate = Gate::closed();
     origin.serve("/x", current().version(1).gate_head(&gate));
@@ -30,12 +30,13 @@ fn assert_swr(reply: &Reply) {
     assert_stale(reply, "stale-while-revalidate");
 }
 
-// RFC 5861 3: the stale response at once, one fetch behind for all, and then the new one.
+// RFC 5861 3: the stale response is served at once, one background fetch serves all clients, and
+// then the new response is served.
 #[test]
-fn what_is_stale_is_served_while_it_is_revalidated() {
+fn a_stale_response_is_served_while_it_is_revalidated() {
     let origin = serving("/x", stale(SWR));
     let edge = Setup::cached(&origin).start();
-    let gate = revalidated_behind(&origin, &edge);
+    let gate = revalidated_in_the_background(&origin, &edge);
     assert_swr(&edge.get("/x", &[]));
     wait_asked(&origin, "/x", 2);
     for _ in 0..10 {
@@ -48,23 +49,23 @@ fn what_is_stale_is_served_while_it_is_revalidated() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// The same where the response does not say and the configuration does.
+// The same if only the configuration allows it.
 #[test]
-fn the_configuration_may_allow_revalidation_behind() {
+fn the_configuration_may_allow_background_revalidation() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin)
         .cache("stale_while_revalidate = \"10m\"")
         .start();
-    let gate = revalidated_behind(&origin, &edge);
+    let gate = revalidated_in_the_background(&origin, &edge);
     assert_swr(&edge.get("/x", &[]));
     gate.release();
     let new = until_fresh(&edge, "/x");
     new.verify_version(1, 0).expect("the new one");
 }
 
-// What the response says goes before the configuration.
+// The response's own directive takes precedence over the configuration.
 #[test]
-fn the_response_may_forbid_revalidation_behind() {
+fn the_response_may_forbid_background_revalidation() {
     let origin = serving("/x", stale(", stale-while-revalidate=0"));
     let edge = Setup::cached(&origin)
         .cache("stale_while_revalidate = \"10m\"")
@@ -75,9 +76,9 @@ fn the_response_may_forbid_revalidation_behind() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// RFC 5861 3: beyond the window the request waits.
+// RFC 5861 3: after the grace period the request waits.
 #[test]
-fn beyond_its_window_it_is_waited_for() {
+fn requests_after_the_grace_period_wait_for_revalidation() {
     let origin = serving("/x", stale(", stale-while-revalidate=30"));
     let edge = Setup::cached(&origin)
         .cache("stale_while_revalidate = \"10m\"")
@@ -86,12 +87,13 @@ fn beyond_its_window_it_is_waited_for() {
     origin.serve("/x", current().version(1));
     let new = edge.get("/x", &[]);
     new.verify_version(1, 0).expect("the new one");
-    assert_says(&new, "fwd=stale");
+    assert_has_parameter(&new, "fwd=stale");
 }
 
-// The fetch behind is a validation where there is a validator, a plain fetch where there is none.
+// The background fetch is conditional if the stored response has a validator, and a plain fetch
+// otherwise.
 #[test]
-fn the_fetch_behind_validates_where_it_can() {
+fn the_background_fetch_is_conditional_if_possible() {
     for validator in [true, false] {
         let with = |resource| if validator { resource } else { bare(resource) };
         let origin = serving("/x", with(stale(SWR)));
@@ -109,12 +111,12 @@ fn the_fetch_behind_validates_where_it_can() {
     }
 }
 
-// A crowd that comes when it is stale: nobody waits.
+// No client of a crowd that arrives when the response is stale waits.
 #[test]
-fn nobody_of_a_crowd_waits_for_the_fetch_behind() {
+fn no_client_waits_for_the_background_fetch() {
     let origin = serving("/x", stale(SWR));
     let edge = Setup::cached(&origin).start();
-    let gate = revalidated_behind(&origin, &edge);
+    let gate = revalidated_in_the_background(&origin, &edge);
     let mut clients: Vec<_> = (0..50).map(|_| edge.client()).collect();
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
@@ -127,12 +129,11 @@ fn nobody_of_a_crowd_waits_for_the_fetch_behind() {
     gate.release();
 }
 
-// Ranges, HEAD and conditions are answered from what is stale as from what is fresh.
 #[test]
-fn all_kinds_of_requests_are_answered_with_what_is_stale() {
+fn ranges_head_and_conditions_are_answered_from_a_stale_response() {
     let origin = serving("/x", stale(SWR));
     let edge = Setup::cached(&origin).start();
-    let gate = revalidated_behind(&origin, &edge);
+    let gate = revalidated_in_the_background(&origin, &edge);
     let range = edge.get("/x", &[("Range", "bytes=5-9")]);
     range.verify_range(5, 9, LENGTH).expect("the range");
     assert_hit(&range);
@@ -144,9 +145,8 @@ fn all_kinds_of_requests_are_answered_with_what_is_stale() {
     gate.release();
 }
 
-// A fetch behind that fails leaves what is stale in its place.
 #[test]
-fn a_failed_fetch_behind_is_not_noticed() {
+fn a_failed_background_fetch_keeps_the_stale_response() {
     let origin = serving("/x", stale(SWR));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -165,9 +165,9 @@ fn a_failed_fetch_behind_is_not_noticed() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// What the fetch behind brings counts, also where it is not to be stored, or not there any more.
+// The result of the background fetch counts even if it may not be stored, or is a 404.
 #[test]
-fn what_is_not_to_be_had_any_more_is_not_served_stale_for_long() {
+fn a_withdrawn_response_is_not_served_stale_any_longer() {
     for (status, control) in [(200, "no-store"), (404, "max-age=60"), (302, "private")] {
         let origin = serving("/x", stale(SWR));
         let edge = Setup::cached(&origin).start();
@@ -182,9 +182,9 @@ fn what_is_not_to_be_had_any_more_is_not_served_stale_for_long() {
     }
 }
 
-// RFC 9111 4.1: the fetch behind is for the variant that was served.
+// RFC 9111 4.1: the background fetch is for the variant that was served.
 #[test]
-fn the_fetch_behind_is_for_the_same_variant() {
+fn the_background_fetch_is_for_the_served_variant() {
     let speaking = |seen: &Seen| {
         let language = seen.header("accept-language").unwrap_or("none");
         let body = Resource::bytes(format!("{language} {}", seen.id)).vary("Accept-Language");
@@ -207,7 +207,7 @@ fn the_fetch_behind_is_for_the_same_variant() {
     assert_eq!(times(&origin, "/x"), 4);
 }
 
-/// What can go wrong with an origin's answer so that what is stale is served in its place.
+/// Failures of an origin for which the stale response is served instead.
 fn failures() -> Vec<(&'static str, Resource)> {
     let cut = b"HTTP/1.1 200 OK\r\nContent-Le".to_vec();
     let end = |ending| current().fault(Fault::EndBeforeHead(ending));
@@ -231,7 +231,7 @@ fn failures() -> Vec<(&'static str, Resource)> {
 
 // RFC 5861 4: an error is "any situation that would result in a 500, 502, 503 or 504".
 #[test]
-fn what_is_stale_is_served_where_the_origin_fails() {
+fn a_stale_response_is_served_if_the_origin_fails() {
     let origin = origin();
     let edge = Setup::cached(&origin)
         .upstream("read_timeout = \"300ms\"")
@@ -248,9 +248,10 @@ fn what_is_stale_is_served_where_the_origin_fails() {
     }
 }
 
-// The same where nobody listens; from the response's word and from the configuration's.
+// The same if the origin refuses connections, with the time from the response and from the
+// configuration.
 #[test]
-fn what_is_stale_is_served_where_the_origin_is_dead() {
+fn a_stale_response_is_served_if_the_origin_is_down() {
     for (more, setting) in [(SIE, "0s"), ("", "10m"), (", stale-if-error=600", "1s")] {
         let origin = serving("/x", stale(more));
         let setting = format!("stale_if_error = \"{setting}\"");
@@ -267,9 +268,10 @@ fn what_is_stale_is_served_where_the_origin_is_dead() {
     }
 }
 
-// RFC 5861 4: what the response says goes before the configuration; beyond the window, the error.
+// RFC 5861 4: the response's time takes precedence over the configured one; after it, the error is
+// served.
 #[test]
-fn beyond_its_window_the_error_is_served() {
+fn the_error_is_served_after_the_grace_period() {
     for (more, setting) in [
         ("", "0s"),
         ("", "30s"),
@@ -288,9 +290,9 @@ fn beyond_its_window_the_error_is_served() {
     }
 }
 
-// An answer is no error because it says no: 4xx and other 5xx are served.
+// 4xx and 5xx other than 500, 502, 503 and 504 are served as they are.
 #[test]
-fn other_statuses_are_no_reason_for_what_is_stale() {
+fn other_statuses_do_not_cause_a_stale_response() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for status in [400, 403, 404, 410, 429, 501] {
@@ -302,9 +304,8 @@ fn other_statuses_are_no_reason_for_what_is_stale() {
     }
 }
 
-// Nor because it is for one client alone.
 #[test]
-fn what_is_not_shared_is_no_reason_for_what_is_stale() {
+fn an_unshareable_response_does_not_cause_a_stale_response() {
     let ann = [("Authorization", "Basic YW5u")];
     for (control, fields) in [
         ("no-store", &[][..]),
@@ -321,8 +322,8 @@ fn what_is_not_shared_is_no_reason_for_what_is_stale() {
     }
 }
 
-// RFC 9111 4.2.4, 5.2.2.2, 5.2.2.4, 5.2.2.8, 5.2.2.10: nothing stale against the origin's word,
-// neither behind its back nor where it fails.
+// RFC 9111 4.2.4, 5.2.2.2, 5.2.2.4, 5.2.2.8, 5.2.2.10: if the origin forbids stale responses, none
+// is served, neither during revalidation nor on failure.
 #[test]
 fn strict_responses_are_never_served_stale() {
     let origin = origin();
@@ -337,7 +338,8 @@ fn strict_responses_are_never_served_stale() {
         "max-age=60, no-cache",
     ]
     .map(|control| format!("{control}{SWR}{SIE}"));
-    // s-maxage alone forbids it, too (RFC 9111 5.2.2.10), unless the response itself allows it.
+    // `s-maxage` alone forbids it as well (RFC 9111 5.2.2.10), unless the response itself allows
+    // it.
     let strict = [&strict[..], &["s-maxage=60".to_owned()]].concat();
     for (n, control) in strict.iter().enumerate() {
         let path = format!("/{n}");
@@ -352,9 +354,9 @@ fn strict_responses_are_never_served_stale() {
     }
 }
 
-// "After one failure the next requests get what is stale at once."
+// After one failure the next requests receive the stale response at once.
 #[test]
-fn after_a_failure_nobody_waits_for_the_next_attempt() {
+fn requests_after_a_failure_do_not_wait_for_the_next_attempt() {
     let origin = serving("/x", stale(SIE));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -372,9 +374,9 @@ fn after_a_failure_nobody_waits_for_the_next_attempt() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// A dead origin is not asked once for each request.
+// An origin that is down does not receive one request per client request.
 #[test]
-fn a_failing_origin_is_asked_less_and_less() {
+fn a_failing_origin_receives_fewer_and_fewer_requests() {
     let origin = serving("/x", stale(SIE));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -388,9 +390,8 @@ fn a_failing_origin_is_asked_less_and_less() {
     assert!(asked <= 50, "{asked} attempts for 500 requests");
 }
 
-// A crowd that waits for a validation that fails.
 #[test]
-fn a_crowd_gets_what_is_stale_when_its_validation_fails() {
+fn a_crowd_receives_the_stale_response_if_revalidation_fails() {
     let origin = serving("/x", stale(SIE));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -406,9 +407,8 @@ fn a_crowd_gets_what_is_stale_when_its_validation_fails() {
     assert!(times(&origin, "/x") <= 4);
 }
 
-// An origin that is back is used again.
 #[test]
-fn an_origin_that_is_back_is_asked_again() {
+fn a_recovered_origin_is_used_again() {
     let origin = serving("/x", stale(SIE));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -422,9 +422,9 @@ fn an_origin_that_is_back_is_asked_again() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// What was never stored can't be served, stale or not.
+// Without a stored response there is nothing to serve stale.
 #[test]
-fn a_miss_with_a_dead_origin_fails() {
+fn a_miss_fails_if_the_origin_is_down() {
     let origin = origin();
     let edge = Setup::cached(&origin)
         .cache("stale_if_error = \"1h\"")
@@ -436,14 +436,15 @@ fn a_miss_with_a_dead_origin_fails() {
     eventually("it is asked again", || edge.get("/x", &[]).status == 200);
 }
 
-// nginx's `use_stale updating`: one waits for the new version, the others get the old one.
+// Like nginx's `proxy_cache_use_stale updating`: one request waits for the new version, the others
+// receive the old one.
 #[test]
-fn while_one_waits_others_get_what_is_stale() {
+fn while_one_request_waits_others_receive_the_stale_response() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin)
         .cache("stale_while_updating = \"10m\"")
         .start();
-    let gate = revalidated_behind(&origin, &edge);
+    let gate = revalidated_in_the_background(&origin, &edge);
     let first = Crowd::of(&edge, 1, "/x", &[]);
     assert!(gate.wait_held(1, SOON));
     for _ in 0..5 {
@@ -454,19 +455,19 @@ fn while_one_waits_others_get_what_is_stale() {
     gate.release();
     for reply in first.replies() {
         reply.verify_version(1, 0).expect("the new one");
-        assert_says(&reply, "fwd=stale");
+        assert_has_parameter(&reply, "fwd=stale");
     }
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// For at most so long past its lifetime.
+// The stale response is served for at most this time past its lifetime.
 #[test]
-fn what_is_too_stale_is_waited_for_by_all() {
+fn all_requests_wait_if_the_response_is_too_stale() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin)
         .cache("stale_while_updating = \"30s\"")
         .start();
-    let gate = revalidated_behind(&origin, &edge);
+    let gate = revalidated_in_the_background(&origin, &edge);
     let crowd = Crowd::of(&edge, 5, "/x", &[]);
     assert!(gate.wait_held(1, SOON));
     gate.release();
@@ -476,9 +477,9 @@ fn what_is_too_stale_is_waited_for_by_all() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 5861 4: a request may allow it as well, for as long as it says.
+// RFC 5861 4: a request may allow it as well, for the time that it names.
 #[test]
-fn a_client_may_take_what_is_stale_where_the_origin_fails() {
+fn a_client_may_accept_a_stale_response_if_the_origin_fails() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -491,9 +492,9 @@ fn a_client_may_take_what_is_stale_where_the_origin_fails() {
     assert_failed(&edge.get("/x", &[]));
 }
 
-// A cut in the middle of the new version is not hidden by the old one: nothing is mixed.
+// If the new version breaks off in the middle, the old one does not replace its rest.
 #[test]
-fn a_new_version_that_breaks_off_is_not_completed_with_the_old_one() {
+fn a_truncated_new_version_is_not_completed_with_the_old_one() {
     let cut = Fault::CutBody {
         after: 500,
         ending: Ending::Fin,
@@ -513,9 +514,10 @@ fn a_new_version_that_breaks_off_is_not_completed_with_the_old_one() {
     );
 }
 
-// Of a large object what is stored is served; what is not fails cleanly, and not in the middle.
+// Stored bytes of a large object are served; requests for missing bytes fail, and not in the middle
+// of a response.
 #[test]
-fn what_is_stored_of_a_large_object_is_served_while_the_origin_is_dead() {
+fn stored_parts_of_a_large_object_are_served_while_the_origin_is_down() {
     for mode in MODES {
         let large = Resource::offset(FILE).cache_control("max-age=60, stale-if-error=600");
         let origin = serving("/x", large.header("Age", "100"));
@@ -538,9 +540,10 @@ fn what_is_stored_of_a_large_object_is_served_while_the_origin_is_dead() {
     }
 }
 
-// The same behind its back: what is stored is served at once, and the rest joins where it fits.
+// Stored bytes of a stale object are served at once; missing bytes are added if the version is the
+// same.
 #[test]
-fn a_large_object_is_revalidated_behind() {
+fn a_large_object_is_revalidated_in_the_background() {
     for mode in MODES {
         let large = |control: &str| Resource::offset(FILE).cache_control(control);
         let old = large("max-age=60, stale-while-revalidate=600");
@@ -561,15 +564,15 @@ fn a_large_object_is_revalidated_behind() {
     }
 }
 
-// Microcaching: a page that lives for a second is asked for once a second, behind those who come.
+// Microcaching: a page with a lifetime of one second is fetched once per second in the background.
 #[test]
-fn with_short_lifetimes_nobody_waits_but_the_first() {
+fn with_short_lifetimes_only_the_first_client_waits() {
     let origin = serving("/x", Resource::offset(LENGTH));
     let edge = Setup::cached(&origin)
         .cache("valid = { 200 = \"1s\" }")
         .cache("stale_while_revalidate = \"1h\"")
         .start();
-    let gate = revalidated_behind(&origin, &edge);
+    let gate = revalidated_in_the_background(&origin, &edge);
     eventually("it has become stale", || {
         let reply = edge.get("/x", &[]);
         reply.verify_whole(LENGTH).expect("the old one");
@@ -582,7 +585,7 @@ fn with_short_lifetimes_nobody_waits_but_the_first() {
     }
     assert_eq!(times(&origin, "/x"), 2);
     gate.release();
-    // Who comes while its last bytes do rides along, and is no hit.
+    // A client that arrives while the last bytes do joins the fetch, and its response is no hit.
     eventually("the new one", || {
         edge.get("/x", &[]).verify_version(1, 0).is_ok()
     });

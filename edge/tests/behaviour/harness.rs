@@ -1,4 +1,4 @@
-//! The program in front of a test origin, for as long as one test lasts.
+//! Starts the program in front of a test origin for the duration of one test.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use sluice_lab::origin::{Origin, OriginOptions, Resource};
 use sluice_lab::process::{Launch, Process};
 use tempfile::TempDir;
 
-/// More than anything here takes, on a machine that does much else.
+/// A time limit for steps that take far less, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(15);
 
 /// An origin on a free port.
@@ -23,19 +23,19 @@ pub fn origin() -> Origin {
     Origin::start(OriginOptions::default()).expect("a free port on loopback")
 }
 
-/// An origin that serves one thing.
+/// An origin that serves one resource.
 pub fn serving(path: &str, resource: Resource) -> Origin {
     let origin = origin();
     origin.serve(path, resource);
     origin
 }
 
-/// An offset body that a cache may keep.
+/// An offset body that a cache may store.
 pub fn fresh(length: u64) -> Resource {
     Resource::offset(length).cache_control("max-age=3600")
 }
 
-/// Looks until it holds; fails the test when it does not come true.
+/// Polls until the condition holds; fails the test if it does not within `SOON`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !holds() {
@@ -49,20 +49,20 @@ pub fn cache_status(reply: &Reply) -> &str {
     reply.header("cache-status").unwrap_or("")
 }
 
-/// Asserts that a reply came out of the cache.
+/// Asserts that a reply came from the cache.
 pub fn assert_hit(reply: &Reply) {
     let status = cache_status(reply);
     assert!(status.starts_with("sluice; hit"), "{status:?}");
 }
 
-/// Asserts that Cache-Status has this word among its parameters.
-pub fn assert_says(reply: &Reply, word: &str) {
+/// Asserts that Cache-Status contains this parameter.
+pub fn assert_has_parameter(reply: &Reply, word: &str) {
     let status = cache_status(reply);
     let found = status.split("; ").any(|parameter| parameter == word);
     assert!(found, "{word:?} is not in {status:?}");
 }
 
-/// Seconds of freshness that a hit has left.
+/// The `ttl` of a hit: its remaining freshness in seconds.
 pub fn ttl(reply: &Reply) -> i64 {
     let ttl = cache_status(reply)
         .split("; ")
@@ -76,7 +76,7 @@ pub fn wait_asked(origin: &Origin, path: &str, times: usize) {
     assert!(asked, "{path} was not asked {times} times");
 }
 
-/// What the program is to run with: lines for each table of its configuration.
+/// The configuration of the program: lines for each of its tables.
 #[derive(Clone)]
 pub struct Setup {
     servers: Vec<String>,
@@ -92,7 +92,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A cache in front of the origin; what lies under `/pass/` goes by it.
+    /// A cache in front of the origin; paths below `/pass/` bypass the cache.
     pub fn cached(origin: &Origin) -> Setup {
         Setup::of_servers(vec![origin.url("")])
     }
@@ -129,61 +129,61 @@ impl Setup {
         }
     }
 
-    /// So many workers in place of two.
+    /// Sets the number of workers in place of two.
     pub fn workers(mut self, workers: usize) -> Setup {
         self.workers = workers;
         self
     }
 
-    /// A further origin server.
+    /// Adds an origin server.
     pub fn also(mut self, origin: &Origin) -> Setup {
         self.servers.push(origin.url(""));
         self
     }
 
-    /// A line for `[limits]`.
+    /// Adds a line to `[limits]`.
     pub fn limits(mut self, line: &str) -> Setup {
         self.limits += &format!("{line}\n");
         self
     }
 
-    /// A line for the cache.
+    /// Adds a line to the cache.
     pub fn cache(mut self, line: &str) -> Setup {
         self.cache += &format!("{line}\n");
         self
     }
 
-    /// A line for the upstream.
+    /// Adds a line to the upstream.
     pub fn upstream(mut self, line: &str) -> Setup {
         self.upstream += &format!("{line}\n");
         self
     }
 
-    /// An access log in this format.
+    /// Adds an access log in this format.
     pub fn logged(mut self, format: &str) -> Setup {
         self.log += &format!("access = \"access.log\"\nformat = \"{format}\"\nflush = \"10ms\"\n");
         self
     }
 
-    /// Further tables, each with its name.
+    /// Adds further tables, each with its name.
     pub fn tables(mut self, text: &str) -> Setup {
         self.tables += text;
         self
     }
 
-    /// File descriptors that the program may have open.
+    /// Limits the file descriptors of the program.
     pub fn descriptors(mut self, most: usize) -> Setup {
         self.descriptors = Some(format!("ulimit -n {most}"));
         self
     }
 
-    /// File descriptors that it may have open until it asks for more.
+    /// Limits the file descriptors of the program until it raises the limit itself.
     pub fn descriptors_at_first(mut self, most: usize) -> Setup {
         self.descriptors = Some(format!("ulimit -S -n {most}"));
         self
     }
 
-    /// The configuration file.
+    /// The text of the configuration file.
     pub fn text(&self) -> String {
         if let Some(text) = &self.text {
             return text.clone();
@@ -214,7 +214,7 @@ impl Setup {
         )
     }
 
-    /// Writes the configuration file; where.
+    /// Writes the configuration file and returns its path.
     fn write(&self, folder: &TempDir) -> PathBuf {
         let config = folder.path().join("sluice.toml");
         let text = self.text().replace(
@@ -225,7 +225,7 @@ impl Setup {
         config
     }
 
-    /// Runs the program, which must end at once: what it complains about.
+    /// Runs the program, which must refuse to start, and returns its error output.
     pub fn refused(&self) -> String {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = self.write(&folder);
@@ -256,8 +256,8 @@ impl Setup {
     }
 }
 
-/// As many file descriptors as may be, for this process and its children: a crowd of clients is
-/// larger than what many systems allow at first.
+/// Raises the limit of file descriptors for this process and its children: the crowds of clients
+/// need more than many systems allow by default.
 fn raise_descriptors() {
     let mut limit = getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
@@ -272,11 +272,11 @@ fn address(process: &mut Process, before: &str) -> SocketAddr {
     address.parse().expect("an address and a port")
 }
 
-/// The running program. Dropping it ends it.
+/// The running program, which is killed on drop.
 pub struct Edge {
-    /// Where clients go.
+    /// The address for clients.
     pub http: SocketAddr,
-    /// Where the admin API is.
+    /// The address of the admin API.
     pub admin: SocketAddr,
     /// The process.
     pub process: Process,
@@ -284,7 +284,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// The program with options alone.
+    /// Runs the program with command-line options only.
     pub fn with_options(options: &[&str]) -> Edge {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let launch = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder.path());
@@ -304,18 +304,19 @@ impl Edge {
         }
     }
 
-    /// GET on a connection of its own.
+    /// Sends a GET on a new connection.
     pub fn get(&self, target: &str, headers: &[(&str, &str)]) -> Reply {
         self.ask("GET", target, headers, b"")
     }
 
-    /// A request on a connection of its own.
+    /// Sends a request on a new connection.
     pub fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         client::once(self.http, method, target, headers, body)
             .unwrap_or_else(|error| panic!("{method} {target}: {error}"))
     }
 
-    /// What comes back on a connection of its own for these bytes, as text, until it closes.
+    /// Sends these bytes on a new connection and returns everything received until it closes, as
+    /// text.
     pub fn ask_raw(&self, request: &[u8]) -> String {
         let mut client = self.client();
         client.send_raw(request).expect("it is taken");
@@ -323,12 +324,13 @@ impl Edge {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub fn client(&self) -> Client {
         Client::connect(self.http).expect("the program accepts")
     }
 
-    /// A new connection whose receive buffer is small, so that not reading shows soon.
+    /// Opens a new connection with a small receive buffer, so that the edge soon notices a stalled
+    /// client.
     pub fn reluctant_client(&self) -> Client {
         let options = ClientOptions {
             receive_buffer: Some(4 << 10),
@@ -337,17 +339,17 @@ impl Edge {
         Client::connect_with(self.http, &options).expect("the program accepts")
     }
 
-    /// `GET` at the admin address.
+    /// Sends a GET to the admin address.
     pub fn ask_admin(&self, target: &str) -> Reply {
         client::get(self.admin, target, &[]).expect("the admin address answers")
     }
 
-    /// `/status`.
+    /// The content of `/status`.
     pub fn status(&self) -> Value {
         serde_json::from_slice(&self.ask_admin("/status").body).expect("JSON")
     }
 
-    /// One of the workers' counters, summed.
+    /// The sum of one of the workers' counters.
     pub fn counter(&self, name: &str) -> u64 {
         let counters = &self.status()["counters"];
         counters[name]
@@ -355,7 +357,7 @@ impl Edge {
             .unwrap_or_else(|| panic!("no counter {name}"))
     }
 
-    /// The state of the cache.
+    /// A number from the status of the cache.
     pub fn cache_state(&self, name: &str) -> u64 {
         let state = &self.status()["caches"]["main"];
         state[name]
@@ -363,7 +365,7 @@ impl Edge {
             .unwrap_or_else(|| panic!("no {name} in {state}"))
     }
 
-    /// `/status?url=` of a target: the objects that the cache has of it.
+    /// The objects stored for a target, from `/status?url=`.
     pub fn objects(&self, target: &str) -> Vec<Value> {
         let url = format!("http://{}{target}", self.http).replace('&', "%26");
         let body = self.ask_admin(&format!("/status?url={url}")).body;
@@ -374,7 +376,7 @@ impl Edge {
         objects.cloned().collect()
     }
 
-    /// Runs `sluice` with these arguments and where to find this edge.
+    /// Runs `sluice` with these arguments and this edge's admin address.
     pub fn command(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(arguments)
@@ -383,17 +385,17 @@ impl Edge {
             .expect("the program starts")
     }
 
-    /// Another configuration file in place of that which it was started with.
+    /// Replaces the configuration file.
     pub fn rewrite(&self, text: &str) {
         fs::write(self.folder.path().join("sluice.toml"), text).expect("the file can be written");
     }
 
-    /// Where files of this test may lie.
+    /// The path of a file in the test's folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The access log's lines, once there are so many.
+    /// The lines of the access log, once it has this many.
     pub fn log(&self, lines: usize) -> Vec<String> {
         let read = || fs::read_to_string(self.file("access.log")).unwrap_or_default();
         let complete = |text: &str| text.matches('\n').count();
@@ -401,7 +403,7 @@ impl Edge {
         read().lines().map(str::to_owned).collect()
     }
 
-    /// The access log's lines as objects, once there are so many.
+    /// The lines of the access log as JSON objects, once it has this many.
     pub fn json_log(&self, lines: usize) -> Vec<Value> {
         let parse = |line: &String| serde_json::from_str(line).expect("a line is one object");
         self.log(lines).iter().map(parse).collect()
@@ -417,7 +419,7 @@ impl Edge {
         self.process.wait_exit(SOON).expect("it ends")
     }
 
-    /// Connections of clients that the kernel has, accepted or not.
+    /// Number of client connections that the kernel lists as established, accepted or not.
     pub fn established(&self) -> usize {
         let local = format!(":{:04X}", self.http.port());
         let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
@@ -428,7 +430,7 @@ impl Edge {
         table.lines().filter(is_ours).count()
     }
 
-    /// The most memory it had in use at any time so far, bytes.
+    /// The peak memory of the process, bytes.
     pub fn peak_memory(&self) -> u64 {
         let path = format!("/proc/{}/status", self.process.pid());
         let text = fs::read_to_string(path).expect("the process is there");
@@ -443,7 +445,7 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
-        // There is nothing left to drain, and a test is not to wait.
+        // No request is left, and a test should not wait for a graceful shutdown.
         let _ = self.process.signal(Signal::KILL);
         let complaints = self.process.stderr();
         if thread::panicking() {

@@ -1,4 +1,4 @@
-//! Unsafe methods invalidate what is stored (RFC 9111 4.4).
+//! Tests of invalidation by unsafe methods (RFC 9111 4.4).
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Gate, Origin, Resource};
@@ -10,15 +10,15 @@ fn is_hit(reply: &Reply) -> bool {
     cache_status(reply).starts_with("sluice; hit")
 }
 
-/// Stores what lies at a path.
+/// Stores the response of a path.
 fn store(edge: &Edge, path: &str) {
     edge.get(path, &[]);
     assert_hit(&edge.get(path, &[]));
 }
 
-// RFC 9111 4.4: every method that is not known to be safe; safe ones do not.
+// RFC 9111 4.4: every method that is not known to be safe invalidates.
 #[test]
-fn methods_that_are_not_safe_invalidate() {
+fn unsafe_methods_invalidate_and_safe_methods_do_not() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin).start();
     for (method, forgotten) in [
@@ -66,7 +66,8 @@ fn failed_requests_invalidate_nothing() {
     }
 }
 
-/// After a POST to `/do` that names a URL in this field: whether `path` is still stored.
+/// Sends a POST to `/do` whose response names a URL in this header, and returns whether `path` is
+/// still stored.
 fn survives(edge: &Edge, origin: &Origin, path: &str, field: &str, url: &str) -> bool {
     origin.serve(path, current());
     store(edge, path);
@@ -76,7 +77,8 @@ fn survives(edge: &Edge, origin: &Origin, path: &str, field: &str, url: &str) ->
     is_hit(&edge.get(path, &[]))
 }
 
-// RFC 9111 4.4: also what Location and Content-Location name, absolute or relative, …
+// RFC 9111 4.4: the URLs in Location and Content-Location, absolute or relative, are invalidated as
+// well.
 #[test]
 fn named_locations_of_the_same_host_are_invalidated() {
     let origin = origin();
@@ -101,9 +103,9 @@ fn named_locations_of_the_same_host_are_invalidated() {
     }
 }
 
-// … but not of another origin: anyone could throw out what is not theirs.
+// URLs of another origin are not invalidated: otherwise one site could remove another's responses.
 #[test]
-fn named_locations_of_other_hosts_are_left_alone() {
+fn named_locations_of_other_hosts_are_not_invalidated() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     let other_port = format!("http://{}:1/x", edge.http.ip());
@@ -120,7 +122,7 @@ fn named_locations_of_other_hosts_are_left_alone() {
             assert!(kept, "{field}: {url}");
         }
     }
-    // What lies there is of the other host, and left alone as well.
+    // The response stored for the other host is not invalidated either.
     let other = [("Host", "other.example")];
     edge.get("/x", &other);
     origin.serve(
@@ -131,9 +133,8 @@ fn named_locations_of_other_hosts_are_left_alone() {
     assert_hit(&edge.get("/x", &other));
 }
 
-// A failed request's Location means nothing.
 #[test]
-fn locations_of_failed_requests_are_left_alone() {
+fn locations_of_failed_requests_are_not_invalidated() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin).start();
     store(&edge, "/x");
@@ -142,9 +143,9 @@ fn locations_of_failed_requests_are_left_alone() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// Safe requests with a Content-Location invalidate nothing.
+// A Content-Location in the response to a safe request invalidates nothing.
 #[test]
-fn locations_of_safe_requests_are_left_alone() {
+fn locations_of_safe_requests_are_not_invalidated() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin).start();
     store(&edge, "/x");
@@ -159,7 +160,6 @@ fn locations_of_safe_requests_are_left_alone() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// All variants of the target.
 #[test]
 fn all_variants_are_invalidated() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
@@ -175,9 +175,9 @@ fn all_variants_are_invalidated() {
     }
 }
 
-// Other targets are others, a query more or less included.
+// Other targets are not invalidated, not even with the same path and a different query.
 #[test]
-fn other_targets_stay() {
+fn other_targets_are_not_invalidated() {
     let origin = origin();
     origin.serve_rest(current());
     let edge = Setup::cached(&origin).start();
@@ -192,9 +192,9 @@ fn other_targets_stay() {
     }
 }
 
-// What the key leaves out does not matter for invalidation either.
+// Query parameters that are not part of the key are ignored by invalidation as well.
 #[test]
-fn what_the_key_leaves_out_is_left_out() {
+fn invalidation_uses_the_configured_key() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin)
         .cache("query_ignore = [\"utm_*\"]")
@@ -204,7 +204,7 @@ fn what_the_key_leaves_out_is_left_out() {
     assert!(!is_hit(&edge.get("/x?a=1", &[])));
 }
 
-// RFC 9111 4.4: all that is stored for the URI, whatever else its keys hold.
+// RFC 9111 4.4: everything stored for the URI is invalidated, whatever else its keys contain.
 #[test]
 fn all_keys_of_a_url_are_invalidated() {
     let origin = serving("/x", current());
@@ -228,9 +228,9 @@ fn all_keys_of_a_url_are_invalidated() {
     }
 }
 
-// What was fetched before the change does not come back by a fetch that was under way.
+// A fetch that was running during an unsafe request is not stored.
 #[test]
-fn a_fetch_under_way_is_not_stored_over_a_change() {
+fn a_running_fetch_is_not_stored_after_an_invalidation() {
     let gate = Gate::at(100);
     let origin = serving("/x", current().gate(&gate));
     let edge = Setup::cached(&origin).start();
@@ -239,7 +239,7 @@ fn a_fetch_under_way_is_not_stored_over_a_change() {
     assert!(gate.wait_held(1, SOON));
     origin.serve("/x", current().version(1));
     assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
-    // Who comes now does not ride the old fetch.
+    // A request that arrives after the invalidation does not join the old fetch.
     let now = edge.get("/x", &[]);
     now.verify_version(1, 0).expect("the new one");
     gate.release();
@@ -251,9 +251,9 @@ fn a_fetch_under_way_is_not_stored_over_a_change() {
     hit.verify_version(1, 0).expect("the new one");
 }
 
-// The same before the head of that fetch has come.
+// The same if the head of that fetch has not arrived yet.
 #[test]
-fn a_fetch_without_a_head_is_not_stored_over_a_change() {
+fn a_fetch_without_a_head_is_not_stored_after_an_invalidation() {
     let gate = Gate::closed();
     let origin = serving("/x", current().gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -269,9 +269,10 @@ fn a_fetch_without_a_head_is_not_stored_over_a_change() {
     now.verify_version(1, 0).expect("the new one");
 }
 
-// What was invalidated must be validated or fetched (RFC 9111 4.4), whatever grace there is.
+// An invalidated response must be validated or fetched (RFC 9111 4.4), whatever the grace times
+// are.
 #[test]
-fn what_is_invalidated_is_not_served_stale() {
+fn an_invalidated_response_is_not_served_stale() {
     let origin = serving(
         "/x",
         stale(", stale-if-error=600, stale-while-revalidate=600"),
@@ -287,7 +288,7 @@ fn what_is_invalidated_is_not_served_stale() {
     assert_failed(&edge.get("/x", &[]));
 }
 
-// A large object of which parts are stored.
+// All stored parts of a large object are invalidated.
 #[test]
 fn all_parts_are_invalidated() {
     use crate::pieces::{BLOCK, FILE, ask_range, check_range, filling, landed, one_version};
@@ -304,9 +305,9 @@ fn all_parts_are_invalidated() {
     }
 }
 
-// RFC 9110 9.3.3: the answer to POST is not what GET would get (but see posting.rs).
+// RFC 9110 9.3.3: the response to POST is not the response to GET (posting.rs tests the exception).
 #[test]
-fn answers_to_unsafe_methods_are_not_stored() {
+fn responses_to_unsafe_methods_are_not_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (n, (method, resource)) in [
@@ -332,9 +333,9 @@ fn answers_to_unsafe_methods_are_not_stored() {
     }
 }
 
-// A POST that goes past the cache by the configuration invalidates all the same.
+// A POST that bypasses the cache by configuration invalidates all the same.
 #[test]
-fn requests_past_the_cache_invalidate() {
+fn bypassing_requests_invalidate() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin)
         .cache("bypass = { cookies = [\"session\"] }")

@@ -1,4 +1,5 @@
-//! Client connections are kept, shared by many requests, and closed when that was agreed.
+//! Tests of persistent client connections: they serve many requests, and are closed when they
+//! should be.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,13 +9,12 @@ use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, assert_hit, eventually, fresh, origin, serving, wait_asked};
 
-/// So many requests for bodies of 1, 2, 3 … bytes, one behind the other.
+/// This many pipelined requests for bodies of 1, 2, 3 … bytes.
 fn pipeline(count: usize) -> Vec<u8> {
     let request = |n| format!("GET /offset/{n} HTTP/1.1\r\nHost: a.example\r\n\r\n");
     (1..=count).map(request).collect::<String>().into_bytes()
 }
 
-// "Keepalive": requests follow one another on one connection.
 #[test]
 fn many_requests_share_a_connection() {
     let origin = serving("/x", fresh(1000));
@@ -29,9 +29,8 @@ fn many_requests_share_a_connection() {
     assert_eq!(edge.counter("requests"), 5);
 }
 
-// "with `Keep-Alive: timeout=` when set"
 #[test]
-fn the_timeout_is_told_when_set() {
+fn the_keep_alive_timeout_is_sent_if_configured() {
     let origin = serving("/x", fresh(10));
     let setup = Setup::cached(&origin).limits("keepalive_timeout = \"15s\"");
     let silent = setup.start().get("/x", &[]);
@@ -44,9 +43,8 @@ fn the_timeout_is_told_when_set() {
     assert_eq!(last.header("keep-alive"), None, "it closes after this one");
 }
 
-// "pipelining", and its answers come in order.
 #[test]
-fn a_hundred_requests_in_one_segment_are_answered_in_order() {
+fn a_hundred_pipelined_requests_are_answered_in_order() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for round in ["cold", "stored"] {
@@ -60,9 +58,9 @@ fn a_hundred_requests_in_one_segment_are_answered_in_order() {
     assert_eq!(origin.requests().len(), 100, "each was fetched once");
 }
 
-// "pipelining" behind request bodies: the next request begins where the body ends.
+// A pipelined request begins where the previous request's body ends.
 #[test]
-fn requests_behind_bodies_are_found() {
+fn pipelined_requests_after_bodies_are_found() {
     let origin = serving("/echo", Resource::echo());
     let edge = Setup::uncached(&origin).start();
     let mut client = edge.client();
@@ -76,9 +74,9 @@ fn requests_behind_bodies_are_found() {
     last.verify_whole(7).expect("the last one");
 }
 
-// "bounded turns": who pipelines without end does not starve the others.
+// A client that pipelines without end does not starve other clients.
 #[test]
-fn a_pipeliner_starves_nobody() {
+fn a_pipelining_client_does_not_starve_others() {
     let origin = serving("/x", fresh(10));
     let edge = Setup::cached(&origin).workers(1).start();
     edge.get("/x", &[]);
@@ -94,7 +92,7 @@ fn a_pipeliner_starves_nobody() {
             while !stop.load(Ordering::Relaxed) {
                 pipeliner.send_raw(many.as_bytes()).expect("sent");
             }
-            // The other handle would keep it open.
+            // A second handle would keep the connection open.
             let _ = pipeliner.stream().shutdown(std::net::Shutdown::Both);
         });
         eventually("a pipeliner at work", || edge.counter("requests") > 3000);
@@ -104,7 +102,7 @@ fn a_pipeliner_starves_nobody() {
             assert_hit(&client.get("/x", &[]).expect("a reply"));
             edge.counter("requests") - before
         });
-        // The least of them, since this machine may have other things to do.
+        // The minimum is compared, because the machine may be busy.
         let least = meanwhile.min();
         assert!(
             least < Some(500),
@@ -114,7 +112,8 @@ fn a_pipeliner_starves_nobody() {
     });
 }
 
-// "HEAD": the same head as GET, no body, and the connection stays in step.
+// The response to HEAD has the same head as that to GET and no body, and the connection stays in
+// sync.
 #[test]
 fn head_has_a_length_and_no_body() {
     let origin = serving("/x", fresh(1000));
@@ -133,9 +132,8 @@ fn head_has_a_length_and_no_body() {
     }
 }
 
-// "HTTP/1.0": it closes unless the client asked to keep it.
 #[test]
-fn http_1_0_closes_unless_asked() {
+fn http_1_0_connections_close_without_keep_alive() {
     let origin = serving("/x", fresh(3));
     let edge = Setup::cached(&origin).start();
     let answer = edge.ask_raw(b"GET /x HTTP/1.0\r\nHost: a\r\n\r\n");
@@ -152,9 +150,9 @@ fn http_1_0_closes_unless_asked() {
     assert!(bare.ends_with("\r\n\r\n00"), "without Host: {bare}");
 }
 
-// "HTTP/1.0": a body of unknown length ends with the connection, never in chunks.
+// An HTTP/1.0 response of unknown length ends with the connection and is never chunked.
 #[test]
-fn http_1_0_gets_no_chunks() {
+fn http_1_0_responses_are_not_chunked() {
     use sluice_lab::origin::Framing;
     let origin = serving("/x", Resource::offset(30).framing(Framing::Chunked(10)));
     let edge = Setup::uncached(&origin).start();
@@ -168,9 +166,8 @@ fn http_1_0_gets_no_chunks() {
     );
 }
 
-// "`Connection: close`"
 #[test]
-fn close_is_said_and_done() {
+fn connection_close_is_sent_and_followed() {
     let origin = serving("/x", fresh(10));
     let edge = Setup::cached(&origin).start();
     let mut client = edge.client();
@@ -179,9 +176,8 @@ fn close_is_said_and_done() {
     assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
 }
 
-// "Limits … of `[limits]`": keepalive_requests.
 #[test]
-fn a_connection_closes_after_its_last_request() {
+fn a_connection_closes_after_keepalive_requests() {
     let origin = origin();
     let edge = Setup::uncached(&origin)
         .limits("keepalive_requests = 3")
@@ -197,7 +193,7 @@ fn a_connection_closes_after_its_last_request() {
     assert_eq!(origin.requests().len(), 3, "the others went nowhere");
 }
 
-// "timeouts of `[limits]`": an idle connection is closed, one without a request as well.
+// An idle connection is closed after its timeout, as is one that never sent a request.
 #[test]
 fn idle_connections_are_closed_in_time() {
     let origin = origin();
@@ -218,9 +214,9 @@ fn idle_connections_are_closed_in_time() {
     assert_eq!(reply.expect("a reply").header("connection"), Some("close"));
 }
 
-// A request that comes byte by byte is the same request.
+// A request that arrives byte by byte is served normally.
 #[test]
-fn requests_may_come_in_pieces() {
+fn requests_may_arrive_in_pieces() {
     let origin = serving("/echo", Resource::echo());
     let edge = Setup::uncached(&origin).start();
     let mut client = edge.client();
@@ -235,7 +231,8 @@ fn requests_may_come_in_pieces() {
     assert_eq!(edge.counter("connections_accepted"), 1);
 }
 
-// A client may close its sending side behind its request: it is answered, whoever has the answer.
+// A client may close its sending side after its request: it still receives the response, from the
+// cache or the origin.
 #[test]
 fn half_closed_clients_are_answered() {
     let gate = Gate::closed();

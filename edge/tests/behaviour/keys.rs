@@ -1,12 +1,15 @@
-//! What the key is made of, which requests go past the cache, and what shared fetches carry.
+//! Tests of the configured key, of requests that bypass the cache, and of the headers of shared
+//! fetches.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, Resource, Seen};
 
 use crate::aging::{LENGTH, current, last_sent, times};
-use crate::harness::{Edge, Setup, assert_hit, assert_says, cache_status, origin, serving};
+use crate::harness::{
+    Edge, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving,
+};
 
-/// An origin that answers every request with what it was asked for and these fields of it.
+/// An origin whose response contains the request's target and these headers of the request.
 fn telling(fields: &'static [&'static str]) -> Origin {
     let told = move |seen: &Seen| {
         let mut text = seen.target.clone();
@@ -30,9 +33,9 @@ fn targets(origin: &Origin) -> Vec<String> {
     origin.read_record(|record| record.requests.iter().map(target).collect())
 }
 
-// `key` with a request field: kept apart by it without any Vary, and the origin gets it.
+// `key` with a header: responses are kept apart by it without Vary, and the origin receives it.
 #[test]
-fn a_field_can_be_part_of_the_key() {
+fn a_header_can_be_part_of_the_key() {
     let origin = telling(&["x-tenant"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"{scheme}{host}{path}{query}{header:X-Tenant}\"")
@@ -48,7 +51,7 @@ fn a_field_can_be_part_of_the_key() {
     assert_eq!(times(&origin, "/x"), 4);
 }
 
-// `key` with a cookie: the origin gets that one, and no other.
+// `key` with a cookie: the origin receives this cookie and no other.
 #[test]
 fn a_cookie_can_be_part_of_the_key() {
     let origin = telling(&["cookie"]);
@@ -80,9 +83,9 @@ fn parts_can_be_left_out_of_the_key() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// Literal text stands for itself; parts never run into one another.
+// Literal text is part of the key, and adjacent parts are never confused.
 #[test]
-fn parts_of_the_key_stay_apart() {
+fn parts_of_the_key_are_kept_apart() {
     let origin = telling(&["x-a", "x-b"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"v1 {host}{path}{query}{header:X-A}{header:X-B}\"")
@@ -94,7 +97,7 @@ fn parts_of_the_key_stay_apart() {
     }
 }
 
-// `query_sort`: in order of name, for the key and for the origin.
+// `query_sort` sorts parameters by name, in the key and for the origin.
 #[test]
 fn parameters_can_be_sorted() {
     let origin = telling(&[]);
@@ -104,13 +107,13 @@ fn parameters_can_be_sorted() {
         assert_eq!(reply.text(), "/x?a=1&b=2");
         assert_eq!(is_hit(&reply), n > 0);
     }
-    // The order of those with the same name may mean something.
+    // The order of parameters with the same name may matter, so it is kept.
     assert_eq!(edge.get("/x?b=2&b=1&a", &[]).text(), "/x?a&b=2&b=1");
     assert_eq!(edge.get("/x?b=1&b=2&a", &[]).text(), "/x?a&b=1&b=2");
     assert_eq!(times(&origin, "/x"), 3);
 }
 
-// `query_ignore`: left out of the key and of what the origin is asked.
+// `query_ignore` removes parameters from the key and from the request to the origin.
 #[test]
 fn parameters_can_be_ignored() {
     let origin = telling(&[]);
@@ -128,13 +131,13 @@ fn parameters_can_be_ignored() {
     for query in ["", "?utm_source=a", "?ref=b&utm_x=c"] {
         assert_eq!(edge.get(&format!("/x{query}"), &[]).text(), "/x", "{query}");
     }
-    // Names of parameters are exact.
+    // Parameter names match exactly.
     assert_eq!(edge.get("/x?reference=1", &[]).text(), "/x?reference=1");
     assert_eq!(edge.get("/x?REF=1", &[]).text(), "/x?REF=1");
     assert_eq!(times(&origin, "/x"), 4);
 }
 
-// `query_only`: these and no others.
+// `query_only` keeps these parameters and no others.
 #[test]
 fn parameters_can_be_chosen() {
     let origin = telling(&[]);
@@ -153,9 +156,9 @@ fn parameters_can_be_chosen() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// Requests that go by themselves keep their query as it came.
+// A request that is not shared keeps its query unchanged.
 #[test]
-fn requests_by_themselves_keep_their_query() {
+fn unshared_requests_keep_their_query() {
     let origin = telling(&[]);
     let edge = Setup::cached(&origin)
         .cache("query_sort = true")
@@ -168,9 +171,10 @@ fn requests_by_themselves_keep_their_query() {
     assert_eq!(asked, ["/x?b&utm_a=1&a", "/x?b&utm_a=1&a"]);
 }
 
-// `bypass`: to the origin as they are, past what is stored, and not stored.
+// `bypass`: requests go to the origin unchanged, are not answered from the cache, and their
+// responses are not stored.
 #[test]
-fn requests_can_go_past_the_cache() {
+fn requests_can_bypass_the_cache() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin)
         .cache("bypass = { cookies = [\"session*\", \"id\"], headers = [\"X-Debug\"], query = [\"nocache\"] }")
@@ -188,8 +192,8 @@ fn requests_can_go_past_the_cache() {
             let before = times(&origin, "/x");
             let reply = edge.get(target, &[(name, value)]);
             reply.verify_whole(LENGTH).expect("the body");
-            assert_says(&reply, "fwd=bypass");
-            assert_says(&reply, &format!("detail={detail}"));
+            assert_has_parameter(&reply, "fwd=bypass");
+            assert_has_parameter(&reply, &format!("detail={detail}"));
             assert_eq!(times(&origin, "/x"), before + 1, "{round} {value}");
             if name == "Cookie" {
                 assert_eq!(last_sent(&origin, "/x", "cookie").as_deref(), Some(value));
@@ -198,7 +202,7 @@ fn requests_can_go_past_the_cache() {
         let shared = edge.get("/x", &[]);
         assert_eq!(is_hit(&shared), round == "stored", "they stored nothing");
     }
-    // Names that only look alike; cookies and parameters are exact.
+    // Similar names do not match; names of cookies and parameters are case-sensitive.
     for (target, name, value) in [
         ("/x", "Cookie", "ids=7"),
         ("/x", "Cookie", "Session=1"),
@@ -210,7 +214,7 @@ fn requests_can_go_past_the_cache() {
     assert_hit(&edge.get("/x?NoCache", &[]));
 }
 
-// `methods` without HEAD: it is sent on as HEAD.
+// Without HEAD in `methods`, HEAD is sent to the origin as HEAD.
 #[test]
 fn head_can_be_sent_on() {
     let origin = serving("/x", current());
@@ -226,9 +230,9 @@ fn head_can_be_sent_on() {
     assert!(!is_hit(&edge.get("/x", &[])), "HEAD brings no body");
 }
 
-// RFC 9111 4.3.5: a HEAD response of the same version updates what GET has stored.
+// RFC 9111 4.3.5: the response to a HEAD of the same version updates the stored response.
 #[test]
-fn head_freshens_what_is_stored() {
+fn head_updates_the_stored_response() {
     let origin = serving("/x", current().header("X-Field", "old"));
     let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
     edge.get("/x", &[]);
@@ -241,9 +245,9 @@ fn head_freshens_what_is_stored() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.3.5: one of another version, or of another length, makes it stale.
+// RFC 9111 4.3.5: a response to HEAD of another version or length makes the stored response stale.
 #[test]
-fn head_of_another_version_invalidates_what_is_stored() {
+fn head_of_another_version_makes_the_stored_response_stale() {
     let same_tag = sluice_lab::origin::Tag::Fixed("\"same\"".to_owned());
     let longer = Resource::offset(LENGTH + 1).cache_control("max-age=3600");
     for (old, new, version) in [
@@ -261,9 +265,10 @@ fn head_of_another_version_invalidates_what_is_stored() {
     }
 }
 
-// One by which it would be for other requests, or for nobody, makes it stale, and no more.
+// A response to HEAD that would change Vary or forbid storing makes the stored response stale, and
+// has no other effect.
 #[test]
-fn head_that_says_less_only_makes_stale() {
+fn head_that_forbids_storing_only_makes_the_stored_response_stale() {
     for changed in [
         current().vary("X-A"),
         current().vary("*"),
@@ -281,15 +286,15 @@ fn head_that_says_less_only_makes_stale() {
         edge.get("/x", &[]);
         edge.ask("HEAD", "/x", &[], b"");
         let reply = edge.get("/x", &[("X-A", "2")]);
-        assert_says(&reply, "fwd=stale");
-        assert_says(&reply, "fwd-status=304");
+        assert_has_parameter(&reply, "fwd=stale");
+        assert_has_parameter(&reply, "fwd-status=304");
         assert_hit(&edge.get("/x", &[]));
     }
 }
 
-// A HEAD that is not asked as for all says nothing about what is for all.
+// The response to a HEAD that differs from a shared fetch does not affect the stored response.
 #[test]
-fn a_clients_own_head_leaves_what_is_stored() {
+fn an_unshared_head_does_not_affect_the_stored_response() {
     let own = |seen: &Seen| match &*seen.method {
         "HEAD" => current().header("X-User", "alice").version(1),
         _ => current(),
@@ -318,9 +323,9 @@ fn a_clients_own_head_leaves_what_is_stored() {
     assert!(!is_hit(&edge.get("/x", &[])), "it was sent without it");
 }
 
-// A HEAD that goes past the cache for another reason does not either.
+// The response to a HEAD that bypasses the cache for another reason does not affect it either.
 #[test]
-fn a_head_that_bypasses_leaves_what_is_stored() {
+fn a_bypassing_head_does_not_affect_the_stored_response() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin)
         .cache("bypass = { cookies = [\"session\"] }")
@@ -333,9 +338,9 @@ fn a_head_that_bypasses_leaves_what_is_stored() {
     assert_eq!(hit.header("x-user"), None);
 }
 
-// What the key holds reaches the origin, shared or not.
+// Headers in the key reach the origin, shared or not.
 #[test]
-fn what_the_key_holds_is_passed_on() {
+fn headers_in_the_key_are_forwarded() {
     let shows = |seen: &Seen| {
         let tenant = seen.header("x-original-host").unwrap_or("none").to_owned();
         Resource::bytes(tenant).cache_control("no-store")
@@ -347,15 +352,14 @@ fn what_the_key_holds_is_passed_on() {
     for detail in ["no-store", "no-store"] {
         let fields = [("X-Original-Host", "tenant"), ("X-Host", "evil")];
         let reply = edge.get("/x", &fields);
-        assert_says(&reply, &format!("detail={detail}"));
+        assert_has_parameter(&reply, &format!("detail={detail}"));
         assert_eq!(reply.text(), "tenant");
     }
     assert_eq!(last_sent(&origin, "/x", "x-host"), None);
 }
 
-// A HEAD that fails changes nothing.
 #[test]
-fn a_failed_head_leaves_what_is_stored() {
+fn a_failed_head_does_not_affect_the_stored_response() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
     edge.get("/x", &[]);
@@ -371,7 +375,7 @@ const ALL: [(&str, &str); 17] = [
     ("Cookie", "session=1"),
     ("X-Forwarded-Host", "evil.example"),
     ("X-Original-URL", "/admin"),
-    // An origin may take `_` for `-`.
+    // Some origins treat `_` in header names as `-`.
     ("X_Original_URL", "/admin"),
     ("x_http_method_override", "DELETE"),
     ("Surrogate-Capability", "mine=\"ESI/1.0\""),
@@ -385,7 +389,7 @@ const ALL: [(&str, &str); 17] = [
     ("Range", "bytes=0-5"),
 ];
 
-/// Which of a client's own fields reach the origin by a shared fetch.
+/// The client's own headers that reach the origin in a shared fetch.
 fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
     edge.get("/x", &ALL);
     origin.read_record(|record| {
@@ -396,9 +400,9 @@ fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
     })
 }
 
-// `forward`: what shared fetches carry beyond the allow-list.
+// `forward` adds headers to shared fetches.
 #[test]
-fn shared_fetches_carry_what_they_are_told() {
+fn shared_fetches_carry_the_configured_headers() {
     let cases: [(&str, &[&str]); 4] = [
         ("[]", &[]),
         ("[\"x-tenant\"]", &["X-Tenant"]),
@@ -416,9 +420,9 @@ fn shared_fetches_carry_what_they_are_told() {
     }
 }
 
-// A route's own keys win over its cache's, one by one.
+// Each key of a route takes precedence over the same key of its cache.
 #[test]
-fn a_routes_own_rules_win() {
+fn rules_of_a_route_take_precedence() {
     let origin = telling(&[]);
     let setup = Setup::cached(&origin)
         .cache("query_ignore = [\"utm_*\"]")

@@ -1,4 +1,4 @@
-//! Accept-Language, reduced to one of the languages that there are.
+//! Tests of Accept-Language reduced to one of the configured languages.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::harness::{SOON, Setup, assert_hit, cache_status, serving};
 
 const LANGUAGES: &str = "languages = [\"en\", \"de\", \"pt-BR\"]";
 
-/// What leads to which of the languages.
+/// Accept-Language values and the language that each selects.
 const SPELLINGS: [(Option<&str>, &[&str]); 4] = [
     (
         Some("de"),
@@ -31,7 +31,7 @@ const SPELLINGS: [(Option<&str>, &[&str]); 4] = [
     (None, &["fr", "", "de;q=0", "pt", "den", "de;q=1.5"]),
 ];
 
-/// An origin whose responses differ by Accept-Language, and say which one came.
+/// An origin whose responses vary by Accept-Language and contain the received value.
 fn speaking(gate: Option<&Gate>) -> Origin {
     let gate = gate.cloned();
     let speak = move |seen: &Seen| {
@@ -45,7 +45,7 @@ fn speaking(gate: Option<&Gate>) -> Origin {
     serving("/x", Resource::dynamic(speak))
 }
 
-/// How often the origin was asked for each language.
+/// Number of requests that the origin received for each language.
 fn asked(origin: &Origin) -> BTreeMap<String, usize> {
     let mut asked = BTreeMap::new();
     for seen in origin.requests() {
@@ -59,7 +59,7 @@ fn once(languages: &[&str]) -> BTreeMap<String, usize> {
     languages.iter().map(|&name| (name.to_owned(), 1)).collect()
 }
 
-// However clients spell what they prefer, the origin is asked once for each language, and for no other.
+// However clients write their preferences, the origin receives one request per language.
 #[test]
 fn each_language_is_fetched_once() {
     for mode in ["whole", "auto", "slice", "lock"] {
@@ -75,7 +75,7 @@ fn each_language_is_fetched_once() {
                 }
             }
         }
-        // Several lines are one list; without the field nothing is preferred.
+        // Several lines form one list; without the header no language is preferred.
         let lines = [
             ("Accept-Language", "fr"),
             ("accept-language", "de-CH;q=0.1"),
@@ -90,9 +90,9 @@ fn each_language_is_fetched_once() {
     }
 }
 
-// A crowd that comes before anything is known of Vary is one fetch for each language, too.
+// A crowd that arrives before Vary is known causes one fetch per language, too.
 #[test]
-fn a_crowd_of_spellings_is_one_fetch_for_each_language() {
+fn a_crowd_causes_one_fetch_per_language() {
     let gate = Gate::closed();
     let origin = speaking(Some(&gate));
     let edge = Setup::cached(&origin).cache(LANGUAGES).start();
@@ -117,9 +117,9 @@ fn a_crowd_of_spellings_is_one_fetch_for_each_language() {
     assert_eq!(asked(&origin), once(&["de", "en", "none", "pt-BR"]));
 }
 
-// `{header:Accept-Language}` in `key` is the reduced one: where the origin says no Vary.
+// `{header:Accept-Language}` in `key` is the reduced value, even if the origin sends no Vary.
 #[test]
-fn keys_hold_the_reduced_language() {
+fn keys_contain_the_reduced_language() {
     let tell = |seen: &Seen| {
         let language = seen.header("accept-language").unwrap_or("none");
         Resource::bytes(language.to_owned()).cache_control("max-age=3600")
@@ -138,9 +138,9 @@ fn keys_hold_the_reduced_language() {
     assert_eq!(asked(&origin), once(&["de", "en", "none", "pt-BR"]));
 }
 
-// The response to a HEAD that was sent on is about the variant of its reduced language.
+// The response to a HEAD that was sent to the origin updates the variant of its reduced language.
 #[test]
-fn a_head_outdates_the_variant_of_its_language() {
+fn a_head_affects_the_variant_of_its_language() {
     let origin = serving("/x", current().vary("Accept-Language"));
     let edge = Setup::cached(&origin)
         .cache(LANGUAGES)
@@ -157,9 +157,9 @@ fn a_head_outdates_the_variant_of_its_language() {
     reply.verify_version(1, 0).expect("the new one");
 }
 
-// A route's list is its own, and `[]` there undoes the cache's.
+// A route's list replaces the cache's, and `[]` there disables the reduction.
 #[test]
-fn without_languages_the_clients_own_is_sent() {
+fn without_languages_the_client_s_value_is_sent() {
     let origin = speaking(None);
     let text = Setup::cached(&origin).cache(LANGUAGES).text() + "languages = []\n";
     let edge = Setup::of_text(text).start();
@@ -169,7 +169,7 @@ fn without_languages_the_clients_own_is_sent() {
         last_sent(&origin, "/x", "accept-language").as_deref(),
         Some(own)
     );
-    // It matches what means the same, and nothing else.
+    // The client's value matches values that mean the same, and no others.
     assert_hit(&edge.get("/x", &[("Accept-Language", "en;q=0.5,de-CH")]));
     assert_eq!(edge.get("/x", &[("Accept-Language", "de")]).text(), "de");
     assert_eq!(times(&origin, "/x"), 2);

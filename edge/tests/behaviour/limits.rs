@@ -1,13 +1,13 @@
-//! What a client may take of bytes, time and connections, and what it is told beyond.
+//! Tests of the limits on a client's bytes, time and connections, and of the responses beyond them.
 
 use sluice_lab::client::{BodyEnd, Closing};
 use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving, wait_asked};
 
-// "414": up to the limit a request line is taken, beyond it not.
+// A request line up to the limit is accepted, a longer one is answered with 414.
 #[test]
-fn the_request_line_has_a_limit() {
+fn the_request_line_is_limited() {
     let origin = origin();
     origin.serve_rest(Resource::status(200));
     let edge = Setup::uncached(&origin)
@@ -24,9 +24,9 @@ fn the_request_line_has_a_limit() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// "431": the same for the rest of the head.
+// The same for the whole head, with 431.
 #[test]
-fn the_head_has_a_limit() {
+fn the_head_is_limited() {
     let origin = origin();
     origin.serve_rest(Resource::status(200));
     let edge = Setup::uncached(&origin)
@@ -44,7 +44,7 @@ fn the_head_has_a_limit() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// "408": a head that does not come to its end.
+// An incomplete head is answered with 408.
 #[test]
 fn a_head_has_a_time_limit() {
     let origin = origin();
@@ -60,9 +60,9 @@ fn a_head_has_a_time_limit() {
     assert!(origin.requests().is_empty());
 }
 
-// "send" timeout: a client that reads nothing is cut.
+// A client that does not read its response is cut off after the send timeout.
 #[test]
-fn a_reader_that_stalls_is_cut() {
+fn a_stalled_reader_is_cut_off() {
     let origin = serving("/x", Resource::offset(100 << 20));
     let edge = Setup::uncached(&origin)
         .limits("send_timeout = \"200ms\"")
@@ -77,9 +77,9 @@ fn a_reader_that_stalls_is_cut() {
     assert_eq!(edge.counter("responses_cut"), 1);
 }
 
-// Slow but steady: within the timeout the kernel never takes more, but the client gets on.
+// The kernel never accepts more data within the timeout, but the client makes progress.
 #[test]
-fn a_reader_that_is_slow_and_steady_is_not_cut() {
+fn a_slow_and_steady_reader_is_not_cut_off() {
     let origin = serving("/x", Resource::offset(20 << 20));
     let edge = Setup::uncached(&origin)
         .limits("send_timeout = \"1s\"")
@@ -95,9 +95,9 @@ fn a_reader_that_is_slow_and_steady_is_not_cut() {
     assert_eq!(edge.counter("client_timeouts"), 0);
 }
 
-// "a minimum rate for bodies and reads (a byte a second is cut)"
+// A client that reads one byte per second is below the minimum rate.
 #[test]
-fn a_reader_that_trickles_is_cut() {
+fn a_reader_below_the_minimum_rate_is_cut_off() {
     let origin = serving("/x", Resource::offset(100 << 20));
     let edge = Setup::uncached(&origin)
         .limits("min_rate = \"1GB\"\nmin_rate_grace = \"1s\"\nsend_timeout = \"1h\"")
@@ -112,9 +112,9 @@ fn a_reader_that_trickles_is_cut() {
     assert!(read < 90 << 20, "nearly all was read: {read}");
 }
 
-// "connections": more than the limit wait until there is room.
+// Connections above the limit wait until there is room.
 #[test]
-fn connections_have_a_limit() {
+fn connections_are_limited() {
     let gate = Gate::closed();
     let origin = serving("/held", Resource::offset(5).gate_head(&gate));
     let edge = Setup::uncached(&origin)
@@ -140,9 +140,9 @@ fn connections_have_a_limit() {
     reply.verify_whole(5).expect("it had its turn");
 }
 
-// "connections": an idle connection makes room for one that has something to ask.
+// An idle connection is closed to make room for one that has a request.
 #[test]
-fn idle_connections_make_room() {
+fn idle_connections_make_room_for_new_ones() {
     let origin = serving("/x", fresh(5));
     let edge = Setup::cached(&origin)
         .workers(1)
@@ -159,9 +159,10 @@ fn idle_connections_make_room() {
     assert!(edge.counter("connections_now") <= 3);
 }
 
-// "413": declared or not, a body beyond the limit is refused, and the client learns of it.
+// A body above the limit, declared or not, is refused with 413, and the client receives that
+// response.
 #[test]
-fn a_body_has_a_limit() {
+fn a_request_body_is_limited() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin).limits("body = \"1KiB\"").start();
     let declared = edge.ask("PUT", "/x", &[], &[b'x'; 1025]);
@@ -181,9 +182,9 @@ fn a_body_has_a_limit() {
     assert_eq!(client.read_response().expect("a reply").status, 200);
 }
 
-// "408": a body that stops coming.
+// A body that stops arriving is answered with 408.
 #[test]
-fn a_body_has_a_time_limit() {
+fn a_request_body_has_a_time_limit() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin)
         .limits("body_timeout = \"200ms\"")
@@ -198,9 +199,9 @@ fn a_body_has_a_time_limit() {
     assert!(origin.requests().iter().all(|seen| !seen.body_complete));
 }
 
-// "a minimum rate for bodies": each byte comes in time, and yet it is too slow.
+// Each byte arrives within the timeout, but the whole is below the minimum rate.
 #[test]
-fn a_body_that_trickles_is_cut() {
+fn a_request_body_below_the_minimum_rate_is_cut_off() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin)
         .limits("min_rate = \"1KiB\"\nmin_rate_grace = \"1s\"\nbody_timeout = \"1h\"")
@@ -208,7 +209,7 @@ fn a_body_that_trickles_is_cut() {
     let mut client = edge.client();
     let head = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     client.send_raw(head.as_bytes()).expect("sent");
-    // One byte per look: far less than 1 KiB a second.
+    // One byte per check of the rate: far less than 1 KiB per second.
     eventually("an answer", || {
         let sent = client.send_raw(b"x");
         let closing = client.wait_closed(std::time::Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Who waits for whose fetch: `whole`, where everybody does, and `lock`, where nobody has to.
+//! Tests of waiting for other clients' fetches with `fill = "whole"` and `fill = "lock"`.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use sluice_lab::client::Client;
 use sluice_lab::origin::{Gate, Origin, Seen};
 
 use crate::harness::{
-    Edge, SOON, assert_hit, assert_says, eventually, fresh, origin, serving, wait_asked,
+    Edge, SOON, assert_has_parameter, assert_hit, eventually, fresh, origin, serving, wait_asked,
 };
 use crate::pieces::{FILE, asked, check_range, filling, good, send_range, send_whole};
 
-/// How far the fill comes before it is held.
+/// Position at which the fill is held.
 const HELD_AT: u64 = 300_000;
 
-/// A fill by the origin's first request, which is held; later requests are not.
+/// Starts a fill with the origin's first request, which is held; later requests are not.
 fn held_fill(gate: &Gate, lines: &[&str]) -> (Origin, Edge, Client) {
     let origin = origin();
     let held = gate.clone();
@@ -32,7 +32,7 @@ fn held_fill(gate: &Gate, lines: &[&str]) -> (Origin, Edge, Client) {
     (origin, edge, first)
 }
 
-/// Reads the first client's body, and that nobody asks the origin for it again.
+/// Reads the first client's body, and asserts that the origin receives no further request.
 fn finish(origin: &Origin, edge: &Edge, gate: &Gate, mut first: Client) {
     gate.release();
     let body = first.read_some(FILE as usize).expect("a body");
@@ -45,17 +45,17 @@ fn finish(origin: &Origin, edge: &Edge, gate: &Gate, mut first: Client) {
     assert_eq!(origin.requests().len(), requests);
 }
 
-// "`lock`: the same, but who would wait longer than `lock_timeout` is forwarded …, uncached"
+// A request that would wait longer than `lock_timeout` is forwarded and not stored.
 #[test]
-fn who_would_wait_for_a_locked_fill_is_forwarded() {
+fn requests_beyond_the_lock_timeout_are_forwarded() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, first) = held_fill(&gate, &[]);
     let range = check_range(&edge, 2_000_000, 2_000_009);
-    assert_says(&range, "detail=lock");
+    assert_has_parameter(&range, "detail=lock");
     let several = edge.get("/x", &[("Range", "bytes=2000000-2000009,-10")]);
     let ranges = [(2_000_000, 2_000_009), (FILE - 10, FILE - 1)];
     several.verify_parts(&ranges, FILE).expect("as it came");
-    // As they came, and once each: nothing of it is kept.
+    // The requests are forwarded unchanged, one each; none of their responses is stored.
     check_range(&edge, 2_000_000, 2_000_009);
     let expected = [
         "-",
@@ -67,9 +67,9 @@ fn who_would_wait_for_a_locked_fill_is_forwarded() {
     finish(&origin, &edge, &gate, first);
 }
 
-// "a range already landed: landed bytes without any origin request"
+// A range that was already received is served without a request to the origin.
 #[test]
-fn what_has_landed_of_a_locked_fill_costs_no_request() {
+fn received_bytes_of_a_locked_fill_are_served_without_a_request() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, first) = held_fill(&gate, &[]);
     check_range(&edge, 0, 9);
@@ -79,9 +79,8 @@ fn what_has_landed_of_a_locked_fill_costs_no_request() {
     assert_eq!(asked(&origin), ["-"]);
 }
 
-// "who would wait longer than `lock_timeout`"
 #[test]
-fn a_locked_fill_is_waited_for_as_long_as_told() {
+fn requests_wait_for_a_locked_fill_up_to_the_lock_timeout() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, first) = held_fill(&gate, &["lock_timeout = \"100ms\""]);
     let began = Instant::now();
@@ -92,9 +91,9 @@ fn a_locked_fill_is_waited_for_as_long_as_told() {
     finish(&origin, &edge, &gate, first);
 }
 
-// With time enough it is ridden.
+// With a long `lock_timeout` requests join the running fetch.
 #[test]
-fn a_locked_fill_is_ridden_by_who_may_wait() {
+fn requests_with_a_long_lock_timeout_share_a_locked_fill() {
     let gate = Gate::at(HELD_AT);
     let (origin, edge, first) = held_fill(&gate, &["lock_timeout = \"1h\""]);
     let mut riders = [
@@ -112,9 +111,9 @@ fn a_locked_fill_is_ridden_by_who_may_wait() {
     assert_eq!(asked(&origin), ["-"]);
 }
 
-// Before the response's head is there the same holds.
+// The same holds before the head of the response has arrived.
 #[test]
-fn who_would_wait_for_a_head_is_forwarded_from_a_lock() {
+fn requests_waiting_for_a_locked_head_are_forwarded() {
     let gate = Gate::closed();
     let origin = origin();
     let held = gate.clone();
@@ -136,13 +135,12 @@ fn who_would_wait_for_a_head_is_forwarded_from_a_lock() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// "after `lock_age` another fetch may start"
 #[test]
-fn after_the_lock_age_another_fetch_takes_its_place() {
+fn another_fetch_starts_after_the_lock_age() {
     let gate = Gate::at(HELD_AT);
     let lines = ["lock_timeout = \"1h\"", "lock_age = \"1s\""];
     let (origin, edge, mut first) = held_fill(&gate, &lines);
-    // Who may wait for an hour has its bytes although the first fetch does not move.
+    // A request that may wait for an hour is served although the first fetch is stalled.
     check_range(&edge, 2_000_000, 2_000_009);
     let whole = edge.get("/x", &[]);
     whole.verify_whole(FILE).expect("another fetch's");
@@ -155,9 +153,9 @@ fn after_the_lock_age_another_fetch_takes_its_place() {
     assert_eq!(body.len() as u64, FILE);
 }
 
-// "`whole`: one fetch of everything missing; everyone rides it."
+// With `fill = "whole"` one fetch retrieves everything missing, and all clients share it.
 #[test]
-fn everybody_rides_a_whole_fill() {
+fn all_clients_share_a_whole_fill() {
     let gate = Gate::at(HELD_AT);
     let origin = serving("/x", fresh(FILE).gate(&gate));
     let edge = filling(&origin, "whole").start();

@@ -1,4 +1,5 @@
-//! The access log: combined and JSON, with cache status, reason and timings; nothing can be smuggled into it.
+//! Tests of the access log: combined and JSON formats with cache status, reason and timings, and
+//! protection against injection.
 
 use std::fs;
 
@@ -8,11 +9,11 @@ use sluice_lab::origin::{Fault, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving};
 
-// "Access log (combined …)": nginx's format.
+// The combined format is nginx's.
 #[test]
-fn combined_lines() {
+fn the_combined_format_is_written() {
     let origin = serving("/x", fresh(1000));
-    // Workers write independently of one another, so one keeps the order.
+    // Workers write independently, so one worker keeps the order of the lines.
     let edge = Setup::cached(&origin).workers(1).logged("combined").start();
     let fields = [
         ("Referer", "http://a/"),
@@ -35,9 +36,9 @@ fn combined_lines() {
     );
 }
 
-// "and JSON, with cache status, reason and timings"
+// JSON lines contain cache status, reason and timings.
 #[test]
-fn json_lines() {
+fn json_lines_are_written() {
     let origin = serving("/x", fresh(1000));
     origin.serve("/private", Resource::offset(5).cache_control("private"));
     let edge = Setup::cached(&origin).logged("json").start();
@@ -46,7 +47,7 @@ fn json_lines() {
     edge.ask("POST", "/x", &[], b"");
     edge.get("/private", &[]);
     let mut lines = edge.json_log(4);
-    // Two workers write independently.
+    // The two workers write independently.
     lines.sort_by_key(|line| line["time"].as_str().expect("a time").to_owned());
     let of = |cache: &str| find(&lines, |line| line["cache"] == cache);
     let miss = find(&lines, |line| line["range"] == "bytes=-5");
@@ -81,9 +82,8 @@ fn find(lines: &[Value], wanted: impl Fn(&Value) -> bool) -> Value {
     found.unwrap_or_else(|| panic!("not in {lines:?}")).clone()
 }
 
-// Faults are named in the log as well.
 #[test]
-fn faults_are_named() {
+fn the_log_contains_the_reasons_of_faults() {
     let origin = serving("/x", fresh(10).fault(Fault::NeverAnswer));
     let edge = Setup::cached(&origin)
         .upstream("read_timeout = \"100ms\"")
@@ -98,9 +98,9 @@ fn faults_are_named() {
     assert_eq!(refused["reason"], "no-host");
 }
 
-// Whatever a client sends stays within its field and its line.
+// Bytes sent by a client stay within their field and line.
 #[test]
-fn nothing_can_be_injected() {
+fn clients_can_not_inject_log_lines() {
     let origin = origin();
     origin.serve_rest(Resource::status(200));
     let hostile = [
@@ -130,9 +130,9 @@ fn nothing_can_be_injected() {
     }
 }
 
-// SIGUSR1 opens the log anew, so that it can be moved away.
+// SIGUSR1 reopens the log, so that the old file can be moved away.
 #[test]
-fn the_log_can_be_moved_away() {
+fn the_log_can_be_rotated() {
     let origin = serving("/x", fresh(10));
     let edge = Setup::cached(&origin).logged("json").start();
     edge.get("/x?before", &[]);
@@ -149,9 +149,8 @@ fn the_log_can_be_moved_away() {
     assert!(old.contains("/x?before"));
 }
 
-// The last lines are written before the program ends.
 #[test]
-fn the_last_lines_are_written() {
+fn the_last_lines_are_written_before_the_program_ends() {
     let origin = serving("/x", fresh(10));
     let mut edge = Setup::cached(&origin).logged("combined").start();
     let text = edge_config(&edge).replace("10ms", "1h");

@@ -1,4 +1,4 @@
-//! Formats of one's own, requests that are not logged, messages: nothing is lost, smuggled in or waited for.
+//! Tests of custom log formats, of rules for which requests are logged, and of the error log.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use sluice_lab::origin::{Origin, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving};
 
-/// An access log with this format and these lines for `[log]`.
+/// An access log with this format and these lines in `[log]`.
 fn logged(origin: &Origin, format: &str, more: &str) -> String {
     let text = Setup::cached(origin).workers(1).text();
     let log =
@@ -17,9 +17,8 @@ fn logged(origin: &Origin, format: &str, more: &str) -> String {
     text.replace("[log]\n", &log)
 }
 
-// "`[log] format`": text with named fields.
 #[test]
-fn a_format_of_ones_own() {
+fn a_custom_format_is_written() {
     let origin = serving("/x", fresh(1000));
     let format = "{client} {method} {target} {path} {query} {status} {bytes} {cache} \
                   \"{request.X-Trace}\" {upstream_status} {request_time} {host}";
@@ -41,9 +40,9 @@ fn a_format_of_ones_own() {
     assert!(lines[2].contains(" method \"-\" 200 0."), "{lines:?}");
 }
 
-// Whatever a client sends stays within its field and its line.
+// Bytes sent by a client stay within their field and line.
 #[test]
-fn nothing_can_be_injected_into_a_format() {
+fn clients_can_not_inject_lines_into_a_custom_format() {
     let origin = origin();
     origin.serve_rest(Resource::status(200));
     let format = "{method}|{target}|{user_agent}|{request.x}|{status}";
@@ -69,18 +68,19 @@ fn nothing_can_be_injected_into_a_format() {
     );
 }
 
-// "an unknown field is an error that names its place and the nearest one".
+// An unknown field is an error that names its position and the most similar known field.
 #[test]
-fn an_unknown_field_is_refused() {
+fn an_unknown_log_field_is_refused() {
     let origin = origin();
     let said = Setup::of_text(logged(&origin, "{client} {statsu}", "")).refused();
     assert!(said.contains("unknown field `statsu`"), "{said}");
     assert!(said.contains("did you mean `status`?"), "{said}");
 }
 
-// "all errors and a share of the rest", per route; a route's own rule wins over its site's.
+// A route logs all errors and a sample of the other requests; its rule takes precedence over the
+// site's.
 #[test]
-fn a_route_logs_what_its_rule_says() {
+fn a_route_logs_according_to_its_rule() {
     let origin = origin();
     origin.serve_rest(Resource::status(404));
     for path in ["/off/x", "/some/x", "/all/x", "/x"] {
@@ -116,9 +116,8 @@ fn a_route_logs_what_its_rule_says() {
     assert_eq!(count("400 /malformed"), 1);
 }
 
-// A reload brings a rule into force.
 #[test]
-fn a_rule_can_be_reloaded() {
+fn a_log_rule_can_be_reloaded() {
     let origin = serving("/x", fresh(10));
     let text = logged(&origin, "{target}", "");
     let edge = Setup::of_text(text.clone()).start();
@@ -139,9 +138,9 @@ fn a_rule_can_be_reloaded() {
     assert_eq!(edge.log(2), ["/x?before", "/x?after"]);
 }
 
-// "SIGUSR1": under load no line is lost, none is cut, and none is there twice.
+// When SIGUSR1 arrives under load, no line is lost, truncated or duplicated.
 #[test]
-fn no_line_is_lost_when_the_log_is_moved_away_under_load() {
+fn no_line_is_lost_when_the_log_is_rotated_under_load() {
     let origin = serving("/x", fresh(10));
     let edge = Setup::cached(&origin).logged("json").start();
     let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -190,10 +189,10 @@ fn no_line_is_lost_when_the_log_is_moved_away_under_load() {
     assert_eq!(numbers, (0..asked).collect::<Vec<_>>());
 }
 
-// "`[log] error`": messages go to a file, which SIGUSR1 opens anew; an origin that is down is told, and
-// that it is back.
+// Messages go to a file that SIGUSR1 reopens; they report that an origin is down, and that it has
+// recovered.
 #[test]
-fn messages_tell_of_a_server_that_is_down_and_back() {
+fn messages_report_a_failing_and_recovering_server() {
     let gone = origin();
     let address = gone.addr();
     drop(gone);
@@ -227,9 +226,8 @@ fn messages_tell_of_a_server_that_is_down_and_back() {
     assert!(!edge.process.stderr().contains("a server"));
 }
 
-// The last message is written, too.
 #[test]
-fn the_last_message_is_written() {
+fn the_last_message_is_written_before_the_program_ends() {
     let origin = origin();
     let mut edge = Setup::cached(&origin).start();
     edge.signal(Signal::TERM);
@@ -241,9 +239,9 @@ fn the_last_message_is_written() {
     );
 }
 
-// A report of a bad configuration keeps its lines, each of them marked.
+// A report about a bad configuration keeps its lines, and each continuation line is marked.
 #[test]
-fn a_report_of_several_lines_is_marked() {
+fn continuation_lines_of_a_report_are_marked() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     edge.rewrite("[limits]\nno_such_key = 1\n");

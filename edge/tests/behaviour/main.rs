@@ -1,8 +1,8 @@
-//! How the real program behaves on real sockets, between the lab's client and the lab's origin.
+//! Tests of the real program on real sockets, between the lab's client and the lab's origin.
 //!
-//! Each test has an origin and an edge of its own, on ports that the kernel chooses, and begins with the
-//! sentence that it proves. Nothing sleeps: the origin's gates hold what is to be held, and what
-//! can only be looked at is looked at until a deadline.
+//! Each test has its own origin and edge, on ports that the kernel chooses, and its name states
+//! what it proves. Tests don't sleep: the origin's gates hold responses, and states that can only
+//! be observed are polled until a deadline.
 
 mod admin;
 mod admission;
@@ -22,6 +22,7 @@ mod desync;
 mod directives;
 mod disks;
 mod drain;
+mod durable_purge;
 mod edit;
 mod failing;
 mod fence;
@@ -36,7 +37,6 @@ mod invalidation;
 mod keepalive;
 mod keys;
 mod languages;
-mod lasting;
 mod limits;
 mod locked;
 mod log;

@@ -1,12 +1,12 @@
-//! Requests that are refused, with the status each gets: for tests of the parser and of the program.
+//! Malformed requests with their expected statuses, for the tests of the parser and of the program.
 //!
-//! The connection is closed after each, and nothing of any of them may reach an origin in another
+//! Each request is followed by the end of its connection, and none may reach an origin in another
 //! form. Those under "Chunks" have a correct head: they are refused when their body is read.
 
-/// A name, the bytes sent, and the status of the answer.
+/// A name, the request's bytes, and the expected status.
 pub type Malformed = (&'static str, &'static [u8], u16);
 
-/// Every request here is refused.
+/// Requests that must be refused.
 pub const MALFORMED: &[Malformed] = &[
     // Line ends.
     ("bare LF everywhere", b"GET / HTTP/1.1\nHost: a.example\n\n", 400),
@@ -106,7 +106,7 @@ pub const MALFORMED: &[Malformed] = &[
     ("a Host beyond ASCII", b"GET / HTTP/1.1\r\nHost: \xc3\xa9.example\r\n\r\n", 400),
     ("a Host with a backslash", b"GET / HTTP/1.1\r\nHost: a\\b\r\n\r\n", 400),
     ("a Host with a query", b"GET / HTTP/1.1\r\nHost: a?b\r\n\r\n", 400),
-    // Field lines.
+    // Header lines.
     ("a space before the colon", b"GET / HTTP/1.1\r\nHost: a.example\r\nX : y\r\n\r\n", 400),
     ("a tab before the colon", b"GET / HTTP/1.1\r\nHost: a.example\r\nX\t: y\r\n\r\n", 400),
     ("a space before Host's colon", b"GET / HTTP/1.1\r\nHost : a.example\r\n\r\n", 400),
@@ -167,7 +167,7 @@ pub const MALFORMED: &[Malformed] = &[
     ("nearly chunked", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: xchunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 501),
     ("a coding with a space before the colon", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding : chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 400),
     ("a folded coding", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding:\r\n chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 400),
-    // Chunks, whose fault shows when the body is read.
+    // Chunks, whose error is found when the body is read.
     ("a chunk without a size", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n\r\nhello\r\n0\r\n\r\n", 400),
     ("a chunk size of no digits", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\ng\r\nhello\r\n0\r\n\r\n", 400),
     ("a space before the size", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n0\r\n\r\n", 400),
@@ -199,13 +199,13 @@ pub const MALFORMED: &[Malformed] = &[
     ("a coding in the trailers", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
     ("a Host in the trailers", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHost: b.example\r\n\r\n", 400),
     ("LF after the last chunk", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\n", 400),
-    // What else is refused.
+    // Other requests.
     ("an unknown expectation", b"POST / HTTP/1.1\r\nHost: a.example\r\nExpect: 200-ok\r\nContent-Length: 5\r\n\r\nhello", 417),
     ("two expectations", b"POST / HTTP/1.1\r\nHost: a.example\r\nExpect: 100-continue, x\r\nContent-Length: 5\r\n\r\nhello", 417),
     ("TRACE with a body", b"TRACE / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nhello", 400),
 ];
 
-/// All of them: those above, and those too long to write down.
+/// All of the requests, including those too long to be listed.
 pub fn all() -> Vec<(&'static str, Vec<u8>, u16)> {
     let long = LONG
         .iter()
@@ -218,7 +218,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>, u16)> {
     short.chain(long).collect()
 }
 
-/// A name, bytes before, a unit and how often it is repeated, bytes after, the status.
+/// A name, the bytes before, a unit and its number of repetitions, the bytes after, and the status.
 type Long = (
     &'static str,
     &'static [u8],

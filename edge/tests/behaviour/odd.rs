@@ -1,10 +1,10 @@
-//! What is correct but unusual is served, and the origin gets it in the one canonical form.
+//! Tests of correct but unusual requests: they are served, and reach the origin in canonical form.
 
 use sluice_lab::origin::{Resource, Seen};
 
 use crate::harness::{SOON, Setup, origin};
 
-/// What was odd, the request, and the request line, Host and body that the origin gets.
+/// A description, the request, and the request line, Host and body that the origin receives.
 type Odd = (
     &'static str,
     &'static str,
@@ -170,9 +170,8 @@ const ODD: &[Odd] = &[
     ),
 ];
 
-// "nothing ambiguous ever reaches an origin"
 #[test]
-fn odd_requests_reach_the_origin_in_canonical_form() {
+fn unusual_requests_reach_the_origin_in_canonical_form() {
     let origin = origin();
     origin.serve_rest(Resource::status(200));
     let edge = Setup::uncached(&origin).start();
@@ -207,9 +206,9 @@ fn assert_canonical(seen: &Seen, name: &str, line: &str, host: &str) {
     }
 }
 
-// Routing, key and origin see the same path: the canonical one.
+// Routing, key and origin use the same canonical path.
 #[test]
-fn one_thing_under_two_spellings_is_stored_once() {
+fn two_spellings_of_one_url_are_stored_once() {
     let origin = origin();
     origin.serve("/a/b", crate::harness::fresh(100));
     let edge = Setup::cached(&origin).start();
@@ -223,9 +222,9 @@ fn one_thing_under_two_spellings_is_stored_once() {
     assert!(origin.wait_for(|record| record.requests.len() == 1, SOON));
 }
 
-// As many fields as may be reach the origin, in their order, and as many come back.
+// The maximum number of headers reaches the origin in order, and as many reach the client.
 #[test]
-fn many_fields_are_carried() {
+fn many_headers_are_forwarded() {
     let many = 200;
     let mut resource = crate::harness::fresh(10);
     for n in 0..many {

@@ -1,5 +1,5 @@
-//! Origins that misbehave: a named reason, never a hang, never a truncated body that looks whole,
-//! never stored as whole.
+//! Tests of misbehaving origins: each failure has a named reason, no request hangs, and no
+//! truncated body looks complete or is stored as complete.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -8,7 +8,9 @@ use sluice_lab::client::Reply;
 use sluice_lab::origin::{Accept, BadChunk, BrokenHead, Ending, Fault, Framing, Origin, Resource};
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, fresh, origin, serving};
+use crate::harness::{
+    Edge, Setup, assert_has_parameter, assert_hit, eventually, fresh, origin, serving,
+};
 
 /// Heads that are refused, whatever follows them.
 const BROKEN: [BrokenHead; 19] = [
@@ -33,7 +35,7 @@ const BROKEN: [BrokenHead; 19] = [
     BrokenHead::Endless,
 ];
 
-/// Chunked bodies that are refused where the mistake is.
+/// Chunked bodies that are refused at the error.
 const BAD_CHUNKS: [BadChunk; 10] = [
     BadChunk::NotHex,
     BadChunk::Negative,
@@ -47,7 +49,7 @@ const BAD_CHUNKS: [BadChunk; 10] = [
     BadChunk::HugeTrailer(200_000),
 ];
 
-/// An edge that loses patience soon, with the same thing cached and passed.
+/// An edge with short timeouts and one route with a cache and one without.
 fn impatient(origin: &Origin, resource: Resource) -> Edge {
     origin.serve("/x", resource.clone());
     origin.serve("/pass/x", resource);
@@ -57,18 +59,18 @@ fn impatient(origin: &Origin, resource: Resource) -> Edge {
         .start()
 }
 
-/// Both ways to it fail with this status and reason, and nothing of it is kept.
+/// Asserts that both routes fail with this status and reason, and that nothing is stored.
 fn assert_fails(edge: &Edge, status: u16, reason: &str) {
     for target in ["/pass/x", "/x"] {
         let reply = edge.get(target, &[]);
         assert_eq!(reply.status, status, "{target}");
         assert!(!reply.truncated(), "{target}");
-        assert_says(&reply, &format!("detail={reason}"));
+        assert_has_parameter(&reply, &format!("detail={reason}"));
     }
     assert!(edge.objects("/x").is_empty());
 }
 
-/// A body that was cut, and shows it.
+/// Asserts that a body was visibly cut off.
 fn assert_cut(reply: &Reply, longest: usize) {
     assert_eq!(reply.status, 200);
     assert!(reply.truncated(), "it looks whole: {:?}", reply.end);
@@ -77,7 +79,8 @@ fn assert_cut(reply: &Reply, longest: usize) {
     right.expect("what came is right");
 }
 
-/// Both ways to it are cut, the log says why, and nothing of it is kept.
+/// Asserts that both routes cut the body off, that the log gives this reason, and that nothing is
+/// stored.
 fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
     for target in ["/pass/x", "/x"] {
         assert_cut(&edge.get(target, &[]), longest);
@@ -89,9 +92,8 @@ fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
     eventually("nothing is kept", || edge.objects("/x").is_empty());
 }
 
-// "An origin that is down"
 #[test]
-fn down() {
+fn an_origin_that_is_down_is_a_named_fault() {
     let origin = origin();
     let edge = impatient(&origin, fresh(10));
     origin.refuse().expect("it stops listening");
@@ -102,9 +104,9 @@ fn down() {
         .expect("as if nothing had been");
 }
 
-// "slow": it never says anything, or begins and stops.
+// The origin never responds, or stops after it began.
 #[test]
-fn silent() {
+fn a_silent_origin_times_out() {
     for fault in [
         Fault::NeverAnswer,
         Fault::StallHead { after: 0 },
@@ -116,18 +118,18 @@ fn silent() {
     }
 }
 
-// "slow": it accepts and does nothing at all.
+// The origin accepts connections and does nothing else.
 #[test]
-fn deaf() {
+fn an_origin_that_never_reads_times_out() {
     let origin = origin();
     origin.set_rules(|rules| rules.accept = Accept::Ignore);
     let edge = impatient(&origin, fresh(1000));
     assert_fails(&edge, 504, "head-timeout");
 }
 
-// It ends connections before or after it has heard the request.
+// The origin closes connections before or after it has read the request.
 #[test]
-fn hanging_up() {
+fn an_origin_that_closes_connections_is_a_named_fault() {
     for ending in [Ending::Fin, Ending::Reset] {
         let origin = origin();
         let edge = impatient(&origin, fresh(1000).fault(Fault::EndBeforeHead(ending)));
@@ -139,9 +141,8 @@ fn hanging_up() {
     assert_fails(&edge, 502, "closed-before-head");
 }
 
-// "sends broken heads"
 #[test]
-fn broken_heads() {
+fn malformed_response_heads_are_refused() {
     let origin = origin();
     let edge = impatient(&origin, fresh(100));
     for broken in BROKEN {
@@ -151,15 +152,15 @@ fn broken_heads() {
         for target in ["/pass/x", "/x"] {
             let reply = edge.get(target, &[]);
             assert_eq!(reply.status, 502, "{broken:?} {target}");
-            assert_says(&reply, "detail=bad-head");
+            assert_has_parameter(&reply, "detail=bad-head");
         }
         assert!(edge.objects("/x").is_empty(), "{broken:?}");
     }
 }
 
-// Bare LF is the one mistake that a recipient may overlook (RFC 9112 2.2), and then it does no harm.
+// A recipient may accept a bare LF as a line end (RFC 9112 2.2), and that does no harm.
 #[test]
-fn bare_lf_is_read_as_a_line_end() {
+fn a_bare_lf_is_accepted_as_a_line_end() {
     let origin = serving(
         "/x",
         fresh(100).fault(Fault::Head(BrokenHead::BareLf)).close(),
@@ -172,9 +173,9 @@ fn bare_lf_is_read_as_a_line_end() {
     }
 }
 
-// "cuts a body": it ends too early, politely or not.
+// The body ends too early, by a close or by a reset.
 #[test]
-fn cut_bodies() {
+fn truncated_bodies_are_cut_off_for_the_client() {
     for ending in [Ending::Fin, Ending::Reset] {
         let origin = origin();
         let after = 150_000;
@@ -188,9 +189,9 @@ fn cut_bodies() {
     }
 }
 
-// "cuts a body": without a length too a body that is cut does not look whole.
+// Without a length, a truncated body does not look complete either.
 #[test]
-fn cut_chunked_bodies() {
+fn truncated_chunked_bodies_are_cut_off_for_the_client() {
     let origin = origin();
     let cut = Fault::CutBody {
         after: 150_000,
@@ -201,9 +202,9 @@ fn cut_chunked_bodies() {
     assert_cut_both(&edge, 150_000, "body-cut");
 }
 
-// A body that ends with its connection is cut by a reset, and then it does not look whole either.
+// A body that ends with its connection and is reset does not look complete either.
 #[test]
-fn bodies_until_close() {
+fn bodies_delimited_by_close_and_reset_are_cut_off() {
     let origin = origin();
     let resource = fresh(30_000).framing(Framing::Close);
     let edge = impatient(&origin, resource.clone());
@@ -223,9 +224,8 @@ fn bodies_until_close() {
     }
 }
 
-// "slow": a body that stops coming.
 #[test]
-fn stalled_bodies() {
+fn stalled_bodies_time_out() {
     let origin = origin();
     let edge = impatient(
         &origin,
@@ -236,9 +236,9 @@ fn stalled_bodies() {
     assert_cut_both(&edge, 100_000, "body-timeout");
 }
 
-// "lies about lengths": less than declared.
+// The body is shorter than its declared length.
 #[test]
-fn lengths_that_are_too_long() {
+fn bodies_shorter_than_declared_are_cut_off() {
     let origin = origin();
     let edge = impatient(
         &origin,
@@ -254,9 +254,9 @@ fn lengths_that_are_too_long() {
     assert!(edge.objects("/x").is_empty());
 }
 
-// "lies about lengths": more than declared does not become part of the next answer.
+// Bytes beyond the declared length do not become part of the next response.
 #[test]
-fn bytes_beyond_the_length() {
+fn bytes_beyond_the_declared_length_are_dropped() {
     let more = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged".to_vec();
     let origin = serving("/x", Resource::offset(1000).fault(Fault::ExtraBytes(more)));
     origin.serve("/y", Resource::offset(50));
@@ -270,9 +270,8 @@ fn bytes_beyond_the_length() {
     }
 }
 
-// "sends broken heads" has its like in chunks.
 #[test]
-fn broken_chunks() {
+fn malformed_chunks_are_cut_off() {
     let origin = origin();
     let edge = impatient(&origin, fresh(10));
     for broken in BAD_CHUNKS {
@@ -290,12 +289,12 @@ fn broken_chunks() {
     }
 }
 
-// "never stored as whole": once the origin has recovered, the next one gets all of it.
+// Once the origin has recovered, the next request receives the complete response.
 #[test]
-fn what_was_cut_is_fetched_anew() {
+fn a_truncated_response_is_fetched_again() {
     let cut = Fault::CutBody {
         after: 150_000,
-        // A reset may overtake what was sent, head and all.
+        // A reset may overtake the sent data, including the head.
         ending: Ending::Fin,
     };
     let origin = serving("/x", fresh(300_000).ranges(false).fault_times(1, cut));
@@ -307,9 +306,9 @@ fn what_was_cut_is_fetched_anew() {
     assert_eq!(edge.counter("flights_failed"), 1);
 }
 
-// An origin that drips is slow, not broken: all of it arrives.
+// A slow origin is not broken: the whole body arrives.
 #[test]
-fn dripping() {
+fn a_slow_origin_is_served_completely() {
     let drip = Fault::Drip {
         bytes: 40,
         every: Duration::from_millis(1),
@@ -321,9 +320,9 @@ fn dripping() {
     }
 }
 
-// Answers that a cache must not take for the whole: a range that nobody asked for.
+// A 206 without a range request is not stored as the whole response.
 #[test]
-fn a_part_is_never_stored_as_the_whole() {
+fn an_unrequested_part_is_never_stored_as_the_whole() {
     let part = Resource::offset(10)
         .with_status(206)
         .header("Content-Range", "bytes 0-9/100")
@@ -332,7 +331,7 @@ fn a_part_is_never_stored_as_the_whole() {
     let edge = Setup::cached(&origin).start();
     for _ in 0..2 {
         let reply = edge.get("/x", &[]);
-        assert_says(&reply, "detail=partial");
+        assert_has_parameter(&reply, "detail=partial");
     }
     assert!(
         edge.objects("/x")
@@ -341,9 +340,9 @@ fn a_part_is_never_stored_as_the_whole() {
     );
 }
 
-// Without a length and without chunks a cut is shown by a reset.
+// Without a length and without chunks, a truncated body is shown by a reset.
 #[test]
-fn http_1_0_clients_see_a_cut_as_well() {
+fn http_1_0_clients_notice_a_truncated_body() {
     let origin = origin();
     let cut = Fault::CutBody {
         after: 15_000,
@@ -360,9 +359,9 @@ fn http_1_0_clients_see_a_cut_as_well() {
     }
 }
 
-// "slow": a server that does not even accept, because its queue is full.
+// The server's accept queue is full.
 #[test]
-fn a_server_that_does_not_accept() {
+fn a_server_that_does_not_accept_connections_times_out() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     full.bind(&address.into()).expect("a free port");
@@ -381,9 +380,9 @@ fn a_server_that_does_not_accept() {
     assert_fails(&edge, 504, "connect-timeout");
 }
 
-// Names are looked up; one that leads nowhere is a fault like others.
+// Server names are resolved; a name without an address is a fault like others.
 #[test]
-fn servers_have_names() {
+fn server_names_are_resolved() {
     let origin = serving("/x", fresh(10));
     let named = format!("http://localhost:{}", origin.addr().port());
     let edge = Setup::of_servers(vec![named]).start();
@@ -393,8 +392,8 @@ fn servers_have_names() {
         .start();
     let reply = edge.get("/x", &[]);
     match reply.status {
-        502 => assert_says(&reply, "detail=unresolved"),
-        // Whoever answers for names may be slow to say that there is none.
-        _ => assert_says(&reply, "detail=connect-timeout"),
+        502 => assert_has_parameter(&reply, "detail=unresolved"),
+        // The resolver may need long to report that the name does not exist.
+        _ => assert_has_parameter(&reply, "detail=connect-timeout"),
     }
 }

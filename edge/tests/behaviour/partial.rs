@@ -1,4 +1,5 @@
-//! Parts that an origin sends (206) are stored, combined and completed (RFC 9111 3.3 and 3.4).
+//! Tests of 206 responses from an origin: they are stored, combined and completed (RFC 9111 3.3 and
+//! 3.4).
 
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Fault, Gate, Origin, Resource, Seen};
@@ -9,7 +10,6 @@ use crate::pieces::{
     one_version, send_range, send_whole,
 };
 
-// "a 206 that an origin sends is stored, …, and answers smaller ranges"
 #[test]
 fn a_part_answers_smaller_ranges() {
     for mode in MODES {
@@ -25,7 +25,7 @@ fn a_part_answers_smaller_ranges() {
     }
 }
 
-// "combined": what lies across two parts comes from both.
+// A range across two stored parts is answered from both.
 #[test]
 fn neighbouring_parts_are_combined() {
     for mode in MODES {
@@ -41,9 +41,9 @@ fn neighbouring_parts_are_combined() {
     }
 }
 
-// "completed, and … when complete, full requests": as a 200, with nothing of a part in its head.
+// A completed object is served as a 200 whose head shows no sign of a part.
 #[test]
-fn parts_are_completed_to_a_whole() {
+fn parts_are_completed_to_a_whole_response() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE).header("X-Kind", "film"));
         let edge = filling(&origin, mode).start();
@@ -61,7 +61,7 @@ fn parts_are_completed_to_a_whole() {
     }
 }
 
-// "completed": a full request that meets a part asks only for the rest.
+// A request for the whole of a partially stored object fetches only the missing bytes.
 #[test]
 fn a_full_request_completes_a_part() {
     for mode in MODES {
@@ -75,7 +75,7 @@ fn a_full_request_completes_a_part() {
     }
 }
 
-// "The stored response's header fields are those of the latest" (RFC 9111 3.4).
+// RFC 9111 3.4: the stored response has the headers of the latest part.
 #[test]
 fn a_combined_response_has_the_latest_head() {
     for mode in MODES {
@@ -92,9 +92,9 @@ fn a_combined_response_has_the_latest_head() {
     }
 }
 
-// A part that reaches from the first byte to the last is the whole.
+// A part that contains all bytes is the whole response.
 #[test]
-fn a_part_that_is_all_of_it_answers_full_requests() {
+fn a_part_with_all_bytes_answers_full_requests() {
     for mode in MODES {
         let origin = serving("/x", fresh(100_000));
         let edge = filling(&origin, mode).start();
@@ -109,7 +109,7 @@ fn a_part_that_is_all_of_it_answers_full_requests() {
     }
 }
 
-// A part that may not be stored is nobody's but his who asked.
+// A part that may not be stored goes only to the client that requested it.
 #[test]
 fn a_part_that_may_not_be_stored_is_not() {
     for mode in MODES {
@@ -124,7 +124,7 @@ fn a_part_that_may_not_be_stored_is_not() {
     }
 }
 
-// Parts that are shorter than was asked for: the rest is asked for, as long as it takes.
+// If parts are shorter than requested, the rest is requested until it is complete.
 #[test]
 fn short_parts_are_completed() {
     for mode in MODES {
@@ -136,9 +136,10 @@ fn short_parts_are_completed() {
     }
 }
 
-// … but not byte by byte: what comes is right, and the origin is not asked thousands of times.
+// If parts have a byte each, the reply is right and the origin does not receive thousands of
+// requests.
 #[test]
-fn parts_of_a_byte_each_are_not_asked_for_without_end() {
+fn parts_of_one_byte_each_do_not_cause_endless_requests() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE).fault(Fault::ShortRange(1)));
         let edge = filling(&origin, mode).start();
@@ -153,8 +154,8 @@ fn parts_of_a_byte_each_are_not_asked_for_without_end() {
     }
 }
 
-/// An origin whose first response may be stored and is held, and whose further ones, of the same
-/// version, say this.
+/// An origin whose first response may be stored and is held, and whose later ones, of the same
+/// version, have these headers.
 fn later_says(later: &'static str, gate: &Gate) -> Origin {
     let held = gate.clone();
     let choose = move |seen: &Seen| match seen.id {
@@ -164,15 +165,15 @@ fn later_says(later: &'static str, gate: &Gate) -> Origin {
     serving("/x", Resource::dynamic(choose))
 }
 
-/// Blocks one after another, so that more is fetched only when somebody has read so far.
+/// Requests blocks one by one, so that a block is fetched only when a reader has reached it.
 fn one_by_one(origin: &Origin) -> Setup {
     filling(origin, "slice").cache("parallel = 1")
 }
 
-// More of the same version, by a response that may not be stored any more: who reads gets it, and
-// nobody else.
+// A later part of the same version may not be stored: its reader receives it, and no other client
+// does.
 #[test]
-fn who_reads_gets_the_rest_though_it_may_not_be_kept() {
+fn a_reader_receives_later_parts_that_may_not_be_stored() {
     for later in ["max-age=0", "max-age=60, no-cache"] {
         let gate = Gate::at(100_000);
         let origin = later_says(later, &gate);
@@ -199,13 +200,14 @@ fn who_reads_gets_the_rest_though_it_may_not_be_kept() {
     }
 }
 
-// A further part that must not be stored is given to nobody but who it was asked for.
+// A later part that must not be stored goes only to the client that requested it.
 #[test]
-fn a_further_part_that_is_not_to_be_stored_is_not_shared() {
+fn a_later_part_that_may_not_be_stored_is_not_shared() {
     for mode in MODES {
         let gate = Gate::closed();
         let held = gate.clone();
-        // The same strong tag, and other bytes for each request: what one got, another must not get.
+        // The same strong entity tag with different bytes for each request: no client may receive
+        // the bytes of another.
         let choose = move |seen: &Seen| match seen.id {
             0 => good(seen),
             _ => {

@@ -1,5 +1,6 @@
-//! Safety of sharing where ranges are fetched for many: nothing of one client in the request, nobody gets
-//! what is not for him, and each variant is its own object.
+//! Tests of safe sharing when ranges are fetched for several clients: the shared request carries
+//! nothing of one client, no client receives another's response, and each variant is an object of
+//! its own.
 
 use sluice_lab::client::Client;
 use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
@@ -12,7 +13,7 @@ use crate::pieces::{
     version_of,
 };
 
-/// Sends a request for bytes of `/x` with these fields.
+/// Sends a request for bytes of `/x` with these headers.
 fn send(edge: &Edge, first: u64, fields: &[(&str, &str)]) -> Client {
     let mut client = edge.client();
     let range = format!("bytes={first}-{}", first + 9);
@@ -21,9 +22,10 @@ fn send(edge: &Edge, first: u64, fields: &[(&str, &str)]) -> Client {
     client
 }
 
-// "A shared flight's request is built from the key and an allow-list, never from one client's headers"
+// The request of a shared flight is built from the key and an allow-list, never from the headers of
+// one client.
 #[test]
-fn nothing_of_a_client_is_in_a_shared_request() {
+fn a_shared_range_request_carries_nothing_of_one_client() {
     const EVIL: [&str; 16] = [
         "X-Forwarded-Host",
         "X-Forwarded-For",
@@ -47,7 +49,8 @@ fn nothing_of_a_client_is_in_a_shared_request() {
         let edge = filling(&origin, mode).start();
         let range = ("Range", "bytes=1200000-1200009");
         let evil = EVIL.map(|name| (name, "\"evil.example\""));
-        // If-Match makes this one fail, so that the range may come or not; its flight is what counts.
+        // If-Match makes this request fail, so the range may be fetched or not; the headers of its
+        // flight are checked.
         edge.get("/x", &[&[range][..], &evil[..]].concat());
         let evil = &evil[..14];
         let second = edge.get("/x", &[&[("Range", "bytes=5-14")], evil].concat());
@@ -63,9 +66,9 @@ fn nothing_of_a_client_is_in_a_shared_request() {
     }
 }
 
-// What a flight asks for is its own affair: a client's If-Range and conditions stay here.
+// A client's If-Range and conditions are not part of the flight's request.
 #[test]
-fn conditions_of_one_client_are_not_asked_for_all() {
+fn conditions_of_one_client_are_not_part_of_a_shared_request() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -87,7 +90,8 @@ fn conditions_of_one_client_are_not_asked_for_all() {
     }
 }
 
-/// The version that a cookie names; without one, 0, which nobody of these tests is to get.
+/// The version is chosen by a cookie; without one it is version 0, which no client of these tests
+/// may receive.
 fn by_cookie(seen: &Seen) -> u32 {
     let cookie = seen
         .header("cookie")
@@ -95,13 +99,14 @@ fn by_cookie(seen: &Seen) -> u32 {
     cookie.map_or(0, |version| version.parse().expect("a number"))
 }
 
-/// Three at once, for ranges of what proves not to be shareable: each gets what is his.
+/// Three concurrent clients request ranges of a response that proves not to be shareable: each
+/// receives its own.
 fn parted(fields: &'static [(&'static str, &'static str)]) {
     for mode in MODES {
         let gate = Gate::closed();
         let held = gate.clone();
         let own = move |seen: &Seen| {
-            // Without a date, from which a lifetime could be guessed.
+            // Without Last-Modified, so that no heuristic lifetime applies.
             let own = Resource::offset(FILE)
                 .version(by_cookie(seen))
                 .modified(Modified::None)
@@ -127,7 +132,7 @@ fn parted(fields: &'static [(&'static str, &'static str)]) {
             let got = one_version(&reply, *first, *first + 9);
             assert_eq!(u64::from(got), *version, "{mode}: {}", cache_status(&reply));
         }
-        // Nobody gets what was for another later on, either.
+        // No client receives another's response later, either.
         let cookie = [("Cookie", "v=4")];
         let later = send(&edge, 600_000, &cookie).read_response();
         let later = later.expect("a reply");
@@ -137,39 +142,33 @@ fn parted(fields: &'static [(&'static str, &'static str)]) {
     }
 }
 
-// "riders parted when a response proves uncacheable"
 #[test]
-fn riders_of_a_range_that_is_not_to_be_stored_part() {
+fn riders_of_a_no_store_range_are_separated() {
     parted(&[("Cache-Control", "no-store")]);
 }
 
-// The same for what is for one person, …
 #[test]
-fn riders_of_a_range_that_is_private_part() {
+fn riders_of_a_private_range_are_separated() {
     parted(&[("Cache-Control", "private, max-age=60")]);
 }
 
-// … for what sets a cookie, …
 #[test]
-fn riders_of_a_range_that_sets_a_cookie_part() {
+fn riders_of_a_range_with_set_cookie_are_separated() {
     parted(&[("Cache-Control", "max-age=60"), ("Set-Cookie", "id=1")]);
 }
 
-// … for what says nothing of how long it is fresh, …
 #[test]
-fn riders_of_a_range_without_freshness_part() {
+fn riders_of_a_range_without_freshness_are_separated() {
     parted(&[]);
 }
 
-// … and for what varies by everything.
 #[test]
-fn riders_of_a_range_that_varies_by_everything_part() {
+fn riders_of_a_range_with_vary_any_are_separated() {
     parted(&[("Cache-Control", "max-age=60"), ("Vary", "*")]);
 }
 
-// A cookie is set for one, and for no one else.
 #[test]
-fn no_two_clients_get_the_same_cookie() {
+fn each_client_receives_its_own_cookie() {
     for mode in MODES {
         let gate = Gate::closed();
         let held = gate.clone();
@@ -194,9 +193,10 @@ fn no_two_clients_get_the_same_cookie() {
     }
 }
 
-// A response becomes private in mid-file: what is stored may be served on, what is private is not shared.
+// The response becomes private in the middle of the file: stored bytes may still be served, private
+// ones are not shared.
 #[test]
-fn a_file_that_becomes_private_in_its_middle() {
+fn a_file_that_becomes_private_in_the_middle_is_not_shared_from_there() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -216,7 +216,7 @@ fn a_file_that_becomes_private_in_its_middle() {
     }
 }
 
-/// The version that a field names, and that the response varies by it.
+/// The version is chosen by a header, and Vary names it.
 fn by_field(name: &'static str) -> impl Fn(&Seen) -> Resource {
     move |seen| {
         let version = match seen.header(name) {
@@ -228,10 +228,10 @@ fn by_field(name: &'static str) -> impl Fn(&Seen) -> Resource {
     }
 }
 
-// "Vary differs": two at once who differ in what the response varies by.
+// Two concurrent clients differ in the header that Vary names.
 #[test]
-fn riders_of_another_variant_part() {
-    // The first is among what a flight sends of its own accord, the second is not.
+fn riders_of_different_variants_receive_their_own_ranges() {
+    // Flights carry the first header by default, and not the second.
     for name in ["Accept-Language", "X-Flavour"] {
         for mode in MODES {
             let gate = Gate::closed();
@@ -261,8 +261,8 @@ fn riders_of_another_variant_part() {
     }
 }
 
-/// The same file, which first does not tell that it varies, and later does. With one tag for all, as
-/// some origins have it, or with one for each.
+/// A file whose responses name Vary only from the second one on, with one entity tag for all
+/// variants, as some origins have it, or with one for each.
 fn tells_late(one_tag: bool) -> Resource {
     let flavoured = by_field("X-Flavour");
     Resource::dynamic(move |seen| {
@@ -277,10 +277,10 @@ fn tells_late(one_tag: bool) -> Resource {
     })
 }
 
-// A further part tells that the resource varies: it goes to no request that it does not belong to, and
-// nobody gets a mixture.
+// A later part reveals that the resource varies: the part goes only to matching requests, and no
+// client receives a mixture.
 #[test]
-fn a_further_part_that_varies_is_only_for_whom_it_belongs_to() {
+fn a_later_part_with_vary_goes_only_to_matching_requests() {
     let kinds = ["none", "one", "two"];
     for mode in MODES {
         for one_tag in [true, false] {
@@ -298,7 +298,8 @@ fn a_further_part_that_varies_is_only_for_whom_it_belongs_to() {
                 }
             }
             for kind in kinds {
-                // One version, whichever: what was stored before it told may still count for all.
+                // One version, either one: bytes stored before Vary was known may still be served
+                // to all.
                 let whole = edge.get("/x", &[("X-Flavour", kind)]);
                 one_version(&whole, 0, FILE - 1);
             }
@@ -308,16 +309,16 @@ fn a_further_part_that_varies_is_only_for_whom_it_belongs_to() {
     }
 }
 
-// The same while somebody reads what was stored before it told.
+// The same while a client reads bytes stored before Vary was known.
 #[test]
-fn who_reads_is_not_given_a_part_that_varies() {
+fn a_reader_does_not_receive_a_later_part_of_another_variant() {
     for mode in MODES {
         for one_tag in [true, false] {
             let origin = serving("/x", tells_late(one_tag));
             let edge = filling(&origin, mode).start();
             check_range(&edge, 0, 9);
             assert_sent_once(&edge, &origin, BLOCK);
-            // Begun or not, cut or not: no byte of this is from another version.
+            // Whether the reply began or was cut off, no byte of it is from another version.
             let fields = [("X-Flavour", "two"), ("Range", "bytes=0-")];
             let whole = edge.get("/x", &fields);
             let version = version_of(0, &whole.body);
@@ -326,9 +327,9 @@ fn who_reads_is_not_given_a_part_that_varies() {
     }
 }
 
-// `Vary: Range` says nothing here: a shared fetch has a Range of its own.
+// `Vary: Range` has no effect, because a shared fetch has its own Range.
 #[test]
-fn what_varies_by_range_is_kept_at_a_bounded_price() {
+fn vary_range_causes_a_bounded_number_of_requests() {
     for mode in ["slice", "auto", "whole"] {
         let origin = serving("/x", fresh(FILE).vary("Range"));
         let edge = filling(&origin, mode).start();
@@ -342,7 +343,7 @@ fn what_varies_by_range_is_kept_at_a_bounded_price() {
     }
 }
 
-// "slices ask for `identity`": clients with and without gzip have their ranges from one set of slices.
+// Slices are requested with `identity`, so clients with and without gzip share them.
 #[test]
 fn one_set_of_slices_serves_clients_with_and_without_gzip() {
     for mode in MODES {
@@ -370,9 +371,9 @@ fn one_set_of_slices_serves_clients_with_and_without_gzip() {
     }
 }
 
-// A leaving leader does not take the others' bytes with him.
+// If the client that started a fetch disconnects, its riders still receive their bytes.
 #[test]
-fn riders_stay_when_the_first_leaves() {
+fn riders_continue_when_the_first_client_disconnects() {
     for mode in MODES {
         let gate = Gate::closed();
         let origin = serving("/x", fresh(FILE).gate_head(&gate));

@@ -1,14 +1,16 @@
-//! What may not be shared is still answered as if the cache were not there.
+//! Tests of responses that may not be shared: clients receive them as if there were no cache.
 
 use sluice_lab::origin::{Gate, Resource};
 
-use crate::harness::{Setup, assert_says, cache_status, eventually, fresh, origin, serving};
+use crate::harness::{
+    Setup, assert_has_parameter, cache_status, eventually, fresh, origin, serving,
+};
 
 fn unshared(length: u64) -> Resource {
     Resource::offset(length).cache_control("no-store")
 }
 
-// Ranges and conditions are the origin's to answer then, from the first request on.
+// The origin evaluates ranges and conditions from the first request on.
 #[test]
 fn ranges_and_conditions_reach_the_origin() {
     let origin = serving("/x", unshared(1_000_000));
@@ -17,7 +19,7 @@ fn ranges_and_conditions_reach_the_origin() {
     range
         .verify_range(500_000, 500_009, 1_000_000)
         .expect("the range");
-    assert_says(&range, "detail=no-store");
+    assert_has_parameter(&range, "detail=no-store");
     origin.serve("/y", unshared(1_000_000));
     let tag = range.header("etag").expect("a tag").to_owned();
     assert_eq!(edge.get("/y", &[("If-None-Match", &tag)]).status, 304);
@@ -27,9 +29,9 @@ fn ranges_and_conditions_reach_the_origin() {
     assert_eq!(origin.read_record(|record| record.count("/z")), 1);
 }
 
-// HEAD: no body is waited for, and the connection stays in step.
+// The edge waits for no body after HEAD, and the connection stays in sync.
 #[test]
-fn head_of_what_is_not_stored() {
+fn head_of_an_unstored_response_keeps_the_connection_in_sync() {
     let origin = serving("/x", unshared(500_000));
     let edge = Setup::cached(&origin).start();
     let mut client = edge.client();
@@ -42,9 +44,10 @@ fn head_of_what_is_not_stored() {
     get.verify_whole(500_000).expect("the body");
 }
 
-// Those who waited for a fetch that can't be shared ask for themselves, all at once.
+// Requests that waited for a fetch whose response can't be shared go to the origin at once, each on
+// its own.
 #[test]
-fn who_waited_asks_alone() {
+fn requests_that_waited_are_forwarded_on_their_own() {
     let gate = Gate::closed();
     let origin = serving("/x", unshared(1000).gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -57,16 +60,15 @@ fn who_waited_asks_alone() {
     for client in &mut clients {
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(1000).expect("the body");
-        assert_says(&reply, "detail=no-store");
+        assert_has_parameter(&reply, "detail=no-store");
         let status = cache_status(&reply);
         assert!(!status.contains("collapsed"), "it had its own: {status}");
     }
     assert_eq!(origin.requests().len(), 4);
 }
 
-// Fields and statuses are passed as they are.
 #[test]
-fn answers_are_passed_as_they_are() {
+fn responses_are_passed_on_unchanged() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     let big = "v".repeat(50_000);
@@ -95,9 +97,8 @@ fn answers_are_passed_as_they_are() {
     }
 }
 
-// The same out of the cache.
 #[test]
-fn stored_answers_are_given_as_they_came() {
+fn stored_responses_are_served_unchanged() {
     let big = "v".repeat(50_000);
     let resource = fresh(10)
         .header("X-Twice", "1")
@@ -118,7 +119,7 @@ fn stored_answers_are_given_as_they_came() {
     }
 }
 
-// 204: no content and no length, stored or not.
+// A 204 has neither content nor a length, stored or not.
 #[test]
 fn no_content_has_no_length() {
     let origin = serving("/x", fresh(0).with_status(204));
@@ -133,9 +134,9 @@ fn no_content_has_no_length() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// An edge in front of an edge: each does its part.
+// Two edges in a row each do their part.
 #[test]
-fn edges_can_stand_in_a_row() {
+fn edges_can_be_chained() {
     let origin = serving("/x", fresh(3_000_000));
     let inner = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let outer = Setup::of_servers(vec![format!("http://{}", inner.http)])

@@ -1,4 +1,4 @@
-//! A client is cut for its own slowness only, never for that of an origin.
+//! Tests of timeouts that must count only a client's own slowness, never that of the origin.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, fresh, serving, wait_asked};
 
-/// Limits that none but the quick keep to.
+/// Limits that only fast clients meet.
 const STRICT: &str =
     "header_timeout = \"100ms\"\nbody_timeout = \"100ms\"\nsend_timeout = \"100ms\"
 keepalive_timeout = \"100ms\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"1s\"";
 
-// "a minimum rate for bodies and reads": while the origin is what is waited for, no time is counted.
+// While the edge waits for the origin, no time counts towards the client's minimum rate.
 #[test]
-fn a_slow_origin_is_not_the_readers_fault() {
+fn a_slow_origin_does_not_count_against_the_reader() {
     let head = Duration::from_millis(700);
     let body = Duration::from_millis(700);
     let slow = fresh(200_000)
@@ -37,9 +37,9 @@ fn a_slow_origin_is_not_the_readers_fault() {
     assert_eq!(edge.counter("client_timeouts"), 0);
 }
 
-// The same for uploads: an origin that does not read is not the uploader's fault.
+// The same for uploads to an origin that does not read.
 #[test]
-fn a_slow_origin_is_not_the_uploaders_fault() {
+fn a_slow_origin_does_not_count_against_the_uploader() {
     let gate = Gate::closed();
     let origin = serving("/x", Resource::status(200).gate_upload(&gate));
     let edge = Setup::uncached(&origin)
@@ -64,9 +64,8 @@ fn a_slow_origin_is_not_the_uploaders_fault() {
     assert!(origin.requests()[0].body_is_offset);
 }
 
-// A rider waits for a fill as long as that takes.
 #[test]
-fn waiting_for_a_fill_is_not_idleness() {
+fn waiting_for_a_fill_does_not_time_out() {
     let gate = Gate::at(10_000);
     let origin = serving("/x", fresh(100_000).gate(&gate));
     let edge = Setup::cached(&origin)

@@ -1,5 +1,5 @@
-//! What the tests of objects in pieces have in common: an edge whose blocks are small, and what an
-//! origin has sent of a file, byte by byte.
+//! Helpers of the tests of partially stored objects: an edge with small blocks, and the exact bytes
+//! that an origin has sent.
 
 use std::ops::Range;
 
@@ -9,38 +9,38 @@ use sluice_lab::origin::{Origin, Outcome, Record, Resource, Seen};
 
 use crate::harness::{Edge, SOON, Setup, cache_status, eventually, fresh};
 
-/// The block of these tests.
+/// The block size of these tests.
 pub const BLOCK: u64 = 256 << 10;
 
-/// A file of nine blocks and a half.
+/// A file of nine and a half blocks.
 pub const FILE: u64 = 2_500_000;
 
-/// The policies that fetch ranges.
+/// The fill policies that fetch ranges.
 pub const MODES: [&str; 2] = ["slice", "auto"];
 
-/// A cache that fills so, in front of the origin.
+/// A cache with this fill policy in front of the origin.
 pub fn filling(origin: &Origin, mode: &str) -> Setup {
     Setup::cached(origin)
         .cache(&format!("fill = \"{mode}\""))
         .cache("slice = \"256KiB\"")
 }
 
-/// Where the block after the one with this byte begins.
+/// The end of the block that contains this byte.
 pub fn block_end(at: u64) -> u64 {
     ((at / BLOCK + 1) * BLOCK).min(FILE)
 }
 
-/// The value of a Range field, both ends included.
+/// The value of Range for these bytes, both ends included.
 pub fn bytes(first: u64, last: u64) -> String {
     format!("bytes={first}-{last}")
 }
 
-/// Asks for bytes of `/x`, both ends included.
+/// Requests bytes of `/x`, both ends included.
 pub fn ask_range(edge: &Edge, first: u64, last: u64) -> Reply {
     edge.get("/x", &[("Range", &bytes(first, last))])
 }
 
-/// Asks for bytes of `/x` and checks them.
+/// Requests bytes of `/x` and checks them.
 pub fn check_range(edge: &Edge, first: u64, last: u64) -> Reply {
     let reply = ask_range(edge, first, last);
     let right = reply.verify_range(first, last, FILE);
@@ -64,7 +64,7 @@ pub fn send_whole(edge: &Edge) -> Client {
     client
 }
 
-/// What `/x` is where the request has a Range field, and where it has none.
+/// Serves `/x` differently for requests with Range and without.
 pub fn by_range(
     ranged: impl Fn(&Seen) -> Resource + Send + Sync + 'static,
     plain: impl Fn(&Seen) -> Resource + Send + Sync + 'static,
@@ -75,12 +75,13 @@ pub fn by_range(
     })
 }
 
-/// An offset body as the origin would serve it if nothing were wrong with it.
+/// The response to a request for an offset body from a correct origin.
 pub fn good(_seen: &Seen) -> Resource {
     fresh(FILE)
 }
 
-/// The first byte that a request asks for, and the last if it names one; a plain one asks from 0 on.
+/// The first byte that a request wants, and the last one if it names one; a request without Range
+/// wants all from 0.
 pub fn wanted(seen: &Seen) -> (u64, Option<u64>) {
     let Some(range) = seen.header("range") else {
         return (0, None);
@@ -97,13 +98,13 @@ pub fn wanted(seen: &Seen) -> (u64, Option<u64>) {
     }
 }
 
-/// The Range fields that the origin got for `/x`, in order; "-" for none.
+/// The Range headers that the origin received for `/x`, in order; "-" for none.
 pub fn asked(origin: &Origin) -> Vec<String> {
     let field = |seen: &Seen| seen.header("range").unwrap_or("-").to_owned();
     origin.read_record(|record| record.of("/x").map(field).collect())
 }
 
-/// What an origin that honours ranges has sent of `/x`, answer by answer.
+/// The ranges of `/x` that an origin with range support has sent, one per response.
 pub fn sent_pieces(record: &Record) -> Vec<Range<u64>> {
     let answered = record.of("/x").filter(|seen| seen.sent > 0);
     answered
@@ -114,7 +115,7 @@ pub fn sent_pieces(record: &Record) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Bytes of `/x` that the origin sent more often than once.
+/// Number of bytes of `/x` that the origin sent more than once.
 pub fn sent_again(origin: &Origin) -> u64 {
     let mut pieces = origin.read_record(sent_pieces);
     pieces.sort_by_key(|piece| piece.start);
@@ -126,12 +127,13 @@ pub fn sent_again(origin: &Origin) -> u64 {
     again
 }
 
-/// Waits until no fetch is under way.
+/// Waits until no fetch is running.
 pub fn landed(edge: &Edge) {
     eventually("no fetch is under way", || edge.counter("flights_now") == 0);
 }
 
-/// Waits until the origin has sent so many bytes, no fetch is under way, and the origin knows it.
+/// Waits until the origin has sent this many bytes, no fetch is running, and the origin has
+/// recorded it.
 pub fn settle(edge: &Edge, origin: &Origin, sent: u64) {
     let all = origin.wait_for(|record| record.sent_total >= sent, SOON);
     let (total, asked) = (
@@ -147,7 +149,7 @@ pub fn settle(edge: &Edge, origin: &Origin, sent: u64) {
     assert!(origin.wait_for(over, SOON), "the origin has ended");
 }
 
-/// Asserts that the origin sent exactly so many bytes of `/x`, none of them twice.
+/// Asserts that the origin sent exactly this many bytes of `/x`, none of them twice.
 pub fn assert_sent_once(edge: &Edge, origin: &Origin, sent: u64) {
     settle(edge, origin, sent);
     let asked = asked(origin);
@@ -156,12 +158,14 @@ pub fn assert_sent_once(edge: &Edge, origin: &Origin, sent: u64) {
     assert_eq!(total, sent, "{asked:?}");
 }
 
-/// The version whose bytes these are, from `first` on; none if they are of several or of no version.
+/// The version of these bytes, which begin at `first`; `None` if they are of several versions or of
+/// none.
 pub fn version_of(first: u64, body: &[u8]) -> Option<u32> {
     (0..=VERSIONS).find(|version| verify_version(*version, first, body).is_ok())
 }
 
-/// Asserts that a reply is one version's answer to a request for these bytes, not cut, and says which.
+/// Asserts that a reply is a complete response of one version to a request for these bytes, and
+/// returns the version.
 pub fn one_version(reply: &Reply, first: u64, last: u64) -> u32 {
     let status = cache_status(reply);
     let (first, count) = match reply.status {

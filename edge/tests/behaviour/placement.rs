@@ -1,4 +1,5 @@
-//! Which volume gets what: hash, weights, stripe and mirror; several caches on one volume, several caches by route.
+//! Tests of placement on volumes: hash, weights, stripe and mirror; several caches on one volume,
+//! several caches by route.
 
 use std::fs;
 
@@ -11,19 +12,19 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup, assert_hit, fresh, serving};
 
-/// A cache that places so on all of these volumes.
+/// A cache with this placement on all of these volumes.
 fn placing(disks: &Disks, origin: &Origin, placement: &str) -> Setup {
     disks
         .setup(origin)
         .cache(&format!("placement = \"{placement}\""))
 }
 
-/// Records on each volume.
+/// Number of records on each volume.
 fn spread(edge: &Edge, count: usize) -> Vec<u64> {
     (1..=count).map(|n| number_of(edge, n, "records")).collect()
 }
 
-// "hash (weighted percentages)": each object is on one volume, and the shares are as configured.
+// Each object is on one volume, and the shares follow the configured weights.
 #[test]
 fn hash_gives_each_volume_its_share() {
     for (weights, shares) in [
@@ -41,7 +42,7 @@ fn hash_gives_each_volume_its_share() {
         written(&edge, 200);
         let counts = spread(&edge, 2);
         assert_eq!(counts[0] + counts[1], 200, "{weights}");
-        // Four times the deviation that such a choice has.
+        // Four standard deviations of a random choice.
         assert!(counts[0].abs_diff(shares[0]) <= 28, "{weights}: {counts:?}");
         for how in ENDS {
             edge = again(edge, how, &setup);
@@ -53,9 +54,9 @@ fn hash_gives_each_volume_its_share() {
     }
 }
 
-// Several volumes without a word on placement: hash.
+// The default placement for several volumes is hash.
 #[test]
-fn several_volumes_are_used_by_hash() {
+fn the_default_placement_for_several_volumes_is_hash() {
     let origin = shelf();
     let disks = Disks::in_memory(3);
     let edge = start(&disks.setup(&origin));
@@ -66,9 +67,9 @@ fn several_volumes_are_used_by_hash() {
     assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
 }
 
-// A large object stays on one volume by hash, and goes round by stripe.
+// With hash a large object is on one volume; with stripe its blocks are on all of them in turn.
 #[test]
-fn blocks_go_round_by_stripe() {
+fn stripe_spreads_the_blocks_of_an_object() {
     let length = 12 * BLOCK;
     for (placement, count, expected) in [
         ("hash", 2, vec![0, 13]),
@@ -95,9 +96,9 @@ fn blocks_go_round_by_stripe() {
     }
 }
 
-// Many objects in stripes: each volume gets its part of the bytes, of small ones too.
+// With many striped objects, small ones included, each volume receives its share of the bytes.
 #[test]
-fn stripe_spreads_the_bytes() {
+fn stripe_spreads_the_bytes_of_many_objects() {
     let origin = shelf();
     let disks = Disks::in_memory(2).sized(32 * MIB);
     let edge = start(&placing(&disks, &origin, "stripe"));
@@ -108,16 +109,16 @@ fn stripe_spreads_the_bytes() {
     assert!(least * 10 >= most * 8, "{written:?}");
 }
 
-/// Small and large files, and what they are as records.
+/// Small and large files, and their number of records.
 fn mixed() -> (Vec<File>, u64) {
     let files = [File::row(0, 30, 20_000), File::row(100, 5, 600_000)].concat();
     let count = files.iter().map(|file| records(file.length)).sum();
     (files, count)
 }
 
-// "With `mirror` no stored byte is lost when one dies": a file is gone, or full of something else.
+// A volume's file was removed or overwritten: with mirror, no stored byte is lost.
 #[test]
-fn a_mirror_outlives_the_loss_of_either_volume() {
+fn a_mirror_survives_the_loss_of_either_volume() {
     for lost in [1, 2] {
         for how in ENDS {
             let origin = shelf();
@@ -139,9 +140,9 @@ fn a_mirror_outlives_the_loss_of_either_volume() {
     }
 }
 
-// The same where one can't be opened at all, and where its content is damaged all over.
+// The same if one volume can't be opened, and if its content is damaged everywhere.
 #[test]
-fn a_mirror_serves_while_one_volume_is_out_or_damaged() {
+fn a_mirror_serves_while_one_volume_is_unavailable_or_damaged() {
     let origin = shelf();
     let disks = Disks::in_memory(2).each("retry = \"100ms\"");
     let setup = placing(&disks, &origin, "mirror");
@@ -150,7 +151,7 @@ fn a_mirror_serves_while_one_volume_is_out_or_damaged() {
     fill(&edge, &files);
     written(&edge, 2 * count);
     end(edge, End::Killed);
-    // Every segment of the first one is overwritten; its superblocks and its log are as they were.
+    // Every segment of the first volume is overwritten; its superblocks and purge log stay intact.
     let mut content = fs::read(disks.path(1)).expect("a volume");
     let begin = content.len() - 14 * MIB as usize;
     content[begin..].fill(0x5a);
@@ -171,7 +172,7 @@ fn a_mirror_serves_while_one_volume_is_out_or_damaged() {
     });
 }
 
-// Of three volumes, two have each object.
+// With three volumes, each object is on two of them.
 #[test]
 fn a_mirror_over_three_keeps_two_copies() {
     let origin = shelf();
@@ -192,9 +193,9 @@ fn a_mirror_over_three_keeps_two_copies() {
     });
 }
 
-// By hash and stripe the loss of one volume costs what was on it, and nothing else goes wrong.
+// With hash and stripe, the loss of a volume loses only the data on it.
 #[test]
-fn the_loss_of_a_volume_costs_what_was_on_it() {
+fn the_loss_of_a_volume_loses_only_its_own_data() {
     for placement in ["hash", "stripe"] {
         let origin = shelf();
         let disks = Disks::in_memory(2);
@@ -218,7 +219,7 @@ fn the_loss_of_a_volume_costs_what_was_on_it() {
     }
 }
 
-/// Two caches by route, on volumes of these names.
+/// Two caches by route, each with these volumes.
 fn two_caches(disks: &Disks, origin: &Origin, first: &str, second: &str) -> Setup {
     let servers = [origin.url("")];
     Setup::of_text(format!(
@@ -232,7 +233,7 @@ fn two_caches(disks: &Disks, origin: &Origin, first: &str, second: &str) -> Setu
     ))
 }
 
-// "several caches chosen by route, … sharing them": each has its own, also when all of one is purged.
+// Each cache on a shared volume has its own objects, also when everything is purged from one cache.
 #[test]
 fn caches_share_a_volume() {
     let origin = shelf();
@@ -259,9 +260,9 @@ fn caches_share_a_volume() {
     assert_eq!(hits(&edge), [true, false, true, false]);
 }
 
-// What one cache has stored is not another's, although a URL has come to be the other's.
+// An object of one cache does not belong to another cache that a URL is moved to.
 #[test]
-fn a_route_s_new_cache_begins_with_nothing() {
+fn the_new_cache_of_a_route_starts_empty() {
     let origin = serving("/other/x", fresh(5000));
     let disks = Disks::new(1);
     let both = "[\"disk1\"]";
@@ -279,9 +280,9 @@ fn a_route_s_new_cache_begins_with_nothing() {
     assert_hit(&get(&edge, "/other/x"));
 }
 
-// "each with own volumes": by route each cache's bytes go to its own.
+// The bytes of each cache go to the cache's own volumes.
 #[test]
-fn caches_have_volumes_of_their_own() {
+fn caches_can_have_their_own_volumes() {
     let origin = shelf();
     let disks = Disks::new(2);
     let setup = two_caches(&disks, &origin, "[\"disk1\"]", "[\"disk2\"]");
@@ -301,7 +302,7 @@ fn caches_have_volumes_of_their_own() {
             assert_hit(&get(&edge, &format!("/other/{n}")));
         }
     });
-    // One volume's end does not touch the other cache.
+    // The loss of a volume does not affect the other cache.
     end(edge, End::Killed);
     fs::remove_file(disks.path(1)).expect("it was there");
     let edge = start(&setup);
@@ -311,7 +312,7 @@ fn caches_have_volumes_of_their_own() {
     }
 }
 
-// Another placement over the same volumes: nothing wrong is served, whatever is found again.
+// With another placement on the same volumes, nothing wrong is served, whatever is found again.
 #[test]
 fn another_placement_serves_nothing_wrong() {
     let origin = shelf();
@@ -331,9 +332,9 @@ fn another_placement_serves_nothing_wrong() {
     }
 }
 
-// A version that one placement left behind does not come back when that is configured again.
+// An old version left by one placement does not reappear when that placement is configured again.
 #[test]
-fn another_placement_brings_no_old_version_back() {
+fn changing_the_placement_restores_no_old_version() {
     for length in [5000, 700_000] {
         let origin = serving("/x", fresh(length));
         let disks = Disks::in_memory(2);

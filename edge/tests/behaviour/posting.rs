@@ -1,18 +1,18 @@
-//! Responses to POST that answer GET, too: where `methods` says so, and only what anybody's POST would
-//! have brought (RFC 9110 9.3.3).
+//! Tests of responses to POST that may answer GET: only with POST in `methods`, and only if any
+//! client's POST would have received the same response (RFC 9110 9.3.3).
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Ending, Fault, Framing, Gate, Origin, Resource, Seen};
 
 use crate::aging::{LENGTH, bare, current, last_sent, times};
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, assert_says, cache_status, eventually, origin, serving,
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
 };
 
 const POST: &str = "methods = [\"GET\", \"HEAD\", \"POST\"]";
 const MIB: u64 = 1 << 20;
 
-/// What may answer GET at `/x`.
+/// A response that may answer GET for `/x`.
 fn own() -> Resource {
     current().header("Content-Location", "/x")
 }
@@ -25,12 +25,12 @@ fn post(edge: &Edge, fields: &[(&str, &str)]) -> Reply {
     edge.ask("POST", "/x", fields, b"x")
 }
 
-/// Whether a GET is answered by what a POST brought.
+/// Whether a GET is answered from the response to a POST.
 fn is_adopted(edge: &Edge, path: &str) -> bool {
     cache_status(&edge.get(path, &[])).starts_with("sluice; hit")
 }
 
-/// What the origin answers with: a part of the request, shown in the body.
+/// The origin's response contains this part of the request in its body.
 fn shows(show: fn(&Seen) -> Option<&str>) -> Resource {
     Resource::dynamic(move |seen| {
         let shown = show(seen).unwrap_or("nothing").to_owned();
@@ -40,9 +40,9 @@ fn shows(show: fn(&Seen) -> Option<&str>) -> Resource {
     })
 }
 
-// It is always sent on, and what it brought is given to its client in full.
+// The POST is always sent to the origin, and its client receives the complete response.
 #[test]
-fn what_a_post_brought_answers_get() {
+fn the_response_to_a_post_answers_get() {
     let origin = serving("/x", own());
     let edge = posting(&origin).start();
     for asked in 1..=2 {
@@ -61,7 +61,7 @@ fn what_a_post_brought_answers_get() {
 }
 
 #[test]
-fn by_default_it_does_not() {
+fn by_default_the_response_to_a_post_does_not_answer_get() {
     let origin = serving("/x", own());
     let edge = Setup::cached(&origin).start();
     let reply = post(&edge, &[]);
@@ -69,9 +69,10 @@ fn by_default_it_does_not() {
     assert!(!is_adopted(&edge, "/x"));
 }
 
-// Only a 200 of known length that names its own target and its own lifetime.
+// Only a 200 of known length with its own target in Content-Location and an explicit lifetime
+// qualifies.
 #[test]
-fn only_what_says_so_answers_get() {
+fn only_a_post_response_that_says_so_answers_get() {
     let origin = origin();
     let edge = posting(&origin).start();
     let at = |n: usize| format!("/{n}");
@@ -124,9 +125,9 @@ fn only_what_says_so_answers_get() {
     }
 }
 
-// What one client alone would have been given answers nobody else.
+// A response made for one client does not answer other clients.
 #[test]
-fn a_clients_own_post_answers_nobody_else() {
+fn an_unshared_post_answers_no_other_client() {
     let origin = serving("/x", own());
     let edge = posting(&origin)
         .cache("bypass = { headers = [\"X-Debug\"], query = [\"nocache\"] }")
@@ -153,7 +154,7 @@ fn a_clients_own_post_answers_nobody_else() {
 }
 
 #[test]
-fn what_the_key_leaves_out_answers_nobody_else() {
+fn a_post_with_parameters_outside_the_key_answers_no_other_client() {
     let origin = origin();
     origin.serve_rest(shows(|seen| Some(&seen.target)));
     let edge = posting(&origin).cache("query_ignore = [\"utm_*\"]").start();
@@ -162,9 +163,10 @@ fn what_the_key_leaves_out_answers_nobody_else() {
     assert_eq!(edge.get("/x", &[]).text(), "/x");
 }
 
-// A variant is what everybody gets who asks for it: the POST asks for it in their words.
+// A variant is for all clients that select it, so the POST carries the Accept-Encoding and
+// Accept-Language of a shared fetch.
 #[test]
-fn a_post_accepts_what_a_fetch_for_all_would() {
+fn a_post_is_sent_with_the_negotiation_headers_of_a_shared_fetch() {
     let origin = serving("/x", shows(|seen| seen.header("accept-language")));
     origin.update("/x", |resource| resource.vary("Accept-Language"));
     let edge = posting(&origin).cache("languages = [\"de\"]").start();
@@ -179,9 +181,9 @@ fn a_post_accepts_what_a_fetch_for_all_would() {
     assert_eq!(none.text(), "nothing");
 }
 
-// Whatever the fill policy: it is not asked, and no GET follows.
+// The fill policy has no influence, and no GET follows.
 #[test]
-fn no_policy_matters() {
+fn storing_a_post_response_does_not_depend_on_the_fill_policy() {
     for mode in ["slice", "auto", "whole", "lock"] {
         let origin = serving("/x", own().vary("Accept-Encoding"));
         let edge = posting(&origin)
@@ -190,7 +192,7 @@ fn no_policy_matters() {
         for coding in ["gzip", "identity"] {
             let reply = post(&edge, &[("Accept-Encoding", coding)]);
             reply.verify_whole(LENGTH).expect("the body");
-            assert_says(&reply, "stored");
+            assert_has_parameter(&reply, "stored");
         }
         let methods = origin.read_record(|record| {
             let methods = record.of("/x").map(|seen| seen.method.clone());
@@ -200,9 +202,9 @@ fn no_policy_matters() {
     }
 }
 
-// What is too large to be kept goes to its client all the same; GET may have nothing there.
+// A response too large to be stored still goes to its client, and does not answer GET.
 #[test]
-fn what_cannot_be_kept_is_passed_on() {
+fn a_post_response_that_can_not_be_stored_is_passed_on() {
     for mode in ["auto", "lock"] {
         let large = |seen: &Seen| match &*seen.method {
             "POST" => Resource::offset(3 * MIB)
@@ -221,9 +223,9 @@ fn what_cannot_be_kept_is_passed_on() {
     }
 }
 
-// What is stored without a field is given with it to who brought it.
+// A response stored without Set-Cookie is sent with it to the client of the POST.
 #[test]
-fn its_client_gets_its_cookie() {
+fn the_client_of_a_post_receives_its_cookie() {
     let origin = serving("/x", own().header("Set-Cookie", "a=1"));
     let edge = posting(&origin).cache("set_cookie = \"remove\"").start();
     let reply = post(&edge, &[]);
@@ -233,9 +235,10 @@ fn its_client_gets_its_cookie() {
     assert_eq!(hit.header("set-cookie"), None);
 }
 
-// Its client does not wait for all of it, and others share what is on its way.
+// The client of the POST does not wait for the complete body, and other clients share the bytes
+// while they arrive.
 #[test]
-fn others_ride_along() {
+fn other_clients_share_a_post_response_in_flight() {
     let gate = Gate::at(100);
     let origin = serving("/x", own().gate(&gate));
     let edge = posting(&origin).start();
@@ -256,9 +259,9 @@ fn others_ride_along() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// A body that is cut is cut for the client, and answers nobody.
+// A truncated body is cut off for the client, and does not answer GET.
 #[test]
-fn a_cut_body_answers_nobody() {
+fn a_truncated_post_response_does_not_answer_get() {
     let cut = Fault::CutBody {
         after: 100,
         ending: Ending::Fin,
@@ -275,9 +278,9 @@ fn a_cut_body_answers_nobody() {
     reply.verify_whole(LENGTH).expect("the body");
 }
 
-// Who leaves does not leave a fetch behind.
+// If the client disconnects, no fetch is left running.
 #[test]
-fn it_ends_with_its_client() {
+fn the_fetch_of_a_post_ends_with_its_client() {
     let gate = Gate::at(100);
     let origin = serving("/x", own().gate(&gate));
     let edge = posting(&origin).start();
@@ -294,9 +297,8 @@ fn it_ends_with_its_client() {
     reply.verify_whole(LENGTH).expect("the body");
 }
 
-// The log tells which server answered.
 #[test]
-fn the_log_has_its_exchange() {
+fn the_log_names_the_server_that_answered_a_post() {
     let origin = serving("/x", own());
     let edge = posting(&origin).logged("json").start();
     post(&edge, &[]);

@@ -1,4 +1,4 @@
-//! Hostile and unlucky clients: memory, descriptors and other clients are safe from them.
+//! Tests of hostile and unlucky clients: memory, descriptors and other clients are not affected.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,23 +10,22 @@ use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, o
 
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// A client that asks and does not read.
+/// A client that sends a request and does not read the response.
 fn stalled(edge: &Edge, target: &str) -> Client {
     let mut client = edge.reluctant_client();
     client.send("GET", target, &[], b"").expect("sent");
     client
 }
 
-// "the ledger holds all memory, pinned blocks included"
 #[test]
-fn stalled_readers_pin_no_more_than_there_is() {
+fn stalled_readers_pin_no_more_than_the_cache_s_memory() {
     let origin = origin();
     let edge = Setup::cached(&origin)
         .cache("memory = \"8MiB\"")
         .limits("send_timeout = \"1h\"\nmin_rate = 0")
         .start();
     let path = |n: u64| format!("/offset/{}", 1_000_000 + n);
-    // Twice what the tier holds is being read at once, by clients that stopped.
+    // Stalled clients read twice as much as the memory tier holds.
     let mut readers: Vec<Client> = (0..16).map(|n| stalled(&edge, &path(n))).collect();
     eventually("all have begun", || edge.counter("requests") == 16);
     for n in 100..125 {
@@ -39,7 +38,7 @@ fn stalled_readers_pin_no_more_than_there_is() {
             "{status}"
         );
         let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
-        // Where nothing can be dropped a body passes through a window of its own.
+        // If nothing can be evicted, a body passes through the pass-through window.
         assert!(bytes <= limit + (4 << 20), "{bytes} of {limit}");
     }
     for (n, reader) in (0..).zip(&mut readers) {
@@ -56,7 +55,7 @@ fn stalled_readers_pin_no_more_than_there_is() {
     assert!(memory < MEMORY_MAX, "{memory} bytes resident");
 }
 
-// Many small things: what the cache knows of each is in the ledger too.
+// The ledger includes the metadata of each object.
 #[test]
 fn many_small_objects_keep_within_memory() {
     let origin = origin();
@@ -78,9 +77,10 @@ fn many_small_objects_keep_within_memory() {
     assert!(memory < MEMORY_MAX, "{memory} bytes resident");
 }
 
-// Who pipelines and does not read is not worked for: nothing piles up.
+// If a pipelining client does not read, the edge stops reading its requests, and nothing
+// accumulates.
 #[test]
-fn a_pipeliner_who_does_not_read_is_stopped() {
+fn a_pipelining_client_that_does_not_read_is_stopped() {
     let origin = serving("/x", fresh(1_000_000));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[])
@@ -105,7 +105,7 @@ fn a_pipeliner_who_does_not_read_is_stopped() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// One who reads slowly does not hold up others on the same fill, where the store has room …
+// If the store has room, a slow reader does not hold up other readers of the same fill.
 #[test]
 fn a_stalled_rider_does_not_stop_a_fill() {
     let gate = Gate::closed();
@@ -120,9 +120,9 @@ fn a_stalled_rider_does_not_stop_a_fill() {
     reply.verify_whole(20_000_000).expect("all of it");
 }
 
-// … and where it has none: who stalls is left behind, and cut where its bytes are gone.
+// If the store has no room, a stalled reader falls behind, and is cut off where its bytes are gone.
 #[test]
-fn a_stalled_rider_of_something_too_large_is_left_behind() {
+fn a_stalled_rider_of_an_object_too_large_to_store_is_cut_off() {
     let gate = Gate::closed();
     let endless = fresh(40_000_000)
         .framing(Framing::Chunked(50_000))
@@ -145,9 +145,9 @@ fn a_stalled_rider_of_something_too_large_is_left_behind() {
     assert!(edge.peak_memory() < MEMORY_MAX);
 }
 
-// Out of file descriptors it waits for some, and goes on.
+// When file descriptors run out, the program waits for some to be closed and continues.
 #[test]
-fn it_survives_running_out_of_descriptors() {
+fn the_program_survives_running_out_of_descriptors() {
     let gate = Gate::closed();
     let origin = serving("/x", fresh(100));
     origin.serve("/held", fresh(10).gate_head(&gate));
@@ -167,9 +167,9 @@ fn it_survives_running_out_of_descriptors() {
     edge.get("/x", &[]).verify_whole(100).expect("it goes on");
 }
 
-// "Idle connections own no buffer."
+// Idle connections own no buffers.
 #[test]
-fn idle_connections_cost_little() {
+fn idle_connections_use_little_memory() {
     const IDLE: u64 = 1000;
     let origin = serving("/x", fresh(5000));
     let edge = Setup::cached(&origin).start();
@@ -182,6 +182,6 @@ fn idle_connections_cost_little() {
     }
     let after = edge.process.memory().expect("its memory").rss;
     let each = after.saturating_sub(before) / IDLE;
-    // Far below any read buffer, though this build is not the one whose memory counts.
+    // Far below the size of any read buffer, although this build is not the optimised one.
     assert!(each < 4 << 10, "{each} bytes for each idle connection");
 }

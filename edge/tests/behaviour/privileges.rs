@@ -1,4 +1,5 @@
-//! Another user, and Landlock: what is given up is given up by every thread, and is said where it matters.
+//! Tests of switching the user and of the Landlock sandbox: both apply to every thread, and errors
+//! say what is not permitted.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -10,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::harness::{Edge, Setup, eventually, fresh, serving};
 
-/// Of the user that tests become; nobody's, usually.
+/// The user that the tests switch to, usually `nobody`.
 const NOBODY: u32 = 65534;
 
-/// Folders `www` with a file, `logs`, `other` with a file that `www` has a link to.
+/// Folders `www` with a file, `logs`, and `other` with a file that a symlink in `www` leads to.
 fn folders() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = folder.path();
@@ -29,12 +30,13 @@ fn folders() -> TempDir {
     folder
 }
 
-/// Files of `www` below `/files/`, all else of an origin by a cache with a volume; logs in `logs`.
+/// Serves `www` below `/files/` and everything else from an origin, with a cache on a volume and
+/// logs in `logs`.
 fn configuration(at: &Path, server: &str, origin: &Origin) -> String {
     let (www, logs) = (at.join("www"), at.join("logs"));
     let (access, error) = (logs.join("access.log"), logs.join("error.log"));
     let volume = logs.join("disk.vol");
-    // A name, which has to be looked up.
+    // A host name, which must be resolved.
     let servers = origin.url("").replace("127.0.0.1", "localhost");
     format!(
         "[server]\nworkers = 2\n{server}\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
@@ -49,7 +51,7 @@ fn configuration(at: &Path, server: &str, origin: &Origin) -> String {
     )
 }
 
-/// A line of `/proc/PID/task/TID/status`, of each thread.
+/// A line of `/proc/PID/task/TID/status` for each thread.
 fn of_threads(edge: &Edge, name: &str) -> Vec<String> {
     let tasks = format!("/proc/{}/task", edge.process.pid());
     let tasks = fs::read_dir(tasks).expect("the process is there");
@@ -70,11 +72,11 @@ fn assert_all_threads(edge: &Edge, name: &str, wanted: &str) {
     );
 }
 
-// "`[server] user`: setgroups, setgid, setuid … must hold for all threads"; logs are opened anew all the same.
+// setgroups, setgid and setuid apply to all threads; logs can be reopened all the same.
 #[test]
-fn every_thread_is_the_other_user_for_good() {
+fn every_thread_runs_as_the_other_user() {
     let (folder, origin) = (folders(), serving("/x", fresh(1000)));
-    // Also shut in, where the kernel can: that is the default then.
+    // Also with the sandbox if the kernel supports it, which is then the default.
     let user = format!("user = \"{NOBODY}:{NOBODY}\"");
     let setup = Setup::of_text(configuration(folder.path(), &user, &origin));
     if !geteuid().is_root() {
@@ -102,9 +104,8 @@ fn every_thread_is_the_other_user_for_good() {
     eventually("a new log", || log.exists());
 }
 
-// What the user may not do fails at the start, and says who may not.
 #[test]
-fn what_the_user_may_not_do_is_said_at_the_start() {
+fn missing_permissions_of_the_user_are_reported_at_start() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
     let logs = folder.path().join("logs");
     if !geteuid().is_root() {
@@ -126,10 +127,10 @@ fn what_the_user_may_not_do_is_said_at_the_start() {
     );
 }
 
-// "with confine = true a request through `symlinks = "any"` pointing outside of root fails …, while
-// confine = false serves it"; all else goes on.
+// In the sandbox, a request that follows a symlink out of the folder fails; without the sandbox it
+// is served. Everything else works in both cases.
 #[test]
-fn confined_it_reads_nothing_but_its_folders() {
+fn in_the_sandbox_only_configured_folders_can_be_read() {
     let (folder, origin) = (folders(), serving("/x", fresh(1000)));
     for (confine, status) in [("false", 200), ("true", 403)] {
         let server = format!("confine = {confine}");
@@ -150,7 +151,7 @@ fn confined_it_reads_nothing_but_its_folders() {
     }
 }
 
-/// Reloads with another access log; what it says, and whether it was done.
+/// Reloads with another access log; returns the message, and whether the reload succeeded.
 fn reload_with_log(edge: &Edge, text: &str, at: &Path, log: &str) -> (bool, String) {
     let (old, new) = (at.join("logs/access.log"), at.join(log));
     edge.rewrite(&text.replace(&format!("{old:?}"), &format!("{new:?}")));
@@ -160,10 +161,10 @@ fn reload_with_log(edge: &Edge, text: &str, at: &Path, log: &str) -> (bool, Stri
     (output.status.success(), said)
 }
 
-// "a worker can't write to the docroot even where modes allow": a log that leads there through a link is
-// not made; unconfined, it is.
+// In the sandbox, a log in a served folder, reached through a symlink, is not created even if file
+// modes permit it; without the sandbox it is.
 #[test]
-fn confined_it_writes_nothing_into_a_served_folder() {
+fn in_the_sandbox_nothing_is_written_to_a_served_folder() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
     let at = folder.path();
     let written = at.join("www/written");
@@ -178,9 +179,8 @@ fn confined_it_writes_nothing_into_a_served_folder() {
     }
 }
 
-// "What reload may change under confinement is said in … the refusal message."
 #[test]
-fn confined_a_reload_says_what_needs_a_new_start() {
+fn in_the_sandbox_a_reload_reports_what_needs_a_restart() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
     let at = folder.path();
     let text = configuration(at, "confine = true", &origin);
@@ -208,9 +208,9 @@ fn confined_a_reload_says_what_needs_a_new_start() {
     assert!(said.contains("user and confinement"), "{said}");
 }
 
-// Keys of signed URLs and pages of errors are read again at a reload: they can be.
+// Keys of signed URLs and error pages can be read again at a reload.
 #[test]
-fn confined_keys_and_pages_are_read_wherever_they_are() {
+fn in_the_sandbox_keys_and_pages_can_be_reloaded() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
     let at = folder.path();
     fs::create_dir(at.join("pages")).expect("made");
@@ -232,9 +232,9 @@ fn confined_keys_and_pages_are_read_wherever_they_are() {
     assert_eq!(edge.get("/files/none", &[]).text(), "nothing");
 }
 
-// What looking names up takes is not there where no name was needed at the start.
+// The files needed to resolve names are not accessible if no name was needed at the start.
 #[test]
-fn confined_the_first_server_with_a_name_needs_a_new_start() {
+fn in_the_sandbox_the_first_host_name_needs_a_restart() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
     let at = folder.path();
     let with_name = configuration(at, "confine = true", &origin);
@@ -244,7 +244,7 @@ fn confined_the_first_server_with_a_name_needs_a_new_start() {
     assert!(said.contains("what names are looked up with"), "{said}");
 }
 
-// A pipe without a reader is refused, and nobody waits for one.
+// A named pipe without a reader is refused, without blocking.
 #[test]
 fn a_log_that_is_a_pipe_needs_a_reader() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));

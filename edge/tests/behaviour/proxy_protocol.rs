@@ -1,4 +1,5 @@
-//! The PROXY protocol: a load balancer says whose a connection is before its first byte.
+//! Tests of the PROXY protocol: a load balancer sends the client's address before the first byte of
+//! each connection.
 
 use sluice_lab::client::{Client, ClientOptions, Closing};
 use sluice_lab::origin::{Origin, Resource};
@@ -8,7 +9,7 @@ use crate::harness::{Edge, SOON, Setup, eventually, serving};
 const ASK: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 const LINE: &str = "PROXY TCP4 192.0.2.1 198.51.100.2 40000 443\r\n";
 
-/// An edge that takes these versions from 127.0.0.1.
+/// An edge that accepts these versions from 127.0.0.1.
 fn introduced(versions: &str, limits: &str) -> (Origin, Edge) {
     let origin = serving("/x", Resource::status(200));
     let setup = Setup::uncached(&origin).limits(limits).logged("json");
@@ -34,9 +35,10 @@ fn closed(client: &mut Client) -> Closing {
     client.wait_closed(SOON).expect("a socket")
 }
 
-// Both versions, whole or byte by byte, and the client is who was named: to the origin and in the log.
+// With both versions, whole or byte by byte, the named client's address reaches the origin and the
+// log.
 #[test]
-fn the_client_is_who_was_introduced() {
+fn the_client_address_comes_from_the_proxy_protocol() {
     let (origin, edge) = introduced("any", "");
     let four = [
         192, 0, 2, 2, 198, 51, 100, 2, 0x9c, 0x40, 1, 0xbb, 4, 0, 1, 9,
@@ -71,9 +73,9 @@ fn the_client_is_who_was_introduced() {
     assert_eq!((named("192.0.2.1"), named("192.0.2.2")), (3, 3));
 }
 
-// The balancer's own connections, as those that check health, are its own.
+// Connections of the balancer itself, such as health checks, have the balancer's address.
 #[test]
-fn a_balancer_may_ask_for_itself() {
+fn a_balancer_may_send_requests_of_its_own() {
     let (origin, edge) = introduced("any", "");
     for header in [&b"PROXY UNKNOWN\r\n"[..], &binary(0x20, 0, b"")] {
         let mut client = edge.client();
@@ -87,9 +89,9 @@ fn a_balancer_may_ask_for_itself() {
     }
 }
 
-// What is not introduced, or not as was agreed, gets no answer at all.
+// A connection without a valid preamble receives no response.
 #[test]
-fn who_is_not_introduced_is_not_answered() {
+fn a_connection_without_a_preamble_is_closed() {
     let (origin, edge) = introduced("v2", "");
     let cut = binary(0x21, 0x11, &[1; 11]);
     for header in [ASK.as_bytes(), LINE.as_bytes(), &cut] {
@@ -104,7 +106,7 @@ fn who_is_not_introduced_is_not_answered() {
         ..ClientOptions::default()
     };
     let mut stranger = Client::connect_with(edge.http, &stranger).expect("the kernel accepts");
-    // It may be gone before this is sent.
+    // The connection may be closed before this is sent.
     let _ = stranger.send_raw(&[&binary(0x20, 0, b"")[..], ASK.as_bytes()].concat());
     assert_ne!(closed(&mut stranger), Closing::Open);
     assert_eq!(edge.counter("connections_not_introduced"), 4);
@@ -112,9 +114,9 @@ fn who_is_not_introduced_is_not_answered() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// "Partial arrivals, timeouts": as long as a head may take.
+// The preamble must be complete within the time limit for heads.
 #[test]
-fn an_introduction_has_a_time_limit() {
+fn a_preamble_has_a_time_limit() {
     let (_origin, edge) = introduced("any", "header_timeout = \"200ms\"");
     for part in [
         &b""[..],
@@ -128,9 +130,9 @@ fn an_introduction_has_a_time_limit() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// The limit per address is the introduced client's.
+// The limit of connections per address applies to the address in the preamble.
 #[test]
-fn an_introduced_address_has_its_own_connections() {
+fn connections_are_counted_by_the_address_in_the_preamble() {
     let (_origin, edge) = introduced("any", "connections_per_address = 1");
     let ask = |client: &mut Client, address: &str| {
         let line = LINE.replace("192.0.2.1", address);

@@ -1,5 +1,5 @@
-//! Purges: by URL, prefix and tag, of everything; hard and soft; on all workers at once and against
-//! what is being fetched.
+//! Tests of purges: by URL, prefix and tag, and of everything; hard and soft; in all workers at
+//! once and for running fetches.
 
 use std::thread;
 
@@ -21,7 +21,7 @@ fn tagged(tags: &str) -> Resource {
     fresh(LENGTH).header("Surrogate-Key", tags)
 }
 
-/// Stores what lies at a path.
+/// Stores the response of a path.
 fn store(edge: &Edge, path: &str) {
     edge.get(path, &[]);
     assert_hit(&edge.get(path, &[]));
@@ -33,7 +33,7 @@ fn ask(edge: &Edge, order: &Value) -> Reply {
     client::once(edge.admin, "POST", "/purge", &fields, body.as_bytes()).expect("an answer")
 }
 
-/// Purges; gives the sequence number.
+/// Purges, and returns the sequence number.
 fn purge(edge: &Edge, order: &Value) -> u64 {
     let reply = ask(edge, order);
     assert_eq!(reply.status, 200, "{order}: {}", reply.text());
@@ -48,7 +48,7 @@ fn url(edge: &Edge, path: &str) -> String {
 }
 
 #[test]
-fn what_is_named_goes_and_all_else_stays() {
+fn a_purge_removes_exactly_what_it_names() {
     let origin = origin();
     let paths = ["/a/x", "/a/y?q", "/ab", "/b"];
     origin.serve("/a/x", tagged("one two"));
@@ -95,7 +95,7 @@ fn what_is_named_goes_and_all_else_stays() {
 }
 
 #[test]
-fn all_variants_of_a_url_go() {
+fn a_purge_by_url_removes_all_variants() {
     let origin = serving("/x", fresh(LENGTH).vary("X-A"));
     let edge = Setup::cached(&origin).start();
     let get = |value| edge.get("/x", &[("x-a", value)]);
@@ -111,9 +111,10 @@ fn all_variants_of_a_url_go() {
     }
 }
 
-// Soft: what is stored is stale, is validated as ever, and may stand in for a failing origin.
+// After a soft purge stored responses are stale: they are revalidated as usual, and may be served
+// if the origin fails.
 #[test]
-fn soft_purges_make_stale() {
+fn a_soft_purge_makes_responses_stale() {
     let origin = origin();
     let page = || fresh(LENGTH).header("Surrogate-Key", "t");
     origin.serve("/x", page());
@@ -140,7 +141,7 @@ fn soft_purges_make_stale() {
     assert_eq!(origin.record().count("/grace"), 2);
 }
 
-/// One origin request is held; then a purge; then another request.
+/// Purges while one origin request is held, then sends another request.
 fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -> Resource) {
     let gate = Gate::closed();
     let origin = serving("/x", held(&gate));
@@ -154,7 +155,8 @@ fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -
         assert_eq!(second.header("etag"), edge.get("/x", &[]).header("etag"));
         gate.release();
         let first = first.join().expect("no panic");
-        // Who rode before gets what it rode; nobody else does.
+        // Clients that joined the fetch before the purge receive its response; no other client
+        // does.
         assert_eq!(first.status, 200);
         assert_ne!(first.header("etag"), second.header("etag"));
         let later = edge.get("/x", &[]);
@@ -163,14 +165,14 @@ fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -
 }
 
 #[test]
-fn a_response_asked_for_before_a_purge_serves_nobody_after_it() {
+fn a_response_requested_before_a_purge_is_not_served_after_it() {
     let head = |gate: &Gate| tagged("t").gate_head(gate);
     for soft in [false, true] {
         purged_during_a_flight(|edge| json!({"url": url(edge, "/x"), "soft": soft}), head);
         purged_during_a_flight(|_| json!({"prefix": "/", "soft": soft}), head);
         purged_during_a_flight(|_| json!({"all": true, "soft": soft}), head);
     }
-    // Its head is known, its body is on its way.
+    // The head of the response has arrived, its body has not.
     let body = |gate: &Gate| {
         gate.advance_to(1);
         tagged("t").gate(gate)
@@ -179,9 +181,9 @@ fn a_response_asked_for_before_a_purge_serves_nobody_after_it() {
     purged_during_a_flight(|edge| json!({"url": url(edge, "/x")}), body);
 }
 
-// The tags of what is being fetched come to light after the purge.
+// The tags of the response arrive after the purge.
 #[test]
-fn a_tag_that_comes_later_is_purged_all_the_same() {
+fn a_tag_that_arrives_after_its_purge_is_covered() {
     let gate = Gate::closed();
     let origin = serving("/x", tagged("t").gate_head(&gate));
     let edge = Setup::cached(&origin).start();
@@ -190,7 +192,7 @@ fn a_tag_that_comes_later_is_purged_all_the_same() {
         assert!(gate.wait_held(1, SOON));
         purge(&edge, &json!({"tag": "t"}));
         origin.serve("/x", tagged("t").version(2));
-        // It waits for what is on its way, which turns out not to be for it.
+        // This request waits for the running fetch, whose response turns out to be purged.
         let mut second = edge.client();
         second.send("GET", "/x", &[], b"").expect("sent");
         eventually("it was looked up", || edge.counter("requests_now") == 2);
@@ -206,9 +208,9 @@ fn a_tag_that_comes_later_is_purged_all_the_same() {
     assert_eq!(origin.record().count("/x"), 2);
 }
 
-// "effective on all workers at once": connections spread over them, each asked before and after.
+// Connections on all workers send a request before and after the purge.
 #[test]
-fn every_worker_heeds_it_at_once() {
+fn a_purge_is_in_force_on_all_workers_at_once() {
     let origin = serving("/x", fresh(LENGTH));
     let edge = Setup::cached(&origin).workers(4).start();
     let mut clients: Vec<_> = (0..16).map(|_| edge.client()).collect();
@@ -224,7 +226,7 @@ fn every_worker_heeds_it_at_once() {
             _ => json!({"url": url(&edge, "/x")}),
         };
         purge(&edge, &order);
-        // Whoever asks first is not given what was stored before.
+        // The first request after the purge does not receive the old response.
         let first = &mut clients[round % 16];
         let reply = first.request("GET", "/x", &[], b"").expect("an answer");
         asked += 1;
@@ -233,7 +235,7 @@ fn every_worker_heeds_it_at_once() {
 }
 
 #[test]
-fn what_can_t_be_purged_is_said() {
+fn impossible_purges_are_refused_with_an_explanation() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (order, status, said) in [
@@ -260,7 +262,8 @@ fn what_can_t_be_purged_is_said() {
     assert_eq!(edge.cache_state("purges"), 0);
 }
 
-// What was stored under other keys is out of reach for now, but a further reload may change that.
+// Responses stored under an earlier `key` can't be requested now, but a reload may make them
+// available again.
 #[test]
 fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     let origin = serving("/x", fresh(LENGTH));
@@ -297,9 +300,9 @@ fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     }
 }
 
-// A cache that no route uses: nothing can be stored, and nothing is claimed that isn't so.
+// A cache that no route uses: nothing is stored, and the purge reports that truthfully.
 #[test]
-fn a_cache_without_routes_is_purged_all_the_same() {
+fn a_cache_without_routes_can_be_purged() {
     let origin = origin();
     let text = Setup::cached(&origin).text();
     let none = text.replace("proxy = \"origin\"\ncache = \"main\"", "proxy = \"origin\"");
@@ -307,7 +310,7 @@ fn a_cache_without_routes_is_purged_all_the_same() {
     assert!(purge(&edge, &json!({"url": "http://a/"})) > 0);
 }
 
-/// As the harness sets it up, and these addresses may send PURGE.
+/// The harness's configuration, with these addresses permitted to send PURGE.
 fn allowing(origin: &Origin, networks: &str) -> Edge {
     let text = Setup::cached(origin).text();
     let admin = format!("[admin]\npurge = [{networks}]\n");
@@ -315,7 +318,7 @@ fn allowing(origin: &Origin, networks: &str) -> Edge {
 }
 
 #[test]
-fn the_method_purges_its_own_target() {
+fn the_method_purge_purges_its_target() {
     let origin = serving("/x", fresh(LENGTH));
     let edge = allowing(&origin, "\"127.0.0.0/8\"");
     store(&edge, "/x");
@@ -337,7 +340,7 @@ fn the_method_purges_its_own_target() {
 }
 
 #[test]
-fn others_may_not_purge() {
+fn other_addresses_may_not_purge() {
     let origin = serving("/x", fresh(LENGTH));
     for edge in [
         Setup::cached(&origin).start(),
@@ -350,7 +353,7 @@ fn others_may_not_purge() {
 }
 
 #[test]
-fn the_command_says_what_it_did() {
+fn the_purge_command_reports_what_it_purged() {
     let origin = serving("/x", tagged("t"));
     let edge = Setup::cached(&origin).start();
     let out = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! Any byte of a file the moment it has arrived.
+//! Tests of byte ranges, served as soon as their bytes have arrived.
 
 use std::thread;
 use std::time::Duration;
@@ -7,11 +7,13 @@ use sluice_lab::client::{Client, Closing};
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Framing, Gate, Origin, Resource};
 
-use crate::harness::{Edge, SOON, Setup, assert_hit, assert_says, fresh, serving, wait_asked};
+use crate::harness::{
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, fresh, serving, wait_asked,
+};
 
 const FILE: u64 = 10 << 20;
 
-/// An edge that holds all of a file of 100,000 bytes.
+/// An edge that stores all of a file of 100,000 bytes.
 fn stored() -> (Origin, Edge) {
     let origin = serving("/x", fresh(100_000).vary("Accept-Encoding"));
     let edge = Setup::cached(&origin).start();
@@ -19,7 +21,7 @@ fn stored() -> (Origin, Edge) {
     (origin, edge)
 }
 
-/// A fill that has come as far as the gate lets it.
+/// A fill that has progressed as far as the gate permits.
 fn filling(gate: &Gate, limit: u64) -> (Origin, Edge, Client) {
     let origin = serving("/x", fresh(FILE).gate(gate));
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
@@ -30,9 +32,9 @@ fn filling(gate: &Gate, limit: u64) -> (Origin, Edge, Client) {
     (origin, edge, client)
 }
 
-// "single, suffix, open"
+// A single range, a suffix and an open range.
 #[test]
-fn single_ranges_of_what_is_stored() {
+fn single_ranges_of_a_stored_object_are_served() {
     let (origin, edge) = stored();
     let cases = [
         ("bytes=0-0", 0, 0),
@@ -49,7 +51,7 @@ fn single_ranges_of_what_is_stored() {
     for (value, first, last) in cases {
         let reply = edge.get("/x", &[("Range", value)]);
         if value.starts_with('B') && reply.status == 200 {
-            continue; // A unit in capitals is the same unit; the spaces may be taken as a mistake.
+            continue; // The range unit is case-insensitive; spaces may be treated as an error.
         }
         reply.verify_range(first, last, 100_000).expect(value);
         assert_hit(&reply);
@@ -58,9 +60,9 @@ fn single_ranges_of_what_is_stored() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// "several ranges (multipart/byteranges …"
+// Several ranges are sent as multipart/byteranges.
 #[test]
-fn several_ranges_are_parts() {
+fn several_ranges_are_sent_as_parts() {
     let (_origin, edge) = stored();
     let reply = edge.get("/x", &[("Range", "bytes=0-9, 50000-50009, -10")]);
     let ranges = [(0, 9), (50_000, 50_009), (99_990, 99_999)];
@@ -73,9 +75,9 @@ fn several_ranges_are_parts() {
     some.verify_range(7, 9, 100_000).expect("the one there is");
 }
 
-// "bounded, merged where they overlap)"
+// Overlapping ranges are merged, and Range is ignored if there are too many.
 #[test]
-fn overlapping_ranges_are_merged_and_many_are_refused() {
+fn overlapping_ranges_are_merged_and_too_many_are_ignored() {
     let (_origin, edge) = stored();
     let merged = edge.get("/x", &[("Range", "bytes=0-99,50-199,150-299")]);
     merged.verify_range(0, 299, 100_000).expect("one range");
@@ -91,9 +93,9 @@ fn overlapping_ranges_are_merged_and_many_are_refused() {
     assert!(reply.body.len() <= 100_000, "never more than there is");
 }
 
-// "416", and what is no range at all is ignored (RFC 9110 14.2).
+// A range beyond the end is answered with 416; a malformed Range is ignored (RFC 9110 14.2).
 #[test]
-fn ranges_beyond_the_end_and_broken_ones() {
+fn ranges_beyond_the_end_are_refused_and_malformed_ones_ignored() {
     let (_origin, edge) = stored();
     for value in ["bytes=100000-", "bytes=200000-200001,300000-", "bytes=-0"] {
         let reply = edge.get("/x", &[("Range", value)]);
@@ -120,9 +122,8 @@ fn ranges_beyond_the_end_and_broken_ones() {
     twice.verify_whole(100_000).expect("two fields say nothing");
 }
 
-// "If-Range"
 #[test]
-fn if_range_wants_the_same_version() {
+fn if_range_requires_the_same_version() {
     let (_origin, edge) = stored();
     let tag = edge
         .get("/x", &[])
@@ -144,9 +145,8 @@ fn if_range_wants_the_same_version() {
     }
 }
 
-// "ranges served from what has landed"
 #[test]
-fn a_range_that_has_landed_is_served_while_the_fill_runs() {
+fn a_received_range_is_served_while_the_fill_runs() {
     let gate = Gate::at(1_000_000);
     let (origin, edge, _filling) = filling(&gate, 1_000_000);
     for first in [0, 500_000, 900_000] {
@@ -158,9 +158,9 @@ fn a_range_that_has_landed_is_served_while_the_fill_runs() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// "Readers wait for bytes": a range further on comes when the fill gets there, not when it ends.
+// A range further on is served when the fill reaches it, not when the fill ends.
 #[test]
-fn a_range_further_on_comes_when_the_fill_gets_there() {
+fn a_range_further_on_is_served_when_the_fill_reaches_it() {
     let gate = Gate::at(1_000_000);
     let (origin, edge, _filling) = filling(&gate, 1_000_000);
     let mut waiting = edge.client();
@@ -180,7 +180,8 @@ fn a_range_further_on_comes_when_the_fill_gets_there() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// "three ranges of one cold 10 MiB file at once (middle, middle, near the end): 1.0x in one request"
+// Two ranges from the middle and one near the end of a cold 10 MiB file are requested at the same
+// time.
 #[test]
 fn three_ranges_of_a_cold_file_cost_one_fetch() {
     let gate = Gate::closed();
@@ -210,7 +211,6 @@ fn three_ranges_of_a_cold_file_cost_one_fetch() {
     assert_eq!(origin.read_record(|record| record.sent_total), FILE);
 }
 
-// "riders at any offset"
 #[test]
 fn riders_join_at_any_offset() {
     let gate = Gate::at(300_000);
@@ -242,9 +242,9 @@ fn riders_join_at_any_offset() {
     assert_eq!(origin.read_record(|record| record.sent_total), FILE);
 }
 
-// Several ranges of a fill in progress: each part as its bytes come.
+// Several ranges of a running fill: each part is sent as its bytes arrive.
 #[test]
-fn parts_of_a_running_fill() {
+fn several_ranges_of_a_running_fill_are_served() {
     let gate = Gate::at(1_000_000);
     let (origin, edge, _filling) = filling(&gate, 1_000_000);
     let mut client = edge.client();
@@ -257,9 +257,9 @@ fn parts_of_a_running_fill() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Without a known length a range has no place to be; once all is here it has.
+// While the length is unknown a range can't be located; once the object is complete it can.
 #[test]
-fn ranges_of_unknown_length() {
+fn ranges_of_an_object_of_unknown_length_are_served_once_complete() {
     let gate = Gate::at(30_000);
     let chunked = fresh(100_000).framing(Framing::Chunked(10_000)).gate(&gate);
     let origin = serving("/x", chunked);
@@ -282,9 +282,9 @@ fn ranges_of_unknown_length() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Ranges of what is not cached are the origin's to answer.
+// Ranges of an uncached response are left to the origin.
 #[test]
-fn ranges_pass_to_the_origin_where_nothing_is_cached() {
+fn ranges_are_forwarded_on_uncached_routes() {
     let origin = serving("/pass/x", Resource::offset(FILE));
     let edge = Setup::cached(&origin).start();
     let reply = edge.get("/pass/x", &[("Range", "bytes=5000000-5000009")]);
@@ -299,21 +299,21 @@ fn ranges_pass_to_the_origin_where_nothing_is_cached() {
     assert_eq!(sent, 10 + several.body.len() as u64);
 }
 
-// An origin that knows no ranges: the cache does.
+// The cache serves ranges even if the origin does not support them.
 #[test]
-fn ranges_of_an_origin_without_ranges() {
+fn ranges_are_served_for_an_origin_without_range_support() {
     let origin = serving("/x", fresh(100_000).ranges(false));
     let edge = Setup::cached(&origin).start();
     let cold = edge.get("/x", &[("Range", "bytes=70000-70009")]);
     cold.verify_range(70_000, 70_009, 100_000)
         .expect("the range");
-    assert_says(&cold, "stored");
+    assert_has_parameter(&cold, "stored");
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Something empty has no ranges.
+// An empty body has no ranges.
 #[test]
-fn nothing_has_no_ranges() {
+fn an_empty_body_has_no_ranges() {
     let origin = serving("/x", fresh(0));
     let edge = Setup::cached(&origin).start();
     for _ in 0..2 {

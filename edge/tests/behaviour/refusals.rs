@@ -1,4 +1,5 @@
-//! Answers that are no file, asked for by ranges: each stays what the origin says.
+//! Tests of range requests for missing, moved, failing, empty and tiny files: each response is what
+//! the origin says.
 
 use sluice_lab::origin::Resource;
 
@@ -7,9 +8,9 @@ use crate::pieces::{BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, chec
 
 const ALL: [&str; 4] = ["whole", "lock", "slice", "auto"];
 
-// What is not there is not there in part, either.
+// A range of a missing file is a 404.
 #[test]
-fn a_range_of_what_is_not_there() {
+fn a_range_of_a_missing_file_is_404() {
     for mode in ALL {
         let missing = Resource::status(404).cache_control("max-age=3600");
         let origin = serving("/x", missing);
@@ -33,9 +34,9 @@ fn a_range_of_what_is_not_there() {
     }
 }
 
-// Somewhere else is somewhere else.
+// A range of a moved file is a redirect.
 #[test]
-fn a_range_of_what_has_moved() {
+fn a_range_of_a_moved_file_is_a_redirect() {
     for mode in ALL {
         let moved = Resource::status(302).header("Location", "/y");
         let origin = serving("/x", moved);
@@ -43,15 +44,15 @@ fn a_range_of_what_has_moved() {
         let reply = ask_range(&edge, 5, 9);
         assert_eq!(reply.status, 302, "{mode}");
         assert_eq!(reply.header("location"), Some("/y"));
-        // A file in its place is served as one.
+        // If a file replaces the redirect, the file is served.
         origin.serve("/x", fresh(FILE));
         check_range(&edge, 5, 9);
     }
 }
 
-// An error is passed on, and the next answer is taken as it is.
+// An error is passed on, and the next response is served as it is.
 #[test]
-fn a_range_of_what_fails() {
+fn a_range_of_a_failing_file_is_the_error() {
     for mode in ALL {
         let origin = serving("/x", Resource::status(503));
         let edge = filling(&origin, mode).start();
@@ -63,9 +64,9 @@ fn a_range_of_what_fails() {
     }
 }
 
-// An empty file, which no range can be had of: whole, first, …
+// An empty file has no satisfiable range. The first request is for the whole file.
 #[test]
-fn an_empty_file() {
+fn an_empty_file_is_served() {
     for mode in ALL {
         let origin = serving("/x", fresh(0));
         let edge = filling(&origin, mode).start();
@@ -81,9 +82,9 @@ fn an_empty_file() {
     }
 }
 
-// … and by a range first.
+// The first request is for a range.
 #[test]
-fn an_empty_file_by_a_range() {
+fn a_range_of_an_empty_file_is_refused() {
     for mode in ALL {
         let origin = serving("/x", fresh(0));
         let edge = filling(&origin, mode).start();
@@ -92,7 +93,7 @@ fn an_empty_file_by_a_range() {
             assert_eq!(none.status, 416, "{mode} {range}");
             assert_eq!(none.header("content-range"), Some("bytes */0"), "{mode}");
         }
-        // The last five bytes of nothing are all of it, which no Content-Range can say.
+        // The last five bytes of an empty file are all of it, which Content-Range can't express.
         let last = edge.get("/x", &[("Range", "bytes=-5")]);
         assert!(matches!(last.status, 200 | 416) && last.body.is_empty());
         let all = edge.get("/x", &[]);
@@ -100,9 +101,9 @@ fn an_empty_file_by_a_range() {
     }
 }
 
-// Beyond the end there is nothing, and the length says so: cold, …
+// The response to a range beyond the end is 416 with the length, without stored content.
 #[test]
-fn a_range_beyond_the_end() {
+fn a_range_beyond_the_end_is_416() {
     for mode in ALL {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -117,9 +118,9 @@ fn a_range_beyond_the_end() {
     }
 }
 
-// … and from what is known already, without asking.
+// The same with a known length, without a request to the origin.
 #[test]
-fn a_range_beyond_a_known_end() {
+fn a_range_beyond_a_known_end_is_416() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -129,16 +130,15 @@ fn a_range_beyond_a_known_end() {
         assert_eq!(beyond.status, 416, "{mode}");
         let length = format!("bytes */{FILE}");
         assert_eq!(beyond.header("content-range"), Some(&*length));
-        // What reaches over it ends there.
+        // A range that begins before the end is shortened.
         let over = edge.get("/x", &[("Range", "bytes=2499990-9999999")]);
         over.verify_range(FILE - 10, FILE - 1, FILE).expect("ten");
         assert_sent_once(&edge, &origin, BLOCK + FILE % BLOCK);
     }
 }
 
-// A file of one byte.
 #[test]
-fn a_file_of_one_byte() {
+fn a_file_of_one_byte_is_served() {
     for mode in ALL {
         let origin = serving("/x", fresh(1));
         let edge = filling(&origin, mode).start();

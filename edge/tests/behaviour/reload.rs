@@ -1,4 +1,5 @@
-//! SIGHUP and `sluice reload` swap the configuration without dropping a request; a bad one changes nothing.
+//! Tests of reloads: SIGHUP and `sluice reload` replace the configuration without dropping a
+//! request, and a bad configuration changes nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -7,7 +8,7 @@ use rustix::process::Signal;
 use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, assert_says, eventually, fresh, origin, serving,
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, eventually, fresh, origin, serving,
 };
 
 fn generation(edge: &Edge) -> u64 {
@@ -16,15 +17,15 @@ fn generation(edge: &Edge) -> u64 {
         .expect("a number")
 }
 
-// "`sluice reload`": what is new counts from now on, what is stored stays.
+// New settings apply from now on; stored responses are kept.
 #[test]
-fn a_reload_changes_what_was_changed_and_keeps_the_rest() {
+fn a_reload_applies_changes_and_keeps_stored_responses() {
     let origin = serving("/x", fresh(1000));
     origin.serve("/y", Resource::status(200));
     let setup = Setup::cached(&origin);
     let edge = setup.start();
     edge.get("/x", &[]);
-    assert_says(&edge.get("/y", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/y", &[]), "detail=no-lifetime");
     let mut kept = edge.client();
     kept.get("/x", &[]).expect("a reply");
     edge.rewrite(&setup.clone().limits("keepalive_header = true").text());
@@ -39,9 +40,8 @@ fn a_reload_changes_what_was_changed_and_keeps_the_rest() {
     assert_eq!(origin.read_record(|record| record.count("/x")), 1);
 }
 
-// "SIGHUP"
 #[test]
-fn a_hangup_reloads() {
+fn sighup_reloads_the_configuration() {
     let (old, new) = (
         serving("/x", Resource::bytes("old")),
         serving("/x", Resource::bytes("new")),
@@ -54,7 +54,7 @@ fn a_hangup_reloads() {
     assert_eq!(generation(&edge), 2);
 }
 
-// "without dropping a request": twenty reloads under load, of everything that can change.
+// Twenty reloads under load change every setting that can be changed.
 #[test]
 fn reloads_drop_no_request() {
     let origin = serving("/x", fresh(50_000));
@@ -101,9 +101,9 @@ fn reloads_drop_no_request() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// "without dropping a request": one that has begun ends by the configuration it began with.
+// A request that has begun ends under the configuration it began with.
 #[test]
-fn a_request_in_progress_outlives_its_configuration() {
+fn a_running_request_keeps_its_configuration() {
     let gate = Gate::at(100_000);
     let origin = serving("/x", fresh(300_000).gate(&gate));
     let other = origin_elsewhere();
@@ -125,7 +125,7 @@ fn origin_elsewhere() -> sluice_lab::origin::Origin {
     serving("/x", Resource::bytes("elsewhere"))
 }
 
-// "a bad one changes nothing", and says where it is bad.
+// The error names the position in the bad configuration.
 #[test]
 fn a_bad_configuration_changes_nothing() {
     let origin = serving("/x", fresh(10));
@@ -155,9 +155,9 @@ fn a_bad_configuration_changes_nothing() {
     assert_eq!(edge.ask("PUT", "/x", &[], b"123456").status, 413);
 }
 
-// What only a new start can change is refused, so that nobody believes it was done.
+// Settings that need a restart are refused, so that no operator believes they were applied.
 #[test]
-fn what_needs_a_new_start_is_said() {
+fn settings_that_need_a_restart_are_refused() {
     let origin = origin();
     let setup = Setup::cached(&origin);
     let edge = setup.start();

@@ -1,4 +1,5 @@
-//! What a restart keeps, in order or by `kill -9`: what was stored, validated, replaced and invalidated.
+//! Tests of what survives a restart, graceful or by SIGKILL: stored, validated, replaced and
+//! invalidated responses.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, Resource};
@@ -9,14 +10,14 @@ use crate::disks::{
     records, settled, shelf, start, sum, without_origin, written,
 };
 use crate::harness::{
-    Edge, Setup, assert_hit, assert_says, cache_status, eventually, fresh, origin, serving, ttl,
-    wait_asked,
+    Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin,
+    serving, ttl, wait_asked,
 };
 
 /// A small body that is stored with its head, and one in blocks.
 const LENGTHS: [u64; 2] = [5000, 700_000];
 
-/// Every way to end, with a body of either kind.
+/// Every way to end the program, with a body of either kind.
 fn each(mut check: impl FnMut(End, u64)) {
     for how in ENDS {
         for length in LENGTHS {
@@ -25,7 +26,7 @@ fn each(mut check: impl FnMut(End, u64)) {
     }
 }
 
-/// Without freshness left, but for these directives; to be validated.
+/// A stale response that must be revalidated, with these directives.
 fn old(length: u64, more: &str) -> Resource {
     let control = format!("max-age=60{more}");
     Resource::offset(length)
@@ -33,9 +34,9 @@ fn old(length: u64, more: &str) -> Resource {
         .header("Age", "100")
 }
 
-// "warm restarts": run after run adds something, and all of it stays.
+// Each run adds objects, and all of them survive.
 #[test]
-fn what_was_stored_is_served_after_every_restart() {
+fn stored_responses_are_served_after_every_restart() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
@@ -60,9 +61,9 @@ fn what_was_stored_is_served_after_every_restart() {
     }
 }
 
-// What is stale is validated, and served when the origin says that it is good.
+// A stale response is revalidated and served if the origin confirms it.
 #[test]
-fn what_is_stale_is_validated_after_a_restart() {
+fn stale_responses_are_revalidated_after_a_restart() {
     each(|how, length| {
         let origin = serving("/x", old(length, ""));
         let disks = Disks::new(1);
@@ -81,9 +82,9 @@ fn what_is_stale_is_validated_after_a_restart() {
     });
 }
 
-// A 304's new freshness survives, whether the validation came before or after a restart.
+// The freshness from a 304 survives, whether the validation took place before or after a restart.
 #[test]
-fn what_a_validation_brought_survives_a_restart() {
+fn the_result_of_a_validation_survives_a_restart() {
     each(|how, length| {
         let origin = serving("/x", old(length, ""));
         let disks = Disks::new(1);
@@ -118,14 +119,14 @@ fn what_a_validation_brought_survives_a_restart() {
     });
 }
 
-/// What changes what is stored at `/x`, and what is served there afterwards.
+/// A change of the response stored at `/x`, and the response served there afterwards.
 struct Change<'a> {
     what: &'a str,
     make: &'a dyn Fn(&Edge, &Origin, u64),
 }
 
-/// Asserts that a change counts after a restart, too: nothing of version 0 is served.
-fn outlasts(change: &Change<'_>) {
+/// Asserts that a change holds after a restart, too: no byte of version 0 is served.
+fn assert_survives_restart(change: &Change<'_>) {
     each(|how, length| {
         let origin = origin();
         let disks = Disks::new(1);
@@ -146,33 +147,34 @@ fn outlasts(change: &Change<'_>) {
     });
 }
 
-// RFC 9111 4.4: an unsafe request has invalidated it, and the edge ends before anybody asks again.
+// RFC 9111 4.4: an unsafe request invalidates the response, and the program ends before the next
+// request.
 #[test]
-fn what_was_invalidated_stays_so() {
+fn invalidated_responses_stay_invalidated() {
     for method in ["POST", "DELETE", "PUT"] {
         let make = |edge: &Edge, origin: &Origin, length: u64| {
             origin.serve("/x", fresh(length).version(1));
             let before = number_of(edge, 1, "written_bytes");
             assert_eq!(ask(edge, method, "/x", &[]).status, 200);
-            // What was not written when it is killed is lost, as a body would be.
+            // An invalidation that was not yet written is lost on SIGKILL, as a body would be.
             eventually("it is written that it is gone", || {
                 number_of(edge, 1, "written_bytes") > before
             });
         };
         let what = method;
-        outlasts(&Change { what, make: &make });
+        assert_survives_restart(&Change { what, make: &make });
     }
 }
 
-// A new version supersedes the old one, whoever had it fetched.
+// A new version replaces the old one, whatever caused its fetch.
 #[test]
-fn a_new_version_supersedes_the_old_one() {
+fn a_new_version_replaces_the_old_one() {
     let no_cache = |edge: &Edge, origin: &Origin, length: u64| {
         origin.serve("/x", fresh(length).version(1));
         let before = number_of(edge, 1, "written_bytes");
         let reply = ask(edge, "GET", "/x", &[("Cache-Control", "no-cache")]);
         if reply.verify_version(1, 0).is_err() {
-            // Requests may not ask for that here: then an unsafe one does it.
+            // Requests may not force a fetch here, so an unsafe request causes it.
             ask(edge, "POST", "/x", &[]);
             let reply = get(edge, "/x");
             reply.verify_version(1, 0).expect("the new one");
@@ -182,7 +184,7 @@ fn a_new_version_supersedes_the_old_one() {
         });
         settled(edge);
     };
-    outlasts(&Change {
+    assert_survives_restart(&Change {
         what: "no-cache",
         make: &no_cache,
     });
@@ -197,15 +199,16 @@ fn a_new_version_supersedes_the_old_one() {
         });
         settled(edge);
     };
-    outlasts(&Change {
+    assert_survives_restart(&Change {
         what: "POST and GET",
         make: &after_post,
     });
 }
 
-// Stale, found to be changed by validation, and changed again from small to large and back.
+// A stale response is revalidated, found to be changed, and changes again from small to large and
+// back.
 #[test]
-fn versions_of_other_sizes_supersede_one_another() {
+fn versions_of_different_sizes_replace_one_another() {
     for how in ENDS {
         let origin = origin();
         let disks = Disks::new(1);
@@ -230,9 +233,10 @@ fn versions_of_other_sizes_supersede_one_another() {
     }
 }
 
-// The origin said of what is stored that it is not to be stored any more: it may not stand in for it later.
+// The origin declared that a stored response must not be stored any longer: it is not served stale
+// later.
 #[test]
-fn what_may_not_be_stored_any_more_does_not_come_back() {
+fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
     each(|how, length| {
         let origin = serving("/x", old(length, ", stale-if-error=600"));
         let disks = Disks::new(1);
@@ -254,7 +258,7 @@ fn what_may_not_be_stored_any_more_does_not_come_back() {
     });
 }
 
-// Where nothing forbids it, what is stored stands in for a dead origin after a restart as before it.
+// A stored response is served stale if the origin is down, after a restart as before.
 #[test]
 fn grace_survives_a_restart() {
     each(|how, length| {
@@ -272,9 +276,9 @@ fn grace_survives_a_restart() {
     });
 }
 
-// The same while it is validated behind.
+// The same while it is revalidated in the background.
 #[test]
-fn what_is_stale_is_given_while_it_is_validated_behind() {
+fn a_stale_response_is_served_while_it_is_revalidated_after_a_restart() {
     let origin = serving("/x", stale(", stale-while-revalidate=600"));
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
@@ -292,9 +296,10 @@ fn what_is_stale_is_given_while_it_is_validated_behind() {
     });
 }
 
-// Without a validator nothing can be validated, and nothing is put together with what is fetched anew.
+// Without a validator, a stale response can be neither revalidated nor combined with a newly
+// fetched one.
 #[test]
-fn what_has_no_validator_is_fetched_anew_when_it_is_stale() {
+fn a_stale_response_without_a_validator_is_fetched_again() {
     each(|how, length| {
         let bare = |version| crate::aging::bare(old(length, "").version(version));
         let origin = serving("/x", bare(0));
@@ -311,9 +316,9 @@ fn what_has_no_validator_is_fetched_anew_when_it_is_stale() {
     });
 }
 
-// What only ever was on its way is not there, and what came of it does no harm.
+// Bytes that had not arrived are absent after a restart, and received parts do no harm.
 #[test]
-fn what_was_on_its_way_is_fetched_again() {
+fn an_interrupted_fetch_is_repeated_after_a_restart() {
     for length in [60_000, 2_000_000] {
         let gate = sluice_lab::origin::Gate::at(length - 10);
         let origin = serving("/x", fresh(length).gate(&gate));
@@ -327,7 +332,8 @@ fn what_was_on_its_way_is_fetched_again() {
         end(edge, End::Killed);
         origin.serve("/x", fresh(length).version(1));
         let edge = start(&setup);
-        // Blocks of the old one may have been kept: who reads them is cut where the new one begins.
+        // Blocks of the old version may have been kept: a reader of them is cut off where the new
+        // version begins.
         let mut reply = get(&edge, "/x");
         if reply.truncated() {
             let version = sluice_lab::offset::version_of(reply.body[0]);
@@ -341,18 +347,19 @@ fn what_was_on_its_way_is_fetched_again() {
     }
 }
 
-/// Hits among these files.
+/// Number of hits among these files.
 fn hits(edge: &Edge, files: &[File]) -> usize {
     files.iter().filter(|file| is_hit(&file.get(edge))).count()
 }
 
-// "what was read since is re-appended": what is asked for outlives laps that drop all else.
+// Objects that are read survive several passes of the writer over the volume, which overwrite all
+// others.
 #[test]
-fn what_is_read_outlives_a_lap() {
+fn objects_that_are_read_survive_a_pass_over_the_volume() {
     for restarted in [false, true] {
         let origin = shelf();
         let disks = Disks::new(1);
-        // So little memory that all of it turns over between two reads.
+        // Memory is so small that all of it is replaced between two reads.
         let setup = disks.setup(&origin).cache("memory = \"8MiB\"");
         let mut edge = start(&setup);
         let all = File::row(0, 200, 50_000);
@@ -361,12 +368,12 @@ fn what_is_read_outlives_a_lap() {
         let hot: Vec<File> = all.iter().copied().step_by(8).collect();
         let cold: Vec<File> = all.iter().copied().skip(1).step_by(8).collect();
         if restarted {
-            // Read from the volume, not from memory: that is what it remembers.
+            // The read comes from the volume, not from memory; only such reads are recorded.
             edge = again(edge, End::Killed, &setup);
             assert_eq!(hits(&edge, &hot), hot.len(), "all fit");
             edge = again(edge, End::Stopped, &setup);
         }
-        // All that was there is overwritten, and what was written again is not.
+        // Everything written before is overwritten, except for the records that were written again.
         for (n, file) in File::row(1000, 325, 50_000).iter().enumerate() {
             if n % 90 == 0 && !restarted {
                 assert_eq!(hits(&edge, &hot), hot.len(), "{n}");
@@ -385,9 +392,10 @@ fn what_is_read_outlives_a_lap() {
     }
 }
 
-// Laps and restarts in turn: what the status calls stored is served, and no wrong byte.
+// Passes over the volume and restarts alternate: everything that the status lists is served,
+// without a wrong byte.
 #[test]
-fn laps_and_restarts_in_turn() {
+fn passes_and_restarts_alternate_safely() {
     let origin = shelf();
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
@@ -397,13 +405,13 @@ fn laps_and_restarts_in_turn() {
         fill(&edge, &new);
         let records_before = number_of(&edge, 1, "records");
         edge = again(edge, ENDS[round as usize % 2], &setup);
-        // What was dropped to make room, and is not overwritten yet, may be found again.
+        // Objects that were evicted and not yet overwritten may be found again.
         let found = number_of(&edge, 1, "records");
         assert!(
             found >= records_before,
             "{round}: {found} of {records_before}"
         );
-        // The newest are there, whatever else went.
+        // The newest objects are present, whatever else was lost.
         without_origin(&origin, "the newest", || {
             new.iter()
                 .rev()
@@ -414,9 +422,8 @@ fn laps_and_restarts_in_turn() {
     }
 }
 
-// It serves at once, while its index loads.
 #[test]
-fn it_serves_while_the_index_loads() {
+fn requests_are_served_while_the_index_loads() {
     let origin = shelf();
     let disks = Disks::new(1).sized(64 * MIB);
     let setup = disks.setup(&origin);
@@ -435,9 +442,9 @@ fn it_serves_while_the_index_loads() {
     assert!(asked <= 802, "{asked}");
 }
 
-// A program that is asked to end writes what waits: nothing that was stored is lost.
+// On SIGTERM the program writes all queued records: no stored response is lost.
 #[test]
-fn an_end_in_order_writes_what_waits() {
+fn a_graceful_shutdown_writes_the_queue() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
@@ -451,7 +458,7 @@ fn an_end_in_order_writes_what_waits() {
     });
 }
 
-/// Whether nobody has locked this file.
+/// Whether no process has locked this file.
 fn is_free(path: &std::path::Path) -> bool {
     let file = std::fs::File::open(path).expect("a volume");
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -463,9 +470,10 @@ fn reload(edge: &Edge, setup: &Setup) {
     assert!(output.status.success(), "{output:?}");
 }
 
-// A reload keeps a volume that stays, takes up a new one, and lets go of one that nobody names.
+// A reload keeps a volume that stays configured, adds a new one, and closes one that is no longer
+// configured.
 #[test]
-fn a_reload_keeps_adds_and_lets_go() {
+fn a_reload_keeps_adds_and_closes_volumes() {
     let origin = shelf();
     let (first, second) = (Disks::new(1), Disks::new(2));
     let other = second.tables().replace("[volume.disk1]", "[volume.spare]");
@@ -477,7 +485,7 @@ fn a_reload_keeps_adds_and_lets_go() {
     let changed = setup.clone().limits("keepalive_header = true");
     reload(&edge, &changed);
     assert_eq!(number_of(&edge, 1, "records"), 10);
-    // One volume more, which the cache does not use yet.
+    // One more volume, which the cache does not use yet.
     let more = setup
         .clone()
         .tables(&other.replace("[volume.disk2]", "[volume.spare2]"));
@@ -494,7 +502,7 @@ fn a_reload_keeps_adds_and_lets_go() {
     without_origin(&origin, "stored", || {
         files.iter().for_each(|file| file.assert_kept(&edge));
     });
-    // What was let go of is free for another program.
+    // A closed volume can be used by another program.
     for number in [1, 2] {
         eventually("it is free", || is_free(&second.path(number)));
     }
@@ -507,9 +515,9 @@ fn a_reload_keeps_adds_and_lets_go() {
     });
 }
 
-// A cache that gets volumes by a reload, and loses them by another.
+// A reload adds volumes to a cache, and another one removes them.
 #[test]
-fn a_reload_gives_volumes_to_a_cache_and_takes_them_away() {
+fn a_reload_adds_volumes_to_a_cache_and_removes_them() {
     let origin = shelf();
     let disks = Disks::new(1);
     let (with, without) = (
@@ -535,9 +543,9 @@ fn a_reload_gives_volumes_to_a_cache_and_takes_them_away() {
     file.get(&edge);
 }
 
-// What is old by its Age is as old after a restart.
+// A response that has an Age has the same age after a restart.
 #[test]
-fn freshness_runs_out_all_the_same() {
+fn freshness_expires_during_a_restart() {
     let origin = serving("/x", aged("max-age=200", 100));
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
@@ -548,5 +556,5 @@ fn freshness_runs_out_all_the_same() {
     let reply: Reply = get(&edge, "/x");
     assert_hit(&reply);
     assert!((1..=100).contains(&ttl(&reply)), "{}", ttl(&reply));
-    assert_says(&reply, &format!("ttl={}", ttl(&reply)));
+    assert_has_parameter(&reply, &format!("ttl={}", ttl(&reply)));
 }

@@ -1,5 +1,5 @@
-//! Fetches that break: what they brought stays, and the next goes on from the last byte, as long as that
-//! leads anywhere.
+//! Tests of fetches that break: received bytes are kept, and the next fetch continues from the last
+//! byte as long as there is progress.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,16 +12,16 @@ use crate::pieces::{
     version_of, wanted,
 };
 
-/// More requests than this are one who tries for ever.
+/// If the origin receives more requests than this, the edge retries without end.
 const REQUESTS_MAX: usize = 60;
 
-/// An orderly close after so many bytes of an answer.
+/// An orderly close after this many bytes of a response.
 fn cut(after: u64) -> Fault {
     let ending = Ending::Fin;
     Fault::CutBody { after, ending }
 }
 
-/// Serves `/x` so that the answers with these numbers, counted from 0, are bad.
+/// Serves `/x` so that the responses with these numbers, counted from 0, are bad.
 fn nth_is(
     bad: impl Fn(usize) -> bool + Send + Sync + 'static,
     how: fn(&Seen) -> Resource,
@@ -34,14 +34,13 @@ fn nth_is(
     serving("/x", Resource::dynamic(choose))
 }
 
-/// Where the requests for `/x` begin, in order.
+/// The first bytes of the requests for `/x`, in order.
 fn begins(origin: &Origin) -> Vec<u64> {
     origin.read_record(|record| record.of("/x").map(|seen| wanted(seen).0).collect())
 }
 
-// "a broken connection in mid-fetch resumes from the last byte"
 #[test]
-fn a_broken_fetch_goes_on_from_its_last_byte() {
+fn a_broken_fetch_resumes_from_its_last_byte() {
     for mode in ["whole", "lock", "slice", "auto"] {
         let origin = nth_is(|n| n == 0, |seen| good(seen).fault(cut(100_000)));
         let edge = filling(&origin, mode).start();
@@ -56,9 +55,9 @@ fn a_broken_fetch_goes_on_from_its_last_byte() {
     }
 }
 
-// The same by a reset, which may take with it what was on its way.
+// The same with a reset, which may discard bytes in transit.
 #[test]
-fn a_fetch_that_was_reset_goes_on() {
+fn a_reset_fetch_resumes() {
     let reset = |seen: &Seen| {
         let ending = Ending::Reset;
         good(seen).fault(Fault::CutBody {
@@ -81,9 +80,8 @@ fn a_fetch_that_was_reset_goes_on() {
     }
 }
 
-// Whoever rides it notices nothing.
 #[test]
-fn riders_of_a_broken_fetch_go_on() {
+fn riders_do_not_notice_a_resumed_fetch() {
     for mode in MODES {
         let gate = Gate::at(50_000);
         let held = gate.clone();
@@ -104,9 +102,10 @@ fn riders_of_a_broken_fetch_go_on() {
     }
 }
 
-// "5xx … in mid-fetch": a block that fails once is asked for again, since its reader has begun.
+// A block whose fetch fails once with 5xx is requested again, because its reader's response has
+// begun.
 #[test]
-fn an_error_between_two_blocks_is_asked_again() {
+fn an_error_between_two_blocks_is_retried() {
     for status in [500, 502, 503] {
         for mode in MODES {
             let failed = AtomicUsize::new(0);
@@ -133,10 +132,10 @@ fn an_error_between_two_blocks_is_asked_again() {
     }
 }
 
-// A range whose response has not begun may be told of the error, but what it gets is right, and
-// what is stored stays.
+// If the response to a range has not begun, the client may receive the error. Any content it
+// receives is right, and stored bytes stay.
 #[test]
-fn an_error_on_a_gap_does_no_harm() {
+fn an_error_on_a_gap_fetch_does_no_harm() {
     for mode in MODES {
         let origin = nth_is(|n| n == 1, |_| Resource::status(503));
         let edge = filling(&origin, mode).start();
@@ -153,9 +152,10 @@ fn an_error_on_a_gap_does_no_harm() {
     }
 }
 
-// An origin that breaks each answer, but brings something each time, is asked until all is there.
+// An origin that breaks off each response after some progress is asked until the object is
+// complete.
 #[test]
-fn as_long_as_something_comes_it_goes_on() {
+fn resuming_continues_while_there_is_progress() {
     for mode in MODES {
         let origin = nth_is(|_| true, |seen| good(seen).fault(cut(200_000)));
         let edge = filling(&origin, mode).start();
@@ -167,9 +167,9 @@ fn as_long_as_something_comes_it_goes_on() {
     }
 }
 
-// "nor can a resume that makes no progress repeat for ever"
+// A resume without progress is not repeated forever.
 #[test]
-fn what_never_comes_is_not_asked_for_ever() {
+fn resuming_ends_without_progress() {
     let ways: [fn(&Seen) -> Resource; 3] = [
         |seen| good(seen).fault(cut(0)),
         |seen| good(seen).fault(Fault::EndBeforeHead(Ending::Fin)),
@@ -179,7 +179,7 @@ fn what_never_comes_is_not_asked_for_ever() {
         for way in ways {
             let origin = nth_is(|n| n > 0, way);
             let edge = filling(&origin, mode).start();
-            // Within the first block, which is all that ever comes.
+            // A range within the first block, the only block that ever arrives.
             check_range(&edge, 0, 9);
             let gap = ask_range(&edge, 2_000_000, 2_000_009);
             assert!(
@@ -187,7 +187,7 @@ fn what_never_comes_is_not_asked_for_ever() {
                 "{gap:?}"
             );
             let whole = edge.get("/x", &[]);
-            // Cut after what there was, or told of the error.
+            // The reply is cut off after the available bytes, or is the error.
             match whole.status {
                 200 => assert!(whole.truncated() && whole.body.len() as u64 == BLOCK),
                 status => assert!((500..=504).contains(&status), "{status}"),
@@ -200,19 +200,20 @@ fn what_never_comes_is_not_asked_for_ever() {
             });
             let asked = asked(&origin);
             assert!(asked.len() <= REQUESTS_MAX, "{mode}: {} times", asked.len());
-            // What is there is served still.
+            // Available bytes are still served.
             check_range(&edge, 100, 109);
         }
     }
 }
 
-// "one flight and no resume without a strong validator"
+// Without a strong validator an object has one flight, and a broken one is not resumed.
 #[test]
-fn without_a_strong_validator_a_broken_fetch_is_cut() {
+fn without_a_strong_validator_a_broken_fetch_is_cut_off() {
     for mode in ["whole", "lock", "slice", "auto"] {
         for tag in [Tag::None, Tag::Fixed("W/\"weak\"".to_owned())] {
             let file = fresh(FILE).tag(tag).modified(Modified::None);
-            // It has no ranges, so that one answer brings all of it, in every mode.
+            // The origin does not support ranges, so that one response contains everything with
+            // every policy.
             let broken = file.ranges(false).fault(cut(300_000));
             let origin = serving("/x", broken);
             let edge = filling(&origin, mode).start();
@@ -225,7 +226,8 @@ fn without_a_strong_validator_a_broken_fetch_is_cut() {
     }
 }
 
-// The same where the origin has ranges: a later answer may be of another version, and is not joined.
+// The same for an origin with range support: a later response may be of another version, and is not
+// joined.
 #[test]
 fn without_a_strong_validator_nothing_is_joined_after_a_break() {
     for mode in MODES {
@@ -251,9 +253,9 @@ fn without_a_strong_validator_nothing_is_joined_after_a_break() {
     }
 }
 
-// A server that dies while it sends: another one of the same upstream goes on where it stopped.
+// A server stops while it sends: another server of the same upstream continues where it stopped.
 #[test]
-fn another_server_goes_on_where_one_died() {
+fn another_server_continues_a_broken_fetch() {
     for mode in MODES {
         let gate = Gate::at(100_000);
         let one = serving("/x", fresh(FILE).gate(&gate));
@@ -281,11 +283,11 @@ fn another_server_goes_on_where_one_died() {
     }
 }
 
-// A block that breaks where nobody waits for it any more is asked for by who comes next.
+// A block that breaks off when no client waits for it is requested again for the next client.
 #[test]
-fn what_broke_unseen_is_asked_for_by_the_next() {
+fn a_fetch_that_broke_without_waiting_clients_is_retried_by_the_next_one() {
     for mode in MODES {
-        // The first answer ends right behind the ten bytes that were asked for.
+        // The first response ends right after the ten requested bytes.
         let origin = nth_is(|n| n == 0, |seen| good(seen).fault(cut(10)));
         let edge = filling(&origin, mode).start();
         check_range(&edge, 1_200_000, 1_200_009);

@@ -1,4 +1,5 @@
-//! A fetch of what is missing fails, and many wait for it: the origin is not asked once for each of them.
+//! Tests of many clients that wait for a failing fetch of missing bytes: the origin does not
+//! receive one request per client.
 
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
@@ -8,14 +9,14 @@ use crate::pieces::{
     BLOCK, FILE, asked, check_range, filling, good, landed, send_range, send_whole,
 };
 
-/// Requests that a failing fetch may cost, however many wait for it.
+/// The number of requests that a failing fetch may cause, however many clients wait for it.
 const ATTEMPTS_MAX: u64 = 10;
 
-/// Statuses that say: not now.
+/// Statuses of temporary failures.
 const REFUSALS: [u16; 2] = [503, 429];
 
-/// An origin that answers the first request and no other: those only with this status, once the
-/// gate is open.
+/// An origin that answers the first request and, once the gate is open, all others with this
+/// status.
 fn failing(status: u16, gate: &Gate) -> Origin {
     let held = gate.clone();
     let choose = move |seen: &Seen| match seen.id {
@@ -25,12 +26,12 @@ fn failing(status: u16, gate: &Gate) -> Origin {
     serving("/x", Resource::dynamic(choose))
 }
 
-/// Blocks one after another, so that those who wait for a block wait for one fetch.
+/// Requests blocks one by one, so that the clients waiting for a block wait for one fetch.
 fn one_by_one(origin: &Origin) -> Setup {
     filling(origin, "slice").cache("parallel = 1")
 }
 
-/// Clients that wait for the same missing bytes, far from what is stored.
+/// Clients that wait for the same missing bytes, far from the stored ones.
 fn waiting(edge: &Edge, crowd: u64) -> Vec<Client> {
     let clients = (0..crowd)
         .map(|_| send_range(edge, 1_000_000, 1_000_009))
@@ -39,16 +40,17 @@ fn waiting(edge: &Edge, crowd: u64) -> Vec<Client> {
     clients
 }
 
-/// Asserts that a reply tells of the failure.
+/// Asserts that a reply is an error.
 fn assert_failed(reply: &Reply) {
     let status = reply.status;
     let told = status == 429 || (500..=504).contains(&status);
     assert!(told, "{status}: {:?}", cache_status(reply));
 }
 
-// Who has nothing yet is told soon: a fetch and a retry stand for all who wait.
+// Clients whose responses have not begun receive the error after one fetch and one retry, for all
+// of them together.
 #[test]
-fn a_failing_fetch_costs_the_same_for_one_and_for_many_who_wait() {
+fn a_failing_fetch_costs_the_same_for_one_and_for_many_waiting_clients() {
     for status in REFUSALS {
         for crowd in [1, 20] {
             let gate = Gate::closed();
@@ -63,13 +65,13 @@ fn a_failing_fetch_costs_the_same_for_one_and_for_many_who_wait() {
             }
             let attempts = asked(&origin).len() as u64 - 1;
             assert!(attempts <= ATTEMPTS_MAX, "{status}: {attempts} for {crowd}");
-            // What is stored is served still.
+            // Stored bytes are still served.
             check_range(&edge, 100_000, 100_009);
         }
     }
 }
 
-/// Runs all of these at once: what they do is mostly to wait.
+/// Runs all of these concurrently; they spend most of their time waiting.
 fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -79,9 +81,10 @@ fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) 
     });
 }
 
-// Who has begun waits a little longer and is cut: in the end for all of them, after a few attempts.
+// Clients whose responses have begun wait a little longer, and are all cut off after a few
+// attempts.
 #[test]
-fn a_failing_fetch_costs_the_same_for_one_and_for_many_who_have_begun() {
+fn a_failing_fetch_costs_the_same_for_one_and_for_many_begun_responses() {
     at_once([(503, 1), (503, 20), (429, 20)], |(status, crowd)| {
         let gate = Gate::closed();
         let origin = failing(status, &gate);
@@ -104,12 +107,12 @@ fn a_failing_fetch_costs_the_same_for_one_and_for_many_who_have_begun() {
     });
 }
 
-// An origin that is gone refuses connections: nobody keeps knocking, either.
+// An origin that refuses connections does not receive one attempt per client.
 #[test]
-fn a_refusing_origin_is_not_knocked_at_for_each_who_waits() {
+fn a_refusing_origin_does_not_receive_a_connection_per_client() {
     let cases = [(1, false), (20, false), (20, true)];
     at_once(cases, |(crowd, begun)| {
-        // The fetch that they all wait for is under way when the origin goes.
+        // The fetch that all clients wait for is running when the origin stops.
         let gate = Gate::closed();
         let held = gate.clone();
         let choose = move |seen: &Seen| match seen.id {
@@ -145,9 +148,9 @@ fn a_refusing_origin_is_not_knocked_at_for_each_who_waits() {
     });
 }
 
-// Once the origin is well again, so is what waited for it.
+// Once the origin has recovered, one retry serves all waiting clients.
 #[test]
-fn a_fetch_that_failed_is_tried_again_once_for_all() {
+fn a_failed_fetch_is_retried_once_for_all_clients() {
     let gate = Gate::closed();
     let held = gate.clone();
     let choose = move |seen: &Seen| match seen.id {

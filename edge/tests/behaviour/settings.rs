@@ -1,12 +1,12 @@
-//! Caching rules come from the cache and from the route, and a reload brings new ones.
+//! Tests of caching rules in caches and routes, and of changing them by a reload.
 
 use sluice_lab::origin::Resource;
 
-use crate::harness::{Setup, assert_hit, assert_says, fresh, serving};
+use crate::harness::{Setup, assert_has_parameter, assert_hit, fresh, serving};
 
-// "The route's win, key by key"
+// Each key of a route takes precedence over the same key of its cache.
 #[test]
-fn a_routes_rules_win_over_its_caches() {
+fn rules_of_a_route_override_those_of_its_cache() {
     let origin = serving("/x", Resource::offset(10));
     let cache = Setup::cached(&origin)
         .cache("heuristic = \"0s\"")
@@ -17,17 +17,16 @@ fn a_routes_rules_win_over_its_caches() {
     // The last table of the text is the route's.
     let text = cache.text() + "valid = { 404 = \"1m\" }\n";
     let edge = Setup::of_text(text).start();
-    assert_says(&edge.get("/x", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/x", &[]), "detail=no-lifetime");
     let text = cache.text() + "stale_if_error = \"1m\"\n";
     let edge = Setup::of_text(text).start();
     edge.get("/x", &[]);
     assert_hit(&edge.get("/x", &[]));
 }
 
-// "Caching rules hold for responses as they arrive …: what is stored keeps the lifetime it was stored
-// with."
+// New rules apply to responses on arrival: stored responses keep their lifetimes.
 #[test]
-fn a_reload_brings_new_rules_and_keeps_what_is_stored() {
+fn a_reload_applies_new_rules_to_new_responses_only() {
     let origin = serving("/x", fresh(10));
     for path in ["/a", "/b", "/c"] {
         origin.serve(path, Resource::offset(10));
@@ -35,7 +34,7 @@ fn a_reload_brings_new_rules_and_keeps_what_is_stored() {
     let setup = Setup::cached(&origin).cache("heuristic = \"0s\"");
     let edge = setup.start();
     edge.get("/x", &[]);
-    assert_says(&edge.get("/a", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/a", &[]), "detail=no-lifetime");
     let reload = |text: &str| {
         edge.rewrite(text);
         let output = edge.command(&["reload"]);
@@ -49,9 +48,9 @@ fn a_reload_brings_new_rules_and_keeps_what_is_stored() {
     assert_hit(&edge.get("/x", &[]));
     let text = text + "bypass = { cookies = [\"session\"] }\n";
     assert_eq!(reload(&text), "caching rules changed\n");
-    assert_says(&edge.get("/b", &[("Cookie", "session=1")]), "detail=cookie");
+    assert_has_parameter(&edge.get("/b", &[("Cookie", "session=1")]), "detail=cookie");
     assert_hit(&edge.get("/b", &[]));
     reload(&setup.text());
-    assert_says(&edge.get("/c", &[]), "detail=no-lifetime");
+    assert_has_parameter(&edge.get("/c", &[]), "detail=no-lifetime");
     assert_hit(&edge.get("/b", &[]));
 }

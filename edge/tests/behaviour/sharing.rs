@@ -1,4 +1,4 @@
-//! What is shared, with whom, for how long, and in how much memory.
+//! Tests of what is shared, between which clients, for how long, and in how much memory.
 
 use std::time::Duration;
 
@@ -7,22 +7,23 @@ use sluice_lab::client::{Client, ClientOptions};
 use sluice_lab::origin::{Framing, Gate, Resource};
 
 use crate::harness::{
-    Setup, assert_hit, assert_says, cache_status, eventually, fresh, origin, serving, wait_asked,
+    Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving,
+    wait_asked,
 };
 
-// "requests in progress may finish", whichever worker's fetch they ride.
+// Running requests may finish during a shutdown, whichever worker's fetch they use.
 #[test]
-fn at_the_end_a_rider_keeps_the_flight_of_another_worker() {
+fn during_shutdown_a_rider_keeps_the_flight_of_another_worker() {
     let gate = Gate::at(100_000);
     let origin = serving("/x", fresh(300_000).gate(&gate));
     let mut edge = Setup::cached(&origin).limits("drain = \"1h\"").start();
-    // As many clients as make it sure that both workers have some.
+    // So many clients that both workers certainly have some of them.
     let mut clients: Vec<Client> = (0..6).map(|_| edge.client()).collect();
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
         client.read_head().expect("a head");
     }
-    // All but one leave, the one who launched the fetch among them.
+    // All clients but one disconnect, including the one that started the fetch.
     let mut last = clients.pop().expect("six");
     drop(clients);
     eventually("they left", || edge.counter("connections_now") == 1);
@@ -36,9 +37,9 @@ fn at_the_end_a_rider_keeps_the_flight_of_another_worker() {
     assert!(edge.wait_exit().success());
 }
 
-// "the ledger holds all memory": what can't be kept passes through, however many read.
+// Bodies that can't be stored pass through the ledger's memory, however many clients read.
 #[test]
-fn bodies_that_pass_through_share_what_room_there_is() {
+fn bodies_that_pass_through_share_the_available_memory() {
     let gate = Gate::closed();
     let origin = origin();
     let edge = Setup::cached(&origin)
@@ -67,9 +68,9 @@ fn bodies_that_pass_through_share_what_room_there_is() {
     assert!(reply.len() >= 3_000_000);
 }
 
-// Nor does one who reads slowly hold back one who reads fast.
+// A slow reader does not hold up a fast one.
 #[test]
-fn a_trickling_rider_does_not_hold_back_the_others() {
+fn a_slow_rider_does_not_hold_up_the_others() {
     let gate = Gate::closed();
     let endless = fresh(20_000_000).framing(Framing::Chunked(50_000));
     let origin = serving("/x", endless.gate_head(&gate));
@@ -87,9 +88,9 @@ fn a_trickling_rider_does_not_hold_back_the_others() {
     reply.verify_whole(20_000_000).expect("all of it");
 }
 
-// A shared fetch is made for the client that launched it, as far as the origin can tell.
+// The origin sees the client that started a shared fetch as its client.
 #[test]
-fn the_origin_is_told_of_the_client_and_not_of_the_edge() {
+fn the_origin_receives_the_client_s_address() {
     let origin = serving("/x", fresh(10));
     let edge = Setup::cached(&origin).start();
     let from = ClientOptions {
@@ -102,9 +103,9 @@ fn the_origin_is_told_of_the_client_and_not_of_the_edge() {
     assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.7"));
 }
 
-// One hiccup of an origin does not keep a page out of the cache.
+// One error of an origin does not prevent the next response from being stored.
 #[test]
-fn after_an_error_the_next_answer_is_kept() {
+fn the_response_after_an_error_is_stored() {
     let origin = serving("/x", Resource::status(503));
     let edge = Setup::cached(&origin).start();
     assert_eq!(edge.get("/x", &[]).status, 503);
@@ -113,9 +114,10 @@ fn after_an_error_the_next_answer_is_kept() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// Variants are bounded in number, and the oldest makes room: nobody can shut others out.
+// The number of variants is limited, and a new one replaces the oldest, so that one client can't
+// block others.
 #[test]
-fn many_variants_do_not_shut_out_new_ones() {
+fn a_new_variant_replaces_the_oldest_one() {
     let origin = serving("/x", fresh(10).vary("User-Agent"));
     let edge = Setup::cached(&origin).start();
     for n in 0..70 {
@@ -126,20 +128,20 @@ fn many_variants_do_not_shut_out_new_ones() {
     assert_hit(&edge.get("/x", &[("user-agent", "a browser")]));
 }
 
-// "never stored as whole": of what ends with the connection nobody knows whether it is whole.
+// A body that ends with its connection may be truncated.
 #[test]
-fn what_ends_with_the_connection_is_not_kept() {
+fn a_body_delimited_by_close_is_not_stored() {
     let origin = serving("/x", fresh(1000).framing(Framing::Close));
     let edge = Setup::cached(&origin).start();
     for _ in 0..2 {
         let reply = edge.get("/x", &[]);
         reply.verify_whole(1000).expect("the body");
-        assert_says(&reply, "detail=until-close");
+        assert_has_parameter(&reply, "detail=until-close");
     }
     assert!(edge.objects("/x").is_empty() || edge.cache_state("bytes") < 5000);
 }
 
-// "Access log (… with cache status, reason and timings)", for the miss that fills as well.
+// The access log has cache status, reason and timings for the miss that starts a fill, too.
 #[test]
 fn a_miss_logs_its_exchange_with_the_origin() {
     let origin = serving("/x", fresh(10));
@@ -151,9 +153,8 @@ fn a_miss_logs_its_exchange_with_the_origin() {
     assert!(line["header_us"].as_u64().is_some(), "{line}");
 }
 
-// A reload that gives a cache another size keeps what is in it.
 #[test]
-fn a_cache_is_resized_with_what_it_holds() {
+fn a_resized_cache_keeps_its_objects() {
     let origin = serving("/x", fresh(1000));
     let setup = |memory: &str| Setup::cached(&origin).cache(&format!("memory = \"{memory}\""));
     let edge = setup("32MiB").start();
@@ -164,9 +165,9 @@ fn a_cache_is_resized_with_what_it_holds() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// An address that another program listens at is an error, not shared.
+// An address on which another program listens is an error, and is not shared.
 #[test]
-fn a_taken_address_is_noticed() {
+fn an_address_in_use_is_an_error() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     let text = Setup::cached(&origin).text();
@@ -184,9 +185,10 @@ fn a_taken_address_is_noticed() {
     assert!(said.contains("can't listen on"), "{said}");
 }
 
-// "a rider gets nothing before the head proves storable": and what is refused is asked for alone.
+// Riders receive nothing before the head is known to be storable. If it is not, each rider sends
+// its own request.
 #[test]
-fn a_refused_answer_goes_to_one_and_the_others_ask_themselves() {
+fn an_unshareable_response_goes_to_one_client_and_the_others_send_their_own_requests() {
     let gate = Gate::closed();
     let private = Resource::offset(10)
         .cache_control("private")

@@ -1,12 +1,12 @@
-//! What one client's request brings back, or one bad moment of the origin, concerns nobody else, and
-//! takes nothing away that is stored.
+//! Tests of isolation: the result of one client's request, or one failure of the origin, affects no
+//! other client and removes nothing stored.
 
 use sluice_lab::origin::{Gate, Resource};
 
 use crate::aging::*;
 use crate::harness::*;
 
-/// Bad credentials are refused; without any, all is well.
+/// An origin that refuses bad credentials and accepts requests without any.
 fn guarded(else_what: impl Fn() -> Resource + Send + Sync + 'static) -> Resource {
     Resource::dynamic(move |seen| match seen.header("authorization") {
         Some(_) => Resource::status(401),
@@ -14,9 +14,9 @@ fn guarded(else_what: impl Fn() -> Resource + Send + Sync + 'static) -> Resource
     })
 }
 
-// RFC 9111 3.5: who has credentials is not given what was asked for without.
+// RFC 9111 3.5: a request with credentials does not receive the response to a request without.
 #[test]
-fn who_has_credentials_does_not_ride_the_validation_of_others() {
+fn a_request_with_credentials_does_not_share_the_validation_of_others() {
     let origin = serving("/x", stale(", public"));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -39,7 +39,7 @@ fn who_has_credentials_does_not_ride_the_validation_of_others() {
 }
 
 #[test]
-fn what_credentials_bring_keeps_nobody_else_from_the_cache() {
+fn a_response_to_credentials_does_not_make_others_bypass_the_cache() {
     let origin = serving(
         "/x",
         Resource::dynamic(|seen| match seen.header("authorization") {
@@ -54,7 +54,7 @@ fn what_credentials_bring_keeps_nobody_else_from_the_cache() {
 }
 
 #[test]
-fn bad_credentials_take_nothing_away() {
+fn bad_credentials_do_not_remove_stored_responses() {
     let origin = serving("/x", stale(", public"));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -65,7 +65,7 @@ fn bad_credentials_take_nothing_away() {
 }
 
 #[test]
-fn bad_credentials_cut_no_download_of_others() {
+fn bad_credentials_do_not_cut_off_downloads_of_others() {
     const FILE: u64 = 64 << 20;
     let file = || Resource::offset(FILE).cache_control("public, max-age=3600");
     let origin = serving("/x", file());
@@ -82,9 +82,9 @@ fn bad_credentials_cut_no_download_of_others() {
     reply.verify_whole(FILE).expect("all of it");
 }
 
-// One 429 is about that moment: what is stored is asked about again.
+// A 429 says nothing about the stored response, which is revalidated later.
 #[test]
-fn a_refusal_of_the_moment_takes_nothing_away() {
+fn a_temporary_refusal_does_not_remove_the_stored_response() {
     for status in [403, 406, 429] {
         let origin = serving("/x", stale(""));
         let edge = Setup::cached(&origin).start();
@@ -97,9 +97,9 @@ fn a_refusal_of_the_moment_takes_nothing_away() {
     }
 }
 
-// Who asks while it comes shares what comes.
+// Requests that arrive while the new version is being received share it.
 #[test]
-fn a_new_version_on_its_way_is_shared() {
+fn a_new_version_in_flight_is_shared() {
     let gate = Gate::at(100);
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
@@ -121,9 +121,9 @@ fn a_new_version_on_its_way_is_shared() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// Nor is an origin that refuses for a while asked behind each answer.
+// An origin that temporarily refuses does not receive a background fetch for each response.
 #[test]
-fn a_refusal_of_the_moment_is_not_asked_for_again_at_once() {
+fn a_temporary_refusal_is_not_retried_at_once() {
     let origin = serving("/x", stale(", stale-while-revalidate=3600"));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -138,9 +138,9 @@ fn a_refusal_of_the_moment_is_not_asked_for_again_at_once() {
     assert!(asked <= 6, "{asked} times");
 }
 
-// A 304 that is for credentials alone, and a failure that only they meet, are not for the others.
+// A 304 or a failure that only requests with credentials receive does not affect others.
 #[test]
-fn what_only_credentials_meet_is_not_known_to_others() {
+fn responses_to_credentials_do_not_affect_other_clients() {
     let control = ", public, stale-if-error=3600";
     for answer in [
         Resource::status(503),
@@ -161,9 +161,9 @@ fn what_only_credentials_meet_is_not_known_to_others() {
     }
 }
 
-// RFC 9111 7.3: a cookie that comes with a 304 is for who asked, and no reason to forget the rest.
+// RFC 9111 7.3: a cookie in a 304 is for its client only, and the stored response stays.
 #[test]
-fn a_cookie_with_a_304_is_for_the_one_who_asked() {
+fn a_cookie_in_a_304_is_for_its_client_only() {
     for setting in ["pass", "remove"] {
         let origin = serving("/x", stale(""));
         let edge = Setup::cached(&origin)
@@ -180,9 +180,9 @@ fn a_cookie_with_a_304_is_for_the_one_who_asked() {
     }
 }
 
-// An origin that takes no notice of If-None-Match, but of Range, confirms by what it sends.
+// An origin ignores If-None-Match but honours Range: its parts confirm the stored version.
 #[test]
-fn the_same_version_in_parts_loses_nothing() {
+fn the_same_version_in_parts_confirms_the_stored_response() {
     const FILE: u64 = 8 << 20;
     let file = |control: &str, age: &str| {
         Resource::offset(FILE)
@@ -204,9 +204,9 @@ fn the_same_version_in_parts_loses_nothing() {
     assert!(more < FILE, "{more} bytes were sent again");
 }
 
-// Fetches behind what is stale are bounded: nobody waits for them.
+// The number of background fetches is limited; no client waits for them.
 #[test]
-fn fetches_behind_are_bounded() {
+fn background_fetches_are_limited() {
     const MANY: usize = 600;
     let origin = origin();
     let edge = Setup::cached(&origin).start();

@@ -1,10 +1,10 @@
-//! Sites and routes: who answers for which host and path.
+//! Tests of sites and routes: which route answers for a host and path.
 
 use sluice_lab::origin::{Origin, Resource};
 
-use crate::harness::{Edge, Setup, assert_says, origin, serving};
+use crate::harness::{Edge, Setup, assert_has_parameter, origin, serving};
 
-/// Three origins that say their names, behind sites and routes that tell them apart.
+/// Three origins that send their names, in sites and routes with different hosts and paths.
 fn three() -> (Vec<Origin>, Edge) {
     let named = |name: &'static str| {
         let origin = origin();
@@ -60,7 +60,7 @@ fn hosts_and_paths_choose_the_origin() {
 }
 
 #[test]
-fn nothing_answers_for_what_is_not_configured() {
+fn an_unconfigured_host_or_path_is_404() {
     let (origins, edge) = three();
     for (host, target) in [
         ("d.example", "/"),
@@ -73,13 +73,13 @@ fn nothing_answers_for_what_is_not_configured() {
     ] {
         let reply = edge.get(target, &[("Host", host)]);
         assert_eq!(reply.status, 404, "{host}{target}");
-        assert_says(&reply, "detail=no-route");
+        assert_has_parameter(&reply, "detail=no-route");
     }
     assert!(origins.iter().all(|origin| origin.requests().is_empty()));
 }
 
 #[test]
-fn it_listens_where_it_is_told() {
+fn the_program_listens_at_the_configured_address() {
     let origin = serving("/x", Resource::offset(10));
     let text = Setup::uncached(&origin)
         .text()
@@ -94,7 +94,7 @@ fn it_listens_where_it_is_told() {
 }
 
 #[test]
-fn options_alone_are_enough() {
+fn command_line_options_are_enough() {
     let origin = serving("/x", Resource::offset(10).cache_control("max-age=60"));
     let edge = Edge::with_options(&[
         "--origin",
@@ -118,7 +118,7 @@ fn options_alone_are_enough() {
 }
 
 #[test]
-fn it_listens_at_several_addresses() {
+fn the_program_listens_at_several_addresses() {
     let origin = serving("/x", Resource::offset(10).cache_control("max-age=60"));
     let second = "[[listener]]\naddress = \"127.0.0.2:0\"\n[admin]";
     let text = Setup::cached(&origin).text().replace("[admin]", second);

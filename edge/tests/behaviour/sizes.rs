@@ -1,4 +1,4 @@
-//! A volume takes exactly its size: before, during and after whatever comes.
+//! Tests of the size of a volume: its file always has exactly the configured size.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,8 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup};
 
-/// Asserts that a volume's file is as long as it says, not sparse, and not over its size.
+/// Asserts that a volume's file has its reported length, is not sparse, and does not exceed its
+/// size.
 fn assert_exact(edge: &Edge, disks: &Disks) {
     let (length, taken) = disks.taken(1);
     let size = disks.size();
@@ -20,15 +21,15 @@ fn assert_exact(edge: &Edge, disks: &Disks) {
     );
     assert_eq!(length, number_of(edge, 1, "size"));
     assert!(taken >= length, "{taken} of {length}: it is sparse");
-    // What is left over is less than a segment would be.
+    // The remainder is smaller than a segment.
     let segment = number_of(edge, 1, "segment_bytes");
     assert!(length + segment > size, "{length} of {size}");
     assert!(number_of(edge, 1, "segments") >= 8);
 }
 
-// "preallocated file of exactly `size` (rounded down to segments)"
+// The file is preallocated with the configured size, rounded down to segments.
 #[test]
-fn a_volume_is_as_large_as_was_said() {
+fn a_volume_has_its_configured_size() {
     let origin = shelf();
     for size in [
         SMALL,
@@ -50,9 +51,9 @@ fn a_volume_is_as_large_as_was_said() {
     }
 }
 
-// "bytes on disk over `size` under that flood, tmpfs included: never over 1, to the byte"
+// The disk space used never exceeds the size by a byte, on a file system in memory as well.
 #[test]
-fn a_flood_of_several_times_the_size_takes_no_byte_more() {
+fn writing_several_times_the_size_uses_no_byte_more() {
     for disks in [Disks::new(1), Disks::in_memory(1)] {
         let origin = shelf();
         let setup = disks.setup(&origin).cache("memory = \"16MiB\"");
@@ -68,7 +69,7 @@ fn a_flood_of_several_times_the_size_takes_no_byte_more() {
                 }
                 most
             });
-            // Whether or not it fails, the watch is to end.
+            // End the observer thread whether or not the test fails.
             let flood = scope.spawn(|| flood(&edge));
             let flooded = flood.join();
             stop.store(true, Ordering::Relaxed);
@@ -93,7 +94,8 @@ fn a_flood_of_several_times_the_size_takes_no_byte_more() {
     }
 }
 
-/// Four times a small volume, of small and large files, by four clients at once.
+/// Four times the content of a small volume, in small and large files, from four concurrent
+/// clients.
 fn flood(edge: &Edge) {
     thread::scope(|scope| {
         for client in 0..4 {
@@ -112,9 +114,9 @@ fn flood(edge: &Edge) {
     settled(edge);
 }
 
-// Another size in the configuration: it starts empty, says so, and is as large as it says now.
+// If the configured size changes, the volume starts empty, reports it, and has the new size.
 #[test]
-fn another_size_starts_anew() {
+fn a_volume_of_another_size_starts_empty() {
     let origin = shelf();
     let disks = Disks::new(1).sized(24 * MIB);
     let edge = start(&disks.setup(&origin));
@@ -139,9 +141,9 @@ fn another_size_starts_anew() {
     }
 }
 
-// Sizes and names that can't be are said where they are written.
+// Impossible sizes and names are reported with their position in the configuration.
 #[test]
-fn what_can_t_be_is_said() {
+fn impossible_sizes_and_names_are_reported() {
     let origin = shelf();
     let disks = Disks::new(1);
     let good = disks.setup(&origin).text();

@@ -1,4 +1,4 @@
-//! What a request costs where only the blocks that it touches are fetched.
+//! Tests of the fetches that a request causes if only the blocks that it touches are fetched.
 
 use sluice_lab::origin::{Gate, Record};
 
@@ -11,15 +11,15 @@ use crate::pieces::{
 /// A byte deep in the block that begins at 1,048,576.
 const DEEP: u64 = 1_200_000;
 
-// "fetch from that byte first and complete the block behind it"
+// The fetch begins at the requested byte; the rest of the block follows.
 #[test]
-fn a_range_deep_in_a_block_comes_first_and_the_rest_of_the_block_after_it() {
+fn a_range_deep_in_a_block_is_fetched_before_the_rest_of_the_block() {
     for mode in MODES {
         let gate = Gate::at(10);
         let origin = serving("/x", fresh(FILE).gate(&gate));
         let edge = filling(&origin, mode).start();
         let mut client = send_range(&edge, DEEP, DEEP + 9);
-        // The origin has let no more go than these ten bytes.
+        // The origin has released only these ten bytes.
         let reply = client.read_response().expect("a reply");
         let right = reply.verify_range(DEEP, DEEP + 9, FILE);
         right.expect("the range, with the rest of the block held back");
@@ -28,16 +28,17 @@ fn a_range_deep_in_a_block_comes_first_and_the_rest_of_the_block_after_it() {
         let begin = block_end(DEEP) - BLOCK;
         let expected = [bytes(DEEP, block_end(DEEP) - 1), bytes(begin, DEEP - 1)];
         assert_eq!(asked(&origin), expected, "{mode}");
-        // The same again, and all of the block.
+        // The same range again, and then the whole block.
         assert_hit(&check_range(&edge, DEEP, DEEP + 9));
         assert_hit(&check_range(&edge, begin, block_end(DEEP) - 1));
         assert_eq!(origin.requests().len(), 2, "{mode}");
     }
 }
 
-// A byte near a block's begin is not worth a request of its own for what lies before it.
+// If the range begins near the start of a block, the bytes before it do not justify a separate
+// request.
 #[test]
-fn a_range_near_the_begin_of_a_block_is_one_fetch() {
+fn a_range_near_the_start_of_a_block_is_one_fetch() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -47,9 +48,10 @@ fn a_range_near_the_begin_of_a_block_is_one_fetch() {
     }
 }
 
-// "no wanted byte fetched twice": several at once on one cold block, before anything is known of it.
+// Concurrent clients request ranges of one cold block before anything is known of the object: no
+// byte is fetched twice.
 #[test]
-fn clients_at_once_on_one_cold_block_cost_it_once() {
+fn concurrent_clients_on_one_cold_block_fetch_it_once() {
     for mode in MODES {
         let gate = Gate::closed();
         let origin = serving("/x", fresh(FILE).gate_head(&gate));
@@ -68,7 +70,6 @@ fn clients_at_once_on_one_cold_block_cost_it_once() {
     }
 }
 
-// "9000000-9000009 at once": another block does not wait for the first.
 #[test]
 fn another_block_does_not_wait_for_the_first() {
     for mode in MODES {
@@ -91,9 +92,8 @@ fn another_block_does_not_wait_for_the_first() {
     }
 }
 
-// "a later request fetches only what is missing"
 #[test]
-fn a_range_over_several_blocks_fetches_only_the_missing_ones() {
+fn a_range_over_several_blocks_fetches_only_missing_blocks() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -101,7 +101,7 @@ fn a_range_over_several_blocks_fetches_only_the_missing_ones() {
         assert_sent_once(&edge, &origin, BLOCK);
         check_range(&edge, 800_000, 800_009);
         assert_sent_once(&edge, &origin, 2 * BLOCK);
-        // Of the blocks 0 to 4 those with the numbers 1 and 3 are there.
+        // Of the blocks 0 to 4, blocks 1 and 3 are stored.
         check_range(&edge, 100, 4 * BLOCK + 10);
         assert_sent_once(&edge, &origin, 5 * BLOCK);
         let requests = origin.requests().len();
@@ -110,9 +110,9 @@ fn a_range_over_several_blocks_fetches_only_the_missing_ones() {
     }
 }
 
-// The same for all of it; what is complete is a hit as if it had come in one piece.
+// The same for the whole object. Once complete, it is a hit as if it had been fetched at once.
 #[test]
-fn the_whole_after_ranges_fetches_the_rest() {
+fn a_request_for_the_whole_after_ranges_fetches_the_rest() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -130,9 +130,10 @@ fn the_whole_after_ranges_fetches_the_rest() {
     }
 }
 
-// One block after another until nothing is missing: then a plain request never reaches the origin.
+// Ranges are requested block by block until the object is complete: a plain request never reaches
+// the origin.
 #[test]
-fn ranges_of_all_blocks_make_a_whole() {
+fn ranges_of_all_blocks_complete_an_object() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -151,9 +152,9 @@ fn ranges_of_all_blocks_make_a_whole() {
     }
 }
 
-// A cold whole file in slices: nothing twice, and complete afterwards.
+// A cold object is fetched in slices: no byte twice, and complete afterwards.
 #[test]
-fn a_cold_whole_file_comes_once() {
+fn a_cold_object_is_fetched_once() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -161,16 +162,17 @@ fn a_cold_whole_file_comes_once() {
         whole.verify_whole(FILE).expect("all of it");
         match mode {
             "slice" => assert_sent_once(&edge, &origin, FILE),
-            // A running plain fetch may be cut short in favour of ranges; what was on its way is lost.
+            // A running plain fetch may be cut short in favour of ranges; bytes in transit are
+            // lost.
             _ => settle(&edge, &origin, FILE),
         }
         assert_hit(&edge.get("/x", &[]));
     }
 }
 
-// "keep several flights ahead: begin with four"
+// A large request starts with four concurrent flights.
 #[test]
-fn a_long_want_keeps_several_flights_ahead() {
+fn a_large_request_keeps_several_flights_ahead() {
     let gate = Gate::closed();
     let held = gate.clone();
     let first_is_free = move |seen: &sluice_lab::origin::Seen| match seen.header("range") {
@@ -187,9 +189,9 @@ fn a_long_want_keeps_several_flights_ahead() {
     assert_sent_once(&edge, &origin, FILE);
 }
 
-// "several slices ahead …, capped": no more at once than the setting says.
+// The number of concurrent flights is limited by the setting.
 #[test]
-fn flights_ahead_are_capped() {
+fn flights_ahead_are_limited() {
     let gate = Gate::closed();
     let held = gate.clone();
     let first_is_free = move |seen: &sluice_lab::origin::Seen| match seen.header("range") {
@@ -208,9 +210,9 @@ fn flights_ahead_are_capped() {
     assert_sent_once(&edge, &origin, FILE);
 }
 
-// "read-ahead a setting (none …": nobody gets what nobody asked for, but the rest of the block.
+// Without read-ahead only requested bytes are fetched, and the rest of their block.
 #[test]
-fn nothing_is_read_ahead_unless_told() {
+fn nothing_is_read_ahead_by_default() {
     let origin = serving("/x", fresh(FILE));
     let edge = filling(&origin, "slice").start();
     check_range(&edge, 0, 9);
@@ -219,9 +221,8 @@ fn nothing_is_read_ahead_unless_told() {
     assert_sent_once(&edge, &origin, BLOCK + FILE % BLOCK);
 }
 
-// "… window …"
 #[test]
-fn a_window_is_read_ahead() {
+fn a_read_ahead_window_is_fetched() {
     let origin = serving("/x", fresh(FILE));
     let edge = filling(&origin, "slice")
         .cache("read_ahead = \"512KiB\"")
@@ -233,9 +234,8 @@ fn a_window_is_read_ahead() {
     assert_hit(&check_range(&edge, BLOCK, 3 * BLOCK - 1));
 }
 
-// "… whole file in the background)"
 #[test]
-fn all_the_rest_is_read_ahead() {
+fn the_rest_of_the_file_is_read_ahead() {
     let origin = serving("/x", fresh(FILE));
     let edge = filling(&origin, "slice")
         .cache("read_ahead = \"whole\"")
@@ -249,9 +249,9 @@ fn all_the_rest_is_read_ahead() {
     assert_eq!(origin.requests().len(), requests);
 }
 
-// "suffix, open": ends that only the length tells, on what is not there and on what is.
+// Ranges whose position depends on the length, of a cold and of a stored object.
 #[test]
-fn suffix_and_open_ranges() {
+fn suffix_and_open_ranges_are_served() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -275,9 +275,9 @@ fn suffix_and_open_ranges() {
     }
 }
 
-// The end of a large file must not cost the file.
+// The last bytes of a large file do not cause the whole file to be fetched.
 #[test]
-fn a_cold_suffix_does_not_cost_the_file() {
+fn a_cold_suffix_does_not_fetch_the_whole_file() {
     let origin = serving("/x", fresh(FILE));
     let edge = filling(&origin, "slice").start();
     let reply = edge.get("/x", &[("Range", "bytes=-10")]);
@@ -288,9 +288,9 @@ fn a_cold_suffix_does_not_cost_the_file() {
     assert!(sent <= 3 * BLOCK, "{sent} bytes: {:?}", asked(&origin));
 }
 
-// "several ranges (multipart/byteranges": each part from where it is.
+// Several ranges of a partially stored object: each part comes from the cache or from the origin.
 #[test]
-fn several_ranges_of_what_is_there_and_what_is_not() {
+fn several_ranges_of_a_partially_stored_object_are_served() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -307,7 +307,7 @@ fn several_ranges_of_what_is_there_and_what_is_not() {
         assert_hit(&warm);
         settle(&edge, &origin, 10);
         let again = sent_again(&origin);
-        // Of a plain fetch that was cut short, what was on its way is lost.
+        // If a plain fetch was cut short, bytes in transit are lost.
         assert!(
             again == 0 || mode == "auto",
             "{again}: {:?}",
@@ -316,9 +316,9 @@ fn several_ranges_of_what_is_there_and_what_is_not() {
     }
 }
 
-// The same in an order in which no file is read: each part is fetched and sent in its turn.
+// Ranges in descending order: each part is fetched and sent in its turn.
 #[test]
-fn several_ranges_from_the_last_to_the_first() {
+fn several_ranges_in_descending_order_are_served() {
     let places: Vec<u64> = (0..9).rev().map(|n| 10_000 + n * 270_000).collect();
     let ranges: Vec<(u64, u64)> = places.iter().map(|at| (*at, at + 9)).collect();
     let list: Vec<String> = ranges
@@ -337,9 +337,9 @@ fn several_ranges_from_the_last_to_the_first() {
     }
 }
 
-// The end of what is known costs its last block, and nothing between.
+// A suffix of an object of known length fetches the last block only.
 #[test]
-fn a_suffix_of_what_is_partly_there_costs_its_last_block() {
+fn a_suffix_of_a_partially_stored_object_fetches_its_last_block() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -357,9 +357,10 @@ fn a_suffix_of_what_is_partly_there_costs_its_last_block() {
     }
 }
 
-// "If-Range", and the other conditions: judged by what is known, whatever is missing.
+// If-Range and the other conditions are evaluated against the known head, whatever bytes are
+// missing.
 #[test]
-fn conditions_on_an_object_in_pieces() {
+fn conditions_on_a_partially_stored_object_are_evaluated() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -389,9 +390,9 @@ fn conditions_on_an_object_in_pieces() {
     }
 }
 
-// HEAD tells of the whole, and costs no bytes of it.
+// HEAD describes the whole object and fetches no bytes of it.
 #[test]
-fn head_of_an_object_in_pieces() {
+fn head_of_a_partially_stored_object_fetches_nothing() {
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
         let edge = filling(&origin, mode).start();
@@ -408,9 +409,9 @@ fn head_of_an_object_in_pieces() {
     }
 }
 
-// A file of no more than one block is one fetch, whichever of its bytes was asked for.
+// A file of at most one block is fetched at once, whichever byte was requested.
 #[test]
-fn a_small_file_costs_little_more_than_itself() {
+fn a_small_file_is_fetched_at_once() {
     for mode in MODES {
         let origin = serving("/x", fresh(100_000));
         let edge = filling(&origin, mode).start();

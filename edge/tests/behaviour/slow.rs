@@ -1,5 +1,6 @@
-//! Slow and failing disks, as clients see them: not at all. What fails is taken out, shown and tried again; what is too
-//! slow is passed by; what can't be written in time is given up.
+//! Tests of slow and failing disks, which clients must not notice. A failing volume is taken out of
+//! service, reported and retried; a slow one is bypassed; records that can't be written in time are
+//! dropped.
 
 use std::thread;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup, assert_hit, eventually, fresh};
 
-/// Room for a volume, and to spare.
+/// The size of the mounted disk, with room for a volume.
 const ROOM: u64 = 4 * SMALL;
 
-/// A disk as fast as memory; where nothing can be mounted there is nothing to test, and the test says so.
+/// A disk as fast as memory. If nothing can be mounted, the test is skipped with a message.
 fn disk() -> Option<SlowDisk> {
     paced(ROOM, Pace::default())
 }
@@ -33,7 +34,7 @@ fn paced(room: u64, pace: Pace) -> Option<SlowDisk> {
     }
 }
 
-/// A volume on this disk that is tried again soon and does not wait long.
+/// A volume on this disk with short timeouts and an early retry.
 fn on(disk: &SlowDisk) -> Disks {
     let folder = tempfile::tempdir_in(disk.path()).expect("a folder on the disk");
     let disks = Disks::within(folder, 1);
@@ -71,14 +72,15 @@ fn count(files: &[File]) -> u64 {
     files.iter().map(|file| records(file.length)).sum()
 }
 
-/// Gets all of them; every byte is right.
+/// Requests all files and checks every byte.
 fn get_all(edge: &Edge, files: &[File]) {
     files.iter().for_each(|file| drop(file.get(edge)));
 }
 
-// "A volume that fails to … write (EIO, ENOSPC …) is taken out and shown, traffic goes on …; it is retried and comes back clean."
+// A volume whose disk fails to write (EIO, ENOSPC) is taken out of service and reported; traffic
+// continues; the volume is retried and comes back empty.
 #[test]
-fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_clean() {
+fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_empty() {
     for condition in [Condition::FailWrites, Condition::Fail, Condition::Full] {
         let Some(disk) = disk() else { return };
         let origin = shelf();
@@ -114,9 +116,9 @@ fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_clean() {
     }
 }
 
-// A read that fails is answered by the origin.
+// If a read fails, the response comes from the origin.
 #[test]
-fn a_disk_that_fails_to_read_costs_no_answer() {
+fn a_disk_that_fails_to_read_affects_no_response() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
     let disks = on(&disk);
@@ -140,7 +142,7 @@ fn a_disk_that_fails_to_read_costs_no_answer() {
     });
 }
 
-// A disk that fails at the start is waited for, and the edge serves.
+// If the disk fails at the start, the edge serves without it and retries.
 #[test]
 fn a_disk_that_fails_at_the_start_is_tried_again() {
     for condition in [Condition::Fail, Condition::FailReads, Condition::Full] {
@@ -163,9 +165,10 @@ fn a_disk_that_fails_at_the_start_is_tried_again() {
     }
 }
 
-// No room for all of it: out from the beginning, and nothing half made is left in use.
+// The file does not fit on the disk: the volume is out of service from the start, and no incomplete
+// file is used.
 #[test]
-fn a_disk_without_room_is_out_from_the_beginning() {
+fn a_disk_without_room_is_out_of_service_from_the_start() {
     let Some(disk) = paced(SMALL / 2, Pace::default()) else {
         return;
     };
@@ -179,7 +182,7 @@ fn a_disk_without_room_is_out_from_the_beginning() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// "a stuck read falls back to the origin after a limit", and what is in memory is not held up by it.
+// A stuck read falls back to the origin after a limit, and does not hold up content in memory.
 #[test]
 fn a_stuck_read_falls_back_to_the_origin() {
     let Some(disk) = disk() else { return };
@@ -212,7 +215,7 @@ fn a_stuck_read_falls_back_to_the_origin() {
         paths.map(|path| record.count(&path))
     });
     assert!(asked.iter().all(|times| *times >= 2), "{asked:?}");
-    // More than there are readers.
+    // More reads than there are reader threads.
     thread::scope(|scope| {
         for file in &files[6..20] {
             let edge = &edge;
@@ -229,7 +232,7 @@ fn a_stuck_read_falls_back_to_the_origin() {
     });
 }
 
-/// Has `/x` kept, which has no strong validator.
+/// Stores `/x`, a file without a strong validator, on the volume.
 fn keep_plain(origin: &Origin, edge: &Edge, length: u64) {
     origin.serve("/x", plain(length));
     let reply = crate::disks::get(edge, "/x");
@@ -237,9 +240,10 @@ fn keep_plain(origin: &Origin, edge: &Edge, length: u64) {
     written(edge, records(length));
 }
 
-// What has no strong validator only the disk has: its reader waits for the disk, not in vain.
+// Without a strong validator, only the disk has the bytes of this version: the reader waits for the
+// disk and is served.
 #[test]
-fn a_read_that_is_late_does_not_cut_what_only_the_disk_has() {
+fn a_late_read_does_not_cut_off_an_object_that_only_the_disk_has() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
     let disks = on(&disk);
@@ -266,12 +270,12 @@ fn a_read_that_is_late_does_not_cut_what_only_the_disk_has() {
     assert_eq!(origin.read_record(|record| record.count("/x")), 1);
 }
 
-/// What is of no use unless all of it is there.
+/// A file without a strong validator, which is usable only if it is complete.
 fn plain(length: u64) -> Resource {
     fresh(length).tag(Tag::None).modified(Modified::None)
 }
 
-/// Asserts that a file which is in memory comes without the origin.
+/// Asserts that a file in memory is served without the origin.
 fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     let before = origin.read_record(|record| record.count(&file.path()));
     for _ in 0..20 {
@@ -281,9 +285,10 @@ fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     assert_eq!(before, after);
 }
 
-// "bounded write queue, blocks are shed and counted when it is full"; clients get every byte.
+// The write queue is bounded: records that find it full are dropped and counted. Clients receive
+// every byte.
 #[test]
-fn what_a_slow_disk_can_t_take_is_given_up() {
+fn records_that_a_slow_disk_can_not_take_are_dropped() {
     let slow = Pace {
         rate: Some(3_000_000),
         latency: Duration::from_millis(1),
@@ -314,15 +319,16 @@ fn what_a_slow_disk_can_t_take_is_given_up() {
     settled(&edge);
     let kept = number_of(&edge, 1, "records");
     assert!(kept > 0 && kept < count(&files), "{kept}");
-    // What was given up is written when it is fetched again, or stays in memory: it is never wrong.
+    // A dropped record is written when its object is fetched again, or stays absent: its content is
+    // never wrong.
     let edge = again(edge, End::Killed, &setup);
     fill(&edge, &files[..100]);
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// A write that hangs holds up nobody, and not for ever: when the disk goes on, all goes on.
+// A stuck write holds up no client. When the disk continues, so does writing.
 #[test]
-fn a_stuck_write_holds_up_nobody() {
+fn a_stuck_write_holds_up_no_client() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
     let disks = on(&disk).each("queue = \"2MiB\"");
@@ -343,9 +349,9 @@ fn a_stuck_write_holds_up_nobody() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// "With `mirror` no stored byte is lost when one dies": while it runs.
+// One of two mirrored disks fails while the program runs: no stored byte is lost.
 #[test]
-fn a_mirror_serves_on_when_one_disk_dies() {
+fn a_mirror_serves_all_objects_when_one_disk_fails() {
     for condition in [Condition::Fail, Condition::FailReads] {
         let (Some(first), Some(second)) = (disk(), disk()) else {
             return;
@@ -376,9 +382,10 @@ fn a_mirror_serves_on_when_one_disk_dies() {
     }
 }
 
-// By hash: the other volume's objects are served on, and nothing of the dead one's is wrong.
+// With hash placement the objects of the other volume are still served, and nothing of the failed
+// one is wrong.
 #[test]
-fn the_others_serve_on_when_a_disk_dies() {
+fn the_other_volumes_serve_when_a_disk_fails() {
     for placement in ["hash", "stripe"] {
         let (Some(first), Some(second)) = (disk(), disk()) else {
             return;
@@ -396,8 +403,8 @@ fn the_others_serve_on_when_a_disk_dies() {
         assert!(hits > 0, "{placement}");
         eventually("it is out", || is(&edge, 1, "out"));
         fill(&edge, &files);
-        // Where one is out, the other one stands in.
-        let edge = again_with(edge, &first, &setup);
+        // While one volume is out of service, another takes its place.
+        let edge = start_again_with(edge, &first, &setup);
         fill(&edge, &files);
         without_origin(&origin, placement, || {
             files.iter().for_each(|file| file.assert_kept(&edge));
@@ -406,16 +413,16 @@ fn the_others_serve_on_when_a_disk_dies() {
     }
 }
 
-/// Starts again, with the disk in order.
-fn again_with(edge: Edge, disk: &SlowDisk, setup: &Setup) -> Edge {
+/// Starts the program again with working disks.
+fn start_again_with(edge: Edge, disk: &SlowDisk, setup: &Setup) -> Edge {
     end(edge, End::Killed);
     disk.set_condition(Condition::Fine);
     start(setup)
 }
 
-// "a volume that was out meanwhile": it comes back empty, so what was purged does not come back with it.
+// A volume that was out of service comes back empty, so that purged objects do not reappear.
 #[test]
-fn a_disk_that_was_out_brings_nothing_back() {
+fn a_disk_that_was_out_of_service_restores_nothing() {
     let (Some(first), Some(second)) = (disk(), disk()) else {
         return;
     };
@@ -427,7 +434,8 @@ fn a_disk_that_was_out_brings_nothing_back() {
     fill(&edge, &files);
     written(&edge, 2 * count(&files));
     first.set_condition(Condition::Fail);
-    // It takes part in the purge, fails, and is out: the other one has it.
+    // The volume logs the purge, fails, and is taken out of service; the other volume has the purge
+    // as well.
     purge(&edge, &json!({"prefix": "/shelf/"}));
     eventually("it is out", || is(&edge, 1, "out"));
     end(edge, End::Killed);
@@ -438,9 +446,9 @@ fn a_disk_that_was_out_brings_nothing_back() {
     }
 }
 
-// A purge that no volume could take is in force, and is not called lasting.
+// A purge that no volume could log is in force, and is not acknowledged as durable.
 #[test]
-fn a_purge_that_fails_on_the_disk_says_so() {
+fn a_purge_that_a_failing_disk_can_not_log_is_answered_503() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
     let disks = on(&disk);
@@ -460,7 +468,7 @@ fn a_purge_that_fails_on_the_disk_says_so() {
     assert_eq!(reply.status, 200, "{}", reply.text());
 }
 
-/// Runs this while the index of a volume that has `/x`, of version 0, is still being read.
+/// Runs this while the index of a volume with version 0 of `/x` is being loaded.
 fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
     let Some(disk) = disk() else { return };
     let origin = shelf();
@@ -468,7 +476,7 @@ fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
     let setup = disks.setup(&origin);
     let edge = start(&setup);
     crate::disks::keep_x(&edge, &origin, 20_000);
-    // Younger segments, which are read before that of `/x`.
+    // Newer segments, which are loaded before that of `/x`.
     fill(&edge, &File::row(0, 20, 300_000));
     end(edge, End::Killed);
     disk.set_pace(Pace {
@@ -485,22 +493,21 @@ fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
         reply.verify_version(1, 0).expect("the new one");
     };
     new(&edge);
-    // Nor when nothing of it is in memory.
+    // The same when nothing of the object is in memory.
     new(&again(edge, End::Stopped, &setup));
 }
 
-// What is invalidated while the index loads does not come back with the rest of it.
 #[test]
-fn what_is_invalidated_while_the_index_loads_stays_so() {
+fn an_invalidation_while_the_index_loads_holds() {
     while_it_loads(|edge, origin| {
         origin.serve("/x", fresh(20_000).version(1));
         assert_eq!(ask(edge, "POST", "/x", &[]).status, 200);
     });
 }
 
-// Nor what turned out not to be stored any more.
+// A response found not to be storable while the index loads does not reappear either.
 #[test]
-fn what_may_not_be_stored_any_more_while_the_index_loads_does_not_come_back() {
+fn a_response_that_may_no_longer_be_stored_does_not_reappear_from_the_index() {
     while_it_loads(|edge, origin| {
         let secret = Resource::offset(20_000).version(1);
         origin.serve("/x", secret.cache_control("no-store"));
@@ -509,9 +516,10 @@ fn what_may_not_be_stored_any_more_while_the_index_loads_does_not_come_back() {
     });
 }
 
-// Nor what a new version has superseded, also if that could not be written.
+// A version that was replaced while the index loads does not reappear, even if the new one could
+// not be written.
 #[test]
-fn what_was_superseded_while_the_index_loads_stays_so() {
+fn a_version_replaced_while_the_index_loads_does_not_reappear() {
     while_it_loads(|edge, origin| {
         origin.serve("/x", fresh(20_000).version(1));
         let reply = crate::disks::get(edge, "/x");
@@ -519,9 +527,9 @@ fn what_was_superseded_while_the_index_loads_stays_so() {
     });
 }
 
-// Nor what a response without Vary left for one that has some.
+// A response stored without Vary does not reappear after one with Vary was stored.
 #[test]
-fn what_did_not_vary_before_the_index_loads_does_not_come_back() {
+fn a_response_without_vary_does_not_reappear_from_the_index() {
     while_it_loads(|edge, origin| {
         origin.serve("/x", fresh(20_000).version(1).vary("accept-language"));
         let reply = crate::disks::get(edge, "/x");
@@ -529,10 +537,10 @@ fn what_did_not_vary_before_the_index_loads_does_not_come_back() {
     });
 }
 
-// What has no strong validator is of use only when all of it is known: that its head is known first
-// does not cost it.
+// Without a strong validator an object is usable only if all of it is known. A request that arrives
+// when only its head was loaded does not cause the object to be lost.
 #[test]
-fn what_is_asked_for_before_all_of_it_is_known_is_not_lost() {
+fn an_object_requested_before_it_is_fully_loaded_is_not_lost() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
     let disks = on(&disk);
@@ -559,9 +567,10 @@ fn what_is_asked_for_before_all_of_it_is_known_is_not_lost() {
     reply.verify_whole(length).expect("the body");
 }
 
-// One slow disk of two: what is on the other comes as ever, and both have their share in the end.
+// One of two disks is slow: objects on the other one are served as usual, and in the end both have
+// their share.
 #[test]
-fn one_slow_disk_of_two_holds_up_nobody() {
+fn one_slow_disk_of_two_holds_up_no_client() {
     let (Some(first), Some(second)) = (disk(), disk()) else {
         return;
     };

@@ -1,5 +1,5 @@
-//! Clients that are slow on purpose, and those that take without giving: cut within their limits,
-//! and each of bounded cost.
+//! Tests of deliberately slow clients, and of clients that never read: they are cut off at their
+//! limits, and each uses a bounded amount of memory.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -10,13 +10,13 @@ use sluice_lab::origin::{Origin, Resource};
 
 use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin};
 
-/// Between two bytes of a slow client.
+/// The time between two bytes of a slow client.
 const BEAT: Duration = Duration::from_millis(20);
 
 const LIMITS: &str = "header_timeout = \"500ms\"\nbody_timeout = \"500ms\"\nsend_timeout = \"500ms\"\n\
                       keepalive_timeout = \"500ms\"\nmin_rate = \"1KiB\"\nmin_rate_grace = \"1s\"";
 
-/// Files under `/files/`, an origin's under `/`.
+/// Files under `/files/`, an origin under `/`.
 struct Both {
     _folder: tempfile::TempDir,
     _origin: Origin,
@@ -53,8 +53,8 @@ fn both(limits: &str) -> Both {
     }
 }
 
-/// Sends `begin`, then `rest` byte by byte over and over, reading what comes without haste; until the
-/// other end has closed. What came.
+/// Sends `begin`, then `rest` byte by byte again and again while slowly reading the response, until
+/// the edge closes the connection. Returns the received bytes.
 fn dribble(mut client: Client, begin: &str, rest: &[u8]) -> String {
     client.send_raw(begin.as_bytes()).expect("sent");
     let end = Instant::now() + SOON;
@@ -75,10 +75,9 @@ fn dribble(mut client: Client, begin: &str, rest: &[u8]) -> String {
     String::from_utf8_lossy(&got).into_owned()
 }
 
-// "Slow clients (headers, bodies, reads, a byte a second) are cut by the timeouts … and by a minimum rate",
-// wherever the route leads.
+// Slow clients are cut off by the timeouts and the minimum rate, on every kind of route.
 #[test]
-fn whoever_sends_slowly_is_cut() {
+fn slow_senders_are_cut_off() {
     let both = both(LIMITS);
     let edge = &both.edge;
     let length = "Host: a\r\nContent-Length: 100000\r\n\r\n";
@@ -151,9 +150,10 @@ fn whoever_sends_slowly_is_cut() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// Half a request line, and then silence; and silence in the middle of a body that nobody wants.
+// A client stops after half a request line, and one in the middle of a body that the edge does not
+// need.
 #[test]
-fn whoever_falls_silent_is_cut() {
+fn silent_clients_are_cut_off() {
     let both = both(LIMITS);
     let edge = &both.edge;
     for begin in [
@@ -170,9 +170,10 @@ fn whoever_falls_silent_is_cut() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// "slow read at 64 B/s, stalled read": of what comes by sendfile, from the cache and from an origin.
+// Clients read at 64 B/s or not at all: files sent with sendfile, cached responses, and responses
+// of an origin.
 #[test]
-fn whoever_reads_slowly_is_cut() {
+fn slow_readers_are_cut_off() {
     let both = both(LIMITS);
     let edge = &both.edge;
     let ask = |target: &str| {
@@ -188,7 +189,7 @@ fn whoever_reads_slowly_is_cut() {
         assert!(began.elapsed() < SOON, "not all are cut");
         thread::sleep(Duration::from_millis(200));
         for client in &mut slow {
-            // 64 bytes a second; it may have been reset.
+            // 64 bytes per second; the connection may have been reset.
             let _ = client.read_some(13);
         }
     }
@@ -197,9 +198,10 @@ fn whoever_reads_slowly_is_cut() {
     drop(stalled);
 }
 
-/// Bytes that the edge's memory grows by while this many clients do something, and stay.
+/// The number of bytes by which the edge's memory grows while this many clients do something and
+/// stay connected.
 fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
-    // What is needed once is not counted.
+    // One-time allocations are not counted.
     for target in ["/small", "/files/small", "/cached/small"] {
         edge.get(target, &[]);
     }
@@ -216,7 +218,7 @@ fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
     after - before
 }
 
-/// Writes as much as is taken within a moment.
+/// Writes as much as the edge accepts within a moment.
 fn push(client: &mut Client, bytes: &[u8]) -> usize {
     let mut stream = client.stream();
     let moment = Some(Duration::from_millis(100));
@@ -235,9 +237,9 @@ fn push(client: &mut Client, bytes: &[u8]) -> usize {
 const PATIENT: &str =
     "header_timeout = \"1h\"\nbody_timeout = \"1h\"\nsend_timeout = \"1h\"\nmin_rate = 0";
 
-// "a pipeliner … costs bounded memory": its answers not being read, no more of its requests is.
+// The edge reads no more requests of a client that does not read its responses.
 #[test]
-fn pipeliners_cost_little() {
+fn pipelining_clients_use_little_memory() {
     let both = both(PATIENT);
     for target in ["/files/large", "/files/small", "/cached/large"] {
         let ask = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -249,9 +251,8 @@ fn pipeliners_cost_little() {
     }
 }
 
-// "a header flooder"
 #[test]
-fn header_flooders_cost_little() {
+fn clients_that_flood_headers_use_little_memory() {
     let both = both(PATIENT);
     let line = format!("x-flood: {}\r\n", "x".repeat(4000));
     let flood = format!("GET /small HTTP/1.1\r\nHost: a\r\n{}", line.repeat(1000));
@@ -259,7 +260,7 @@ fn header_flooders_cost_little() {
         push(client, flood.as_bytes());
     });
     assert!(cost_ < 4 << 20, "{cost_} bytes");
-    // Those who stay below the limit, and never come to an end.
+    // Clients that stay below the limit and never finish their heads.
     let begun = format!("GET /small HTTP/1.1\r\nHost: a\r\n{}", line.repeat(7));
     let cost_ = cost(&both.edge, 100, |client| {
         client.send_raw(begun.as_bytes()).expect("sent");
@@ -267,9 +268,9 @@ fn header_flooders_cost_little() {
     assert!(cost_ < 8 << 20, "{cost_} bytes");
 }
 
-// A slowloris needs a few bytes of ours, not a buffer.
+// A slowloris client costs a few bytes, not a buffer.
 #[test]
-fn heads_that_have_begun_cost_little() {
+fn incomplete_heads_use_little_memory() {
     let both = both(PATIENT);
     let cost = cost(&both.edge, 1000, |client| {
         client
@@ -279,9 +280,8 @@ fn heads_that_have_begun_cost_little() {
     assert!(cost < 4 << 20, "{cost} bytes");
 }
 
-// "a client that never reads"
 #[test]
-fn clients_that_never_read_cost_little() {
+fn clients_that_never_read_use_little_memory() {
     let both = both(PATIENT);
     for target in ["/files/large", "/large"] {
         let cost = cost(&both.edge, 50, |client| {

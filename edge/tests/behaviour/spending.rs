@@ -1,5 +1,6 @@
-//! What the origin is made to send for clients that leave, or that ask for little of much: never more than a
-//! budget and what was on its way, and never at the cost of others.
+//! Tests of what the origin must send for clients that disconnect or that request little of large
+//! files: at most the budget and the bytes in transit, and never to the disadvantage of other
+//! clients.
 
 use std::net::IpAddr;
 
@@ -13,16 +14,16 @@ use crate::pieces::{BLOCK, FILE, MODES, asked, assert_sent_once, bytes, filling,
 
 const MIB: u64 = 1 << 20;
 
-/// A file that no disk here could hold.
+/// A length larger than any disk here.
 const HUGE: u64 = 100_000_000_000;
 
-/// One that is more than each budget here.
+/// A length larger than each budget of these tests.
 const LARGE: u64 = 8_000_000;
 
-/// Beyond what one connection has on its way when it is cut.
+/// More bytes than one connection has in transit when it is closed.
 const ON_ITS_WAY: u64 = 512 << 10;
 
-/// An origin that sees soon when its bytes are not taken.
+/// An origin that soon notices when the edge does not read its bytes.
 fn wary() -> Origin {
     let options = OriginOptions {
         send_buffer: Some(64 << 10),
@@ -31,7 +32,7 @@ fn wary() -> Origin {
     Origin::start(options).expect("a free port on loopback")
 }
 
-/// Blocks of a mebibyte, and a budget of two.
+/// An edge with blocks of 1 MiB and a budget of 2 MiB.
 fn thrifty(origin: &Origin, mode: &str) -> Setup {
     Setup::cached(origin)
         .cache(&format!("fill = \"{mode}\""))
@@ -43,9 +44,9 @@ fn sent(origin: &Origin) -> u64 {
     origin.read_record(|record| record.sent_total)
 }
 
-// "One client can't make the edge fetch without bound": by asking for many files and leaving.
+// A client requests many files and disconnects.
 #[test]
-fn who_asks_for_many_files_and_leaves_costs_little() {
+fn a_client_that_requests_many_files_and_disconnects_costs_little() {
     const MANY: u64 = 30;
     for mode in ["auto", "whole", "slice"] {
         let gate = Gate::closed();
@@ -69,7 +70,7 @@ fn who_asks_for_many_files_and_leaves_costs_little() {
     }
 }
 
-// … by asking how large they are, …
+// A client sends HEAD requests for many files.
 #[test]
 fn heads_of_many_files_cost_little() {
     const MANY: u64 = 40;
@@ -88,9 +89,9 @@ fn heads_of_many_files_cost_little() {
     }
 }
 
-// … or for a byte of each, where all of what is touched is read ahead.
+// A client requests one byte of each file while everything touched is read ahead.
 #[test]
-fn reading_ahead_is_on_the_budget() {
+fn read_ahead_counts_against_the_budget() {
     const MANY: u64 = 12;
     for mode in MODES {
         let origin = wary();
@@ -109,9 +110,10 @@ fn reading_ahead_is_on_the_budget() {
     }
 }
 
-// An origin forgets ranges, and sends 50 GB before the byte that was asked for: not to nobody.
+// An origin ignores ranges and would send 50 GB before the requested byte: without a waiting client
+// it is not read.
 #[test]
-fn nobody_is_sent_the_way_to_a_byte_far_out() {
+fn bytes_before_a_distant_range_are_not_fetched_without_a_client() {
     for mode in MODES {
         let origin = wary();
         let choose = |seen: &Seen| fresh(HUGE).ranges(seen.id == 0);
@@ -133,9 +135,9 @@ fn nobody_is_sent_the_way_to_a_byte_far_out() {
     }
 }
 
-// The same not so far out, where what lies before it may be passed over: as long as somebody waits.
+// The same with a shorter distance, which may be skipped while a client waits.
 #[test]
-fn nobody_is_sent_the_way_to_a_byte_further_on() {
+fn bytes_before_a_nearby_range_are_fetched_only_while_a_client_waits() {
     const LONG: u64 = 60_000_000;
     for mode in MODES {
         let gate = Gate::at(2 * MIB);
@@ -163,9 +165,9 @@ fn nobody_is_sent_the_way_to_a_byte_further_on() {
     }
 }
 
-// Who reads everything that is fetched for it owes nothing, in pieces however small.
+// A client that reads everything fetched for it uses no budget, however small its ranges are.
 #[test]
-fn small_pieces_in_order_cost_a_request_for_each_block() {
+fn small_ranges_in_order_cause_one_request_per_block() {
     const STEP: u64 = 16 << 10;
     for mode in MODES {
         let origin = serving("/x", fresh(FILE));
@@ -187,9 +189,9 @@ fn small_pieces_in_order_cost_a_request_for_each_block() {
     }
 }
 
-// A download that is larger than a budget is wanted, byte by byte: nothing else suffers for it.
+// All bytes of a download larger than the budget are wanted: other objects are still stored.
 #[test]
-fn a_download_larger_than_the_budget_does_not_keep_other_things_from_the_cache() {
+fn a_download_larger_than_the_budget_does_not_prevent_other_storing() {
     for mode in ["whole", "lock", "slice", "auto"] {
         let gate = Gate::at(100_000);
         let origin = serving("/x", fresh(LARGE).gate(&gate));
@@ -214,9 +216,9 @@ fn a_download_larger_than_the_budget_does_not_keep_other_things_from_the_cache()
     }
 }
 
-// "0: no limit": every block that is touched is completed.
+// 0 means no limit: every block that is touched is completed.
 #[test]
-fn a_budget_of_nothing_is_no_limit() {
+fn a_budget_of_0_means_no_limit() {
     for mode in MODES {
         let origin = serving("/x", fresh(40 * BLOCK));
         let edge = filling(&origin, mode).cache("client_budget = 0").start();
@@ -233,7 +235,7 @@ fn a_budget_of_nothing_is_no_limit() {
     }
 }
 
-/// Asks for single bytes that lie so far apart, on one connection.
+/// Requests single bytes at this distance on one connection.
 fn pick(edge: &Edge, length: u64, from: u64, apart: u64, many: u64) {
     let mut client = edge.client();
     for at in (from..).step_by(apart as usize).take(many as usize) {
@@ -244,7 +246,7 @@ fn pick(edge: &Edge, length: u64, from: u64, apart: u64, many: u64) {
     }
 }
 
-// An object in thousands of pieces is of use to everyone else, as before.
+// An object in thousands of parts stays usable for all other clients.
 #[test]
 fn thousands_of_single_bytes_do_no_harm_to_others() {
     const LENGTH: u64 = 60_000_000;
@@ -254,7 +256,7 @@ fn thousands_of_single_bytes_do_no_harm_to_others() {
         let edge = filling(&origin, mode)
             .cache("client_budget = \"1MiB\"")
             .start();
-        // First the budget is used up, then come pieces.
+        // First the budget is used up, then only the requested bytes are fetched.
         pick(&edge, LENGTH, 70_000, 270_000, 10);
         std::thread::scope(|scope| {
             for hand in 0..4 {
@@ -277,7 +279,7 @@ fn thousands_of_single_bytes_do_no_harm_to_others() {
                 assert_hit(&reply);
             }
         }
-        // What lies elsewhere is kept, too.
+        // Other objects are still stored, too.
         let range = bytes(LENGTH - 10, LENGTH - 1);
         for round in 0..2 {
             let reply = other.get("/x", &[("Range", &range)]).expect("a reply");

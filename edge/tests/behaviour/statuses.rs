@@ -1,11 +1,14 @@
-//! What Cache-Status says of a response that is partly stored or comes by another's fetch (RFC 9211).
+//! Tests of Cache-Status for partially stored responses and for shared fetches (RFC 9211).
 
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 
-use crate::harness::{Edge, SOON, assert_hit, assert_says, cache_status, eventually, serving};
+use crate::harness::{
+    Edge, SOON, assert_has_parameter, assert_hit, cache_status, eventually, serving,
+};
 use crate::pieces::{BLOCK, MODES, asked, check_range, filling, good, landed, send_range};
 
-/// The first block of `/x` is stored; all further answers wait for the gate.
+/// An edge with the first block of `/x` stored, in front of an origin whose further responses wait
+/// for the gate.
 fn begun(mode: &str, gate: &Gate) -> (Origin, Edge) {
     let held = gate.clone();
     let choose = move |seen: &Seen| match seen.id {
@@ -19,9 +22,9 @@ fn begun(mode: &str, gate: &Gate) -> (Origin, Edge) {
     (origin, edge)
 }
 
-// Who waited for another's fetch had no hit, and the fetch was one request for all.
+// A request that waited for another's fetch was no hit, and there was one fetch for all.
 #[test]
-fn who_waited_for_anothers_fetch_had_no_hit() {
+fn a_request_that_waited_for_another_s_fetch_is_not_a_hit() {
     const CROWD: usize = 20;
     for mode in MODES {
         let gate = Gate::closed();
@@ -43,15 +46,15 @@ fn who_waited_for_anothers_fetch_had_no_hit() {
         }
         assert_eq!(collapsed, CROWD - 1, "{mode}: all but who asked");
         assert_eq!(asked(&origin).len(), 2, "{mode}: {:?}", asked(&origin));
-        // From then on it is one.
+        // The next request is a hit.
         landed(&edge);
         assert_hit(&check_range(&edge, 1_048_576, 1_048_585));
     }
 }
 
-// What this request had fetched itself was not collapsed with another's, though its beginning was there.
+// The request's own fetch was not collapsed, although the beginning was stored.
 #[test]
-fn a_range_whose_rest_this_request_fetched_was_not_collapsed() {
+fn a_request_that_fetched_its_missing_bytes_is_not_collapsed() {
     for mode in MODES {
         let gate = Gate::closed();
         gate.release();
@@ -60,7 +63,7 @@ fn a_range_whose_rest_this_request_fetched_was_not_collapsed() {
         let status = cache_status(&reply);
         assert!(!status.contains("hit"), "{mode}: {status}");
         assert!(!status.contains("collapsed"), "{mode}: {status}");
-        assert_says(&reply, "fwd=partial");
+        assert_has_parameter(&reply, "fwd=partial");
         assert_eq!(asked(&origin).len(), 2, "{mode}: {:?}", asked(&origin));
     }
 }

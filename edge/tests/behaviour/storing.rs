@@ -1,23 +1,25 @@
-//! What is stored and for how long (RFC 9111 3, 4.2; RFC 9213).
+//! Tests of what is stored and for how long (RFC 9111 3, 4.2; RFC 9213).
 
 use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
 
 use crate::aging::{
     Case, Crowd, LENGTH, aged, bare, check_kept, current, date_in, kept_for, stale, times,
 };
-use crate::harness::{SOON, Setup, assert_hit, assert_says, cache_status, fresh, origin, serving};
+use crate::harness::{
+    SOON, Setup, assert_has_parameter, assert_hit, cache_status, fresh, origin, serving,
+};
 
 const HOUR: std::ops::RangeInclusive<i64> = 3580..=3600;
 const YEAR: i64 = 365 * 24 * 3600;
 
-/// A body that says nothing of its freshness and has no validator, with a field.
+/// A body without a lifetime and validator, with this header.
 fn with(name: &str, value: &str) -> Resource {
     bare(Resource::offset(LENGTH)).header(name, value)
 }
 
-// RFC 9111 3: final statuses with explicit freshness, errors among them.
+// RFC 9111 3: final statuses with explicit freshness are stored, errors among them.
 #[test]
-fn most_statuses_are_stored_where_they_say_so() {
+fn most_statuses_with_explicit_freshness_are_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for status in [
@@ -32,7 +34,7 @@ fn most_statuses_are_stored_where_they_say_so() {
     }
 }
 
-// Statuses that are about the one request, and not about the resource.
+// These statuses concern one request, and not the resource.
 #[test]
 fn statuses_of_one_request_are_never_stored() {
     let origin = origin();
@@ -50,10 +52,10 @@ fn statuses_of_one_request_are_never_stored() {
     }
 }
 
-// RFC 9111 3, 5.2.2.3: a status that nobody knows is stored where the response says how long, and
-// not where one would have to know it.
+// RFC 9111 3, 5.2.2.3: an unknown status is stored if the response has a lifetime, and not stored
+// if it has `must-understand`.
 #[test]
-fn unknown_statuses_are_stored_where_they_say_so() {
+fn unknown_statuses_with_explicit_freshness_are_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for status in [299, 399, 499, 599] {
@@ -67,9 +69,10 @@ fn unknown_statuses_are_stored_where_they_say_so() {
     }
 }
 
-// RFC 9111 5.2.2.3: who understands the status does not heed the no-store beside it.
+// RFC 9111 5.2.2.3: a cache that understands the status ignores a `no-store` next to
+// `must-understand`.
 #[test]
-fn must_understand_is_for_those_who_do_not() {
+fn must_understand_overrides_no_store_for_known_statuses() {
     let control = "must-understand, no-store, max-age=3600";
     let known = bare(Resource::offset(LENGTH)).cache_control(control);
     let unknown = Resource::status(599).cache_control(control);
@@ -78,9 +81,9 @@ fn must_understand_is_for_those_who_do_not() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9111 5.2.2.4, 5.2.2.7: the fields that they name are for the first alone.
+// RFC 9111 5.2.2.4, 5.2.2.7: the named headers go only to the client whose request was fetched.
 #[test]
-fn named_fields_are_not_stored() {
+fn headers_named_by_private_and_no_cache_are_not_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for control in [
@@ -108,9 +111,9 @@ fn fresh_with(control: &str) -> Resource {
     Resource::offset(LENGTH).cache_control(control)
 }
 
-// Those who waited for the same fetch are not the first.
+// Clients that waited for the fetch do not receive the named headers.
 #[test]
-fn named_fields_are_not_for_those_who_waited() {
+fn named_headers_are_not_sent_to_waiting_clients() {
     let gate = Gate::closed();
     let control = "max-age=3600, private=\"X-Own\"";
     let resource = fresh_with(control).header("X-Own", "mine");
@@ -123,7 +126,6 @@ fn named_fields_are_not_for_those_who_waited() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// RFC 9111 5.2.2.7, 5.2.2.5: for one user alone, or for none.
 #[test]
 fn private_and_no_store_are_not_stored() {
     let origin = origin();
@@ -139,9 +141,8 @@ fn private_and_no_store_are_not_stored() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// `set_cookie`: what becomes of a response that sets a cookie.
 #[test]
-fn cookies_that_are_set_go_three_ways() {
+fn set_cookie_has_three_modes() {
     for (setting, kept, later) in [
         (None, false, Some("a=b")),
         (Some("pass"), false, Some("a=b")),
@@ -167,9 +168,9 @@ fn cookies_that_are_set_go_three_ways() {
 const ANN: (&str, &str) = ("Authorization", "Basic YW5u");
 const BEN: (&str, &str) = ("Authorization", "Basic YmVu");
 
-// RFC 9111 3.5: a response to a request with Authorization is for others only where it says so.
+// RFC 9111 3.5: a response to a request with Authorization is shared only if it permits that.
 #[test]
-fn responses_to_authorized_requests_are_shared_where_they_say_so() {
+fn responses_to_authorized_requests_are_shared_if_they_permit_it() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (n, (control, shared)) in [
@@ -191,9 +192,9 @@ fn responses_to_authorized_requests_are_shared_where_they_say_so() {
     }
 }
 
-// RFC 9111 3.5: the same for what was stored for others, which the authorized may have otherwise.
+// RFC 9111 3.5: the same for responses stored for requests without Authorization.
 #[test]
-fn authorized_requests_get_what_is_stored_where_it_says_so() {
+fn authorized_requests_receive_stored_responses_that_permit_it() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (path, control, shared) in [
@@ -213,17 +214,18 @@ fn authorized_requests_get_what_is_stored_where_it_says_so() {
     }
 }
 
-// An answer to the authorized says nothing of what others get: nobody is made to pass by it.
+// A response to a request with Authorization says nothing about other requests: these are not
+// passed because of it.
 #[test]
-fn an_authorized_answer_does_not_make_others_pass() {
+fn a_response_to_authorization_does_not_make_others_pass() {
     let origin = serving("/x", current());
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[ANN]);
-    assert_says(&edge.get("/x", &[]), "stored");
+    assert_has_parameter(&edge.get("/x", &[]), "stored");
     assert_hit(&edge.get("/x", &[]));
 }
 
-// 401 and the like to somebody's credentials are nobody else's.
+// A 401 or similar response to one client's credentials is not shared.
 #[test]
 fn errors_to_the_authorized_are_not_shared() {
     let origin = serving(
@@ -237,9 +239,10 @@ fn errors_to_the_authorized_are_not_shared() {
     }
 }
 
-// Many with credentials of their own at once, on what is not known yet: each gets its own.
+// Concurrent requests with different credentials for an unknown resource each receive their own
+// response.
 #[test]
-fn authorized_requests_at_once_get_their_own() {
+fn concurrent_authorized_requests_receive_their_own_responses() {
     let gate = Gate::closed();
     let held = gate.clone();
     let own = move |seen: &Seen| {
@@ -262,9 +265,9 @@ fn authorized_requests_at_once_get_their_own() {
     }
 }
 
-// RFC 9110 14.4: Content-Range means something in 206 and 416 only.
+// RFC 9110 14.4: Content-Range has a meaning only in 206 and 416.
 #[test]
-fn a_full_response_with_a_content_range_is_a_full_response() {
+fn a_200_with_content_range_is_a_full_response() {
     let odd = current().header("Content-Range", "bytes 5-9/10");
     let origin = serving("/x", odd);
     let edge = Setup::cached(&origin).start();
@@ -276,10 +279,9 @@ fn a_full_response_with_a_content_range_is_a_full_response() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// RFC 9213 2.2: the first targeted field that is there and valid counts, and Cache-Control and
-// Expires do not.
+// RFC 9213 2.2: the first valid targeted header counts, and Cache-Control and Expires do not.
 #[test]
-fn targeted_fields_go_first() {
+fn targeted_headers_take_precedence() {
     let origin = origin();
     let targeted =
         |value: &str, control: &str| with("CDN-Cache-Control", value).cache_control(control);
@@ -321,9 +323,9 @@ fn targeted_fields_go_first() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9213 2.1: a field that is no dictionary of Structured Fields, or an empty one, is not there.
+// RFC 9213 2.1: a targeted header that is empty or not a structured-field dictionary is ignored.
 #[test]
-fn malformed_targeted_fields_are_not_heeded() {
+fn malformed_targeted_headers_are_ignored() {
     let origin = origin();
     let targeted = |value: &str| with("CDN-Cache-Control", value).cache_control("max-age=3600");
     let cases = [
@@ -338,9 +340,8 @@ fn malformed_targeted_fields_are_not_heeded() {
     check_kept(&Setup::cached(&origin), &origin, cases.into());
 }
 
-// `targets`: which fields are heeded.
 #[test]
-fn targeted_fields_are_those_of_the_configuration() {
+fn targeted_headers_are_configurable() {
     let origin = origin();
     let setup = Setup::cached(&origin).cache("targets = [\"X-Cache-Control\"]");
     let cases = vec![
@@ -358,8 +359,8 @@ fn targeted_fields_are_those_of_the_configuration() {
     check_kept(&setup, &origin, cases);
 }
 
-// Surrogate-Control (W3C Edge Architecture) among the targets: read by its own rules, and requests
-// say that it is.
+// Surrogate-Control (W3C Edge Architecture) as a target: its own rules apply, and requests announce
+// it.
 #[test]
 fn surrogate_control_may_be_a_target() {
     let origin = origin();
@@ -375,7 +376,7 @@ fn surrogate_control_may_be_a_target() {
     assert_eq!(sent.as_deref(), Some("sluice=\"Surrogate/1.0\""));
 }
 
-// nginx's X-Accel-Expires: seconds, a time, or 0 for not at all, before everything else.
+// nginx's X-Accel-Expires: seconds, a time, or 0 for not storing, before Cache-Control and Expires.
 #[test]
 fn x_accel_expires_sets_the_lifetime() {
     let origin = origin();
@@ -409,7 +410,7 @@ fn modified(seconds_ago: i64) -> Resource {
 
 // RFC 9111 4.2.2: a tenth of the time since the last modification, at most a day.
 #[test]
-fn lifetimes_are_guessed_from_the_last_modification() {
+fn heuristic_lifetimes_come_from_last_modified() {
     let origin = origin();
     let cases: Vec<Case<'_>> = vec![
         ("a tenth", modified(10_000), Some(980..=1000)),
@@ -432,9 +433,9 @@ fn lifetimes_are_guessed_from_the_last_modification() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// `heuristic`: at most so long, or not at all.
+// `heuristic` is the longest heuristic lifetime; 0 disables it.
 #[test]
-fn guessed_lifetimes_are_bounded() {
+fn heuristic_lifetimes_are_limited() {
     let origin = origin();
     for (setting, expected) in [("50s", Some(40..=50)), ("0s", None)] {
         let setup = Setup::cached(&origin).cache(&format!("heuristic = \"{setting}\""));
@@ -443,9 +444,9 @@ fn guessed_lifetimes_are_bounded() {
     }
 }
 
-// `lifetime_min` and `lifetime_max` bound what is positive, whoever said it.
+// `lifetime_min` and `lifetime_max` limit positive lifetimes from all sources.
 #[test]
-fn lifetimes_are_bounded() {
+fn lifetimes_are_limited() {
     let origin = origin();
     let setup = Setup::cached(&origin)
         .cache("lifetime_min = \"100s\"")
@@ -470,9 +471,9 @@ fn lifetimes_are_bounded() {
     check_kept(&setup, &origin, cases);
 }
 
-// `valid`: by status where the response does not say, `any` for all others.
+// `valid` gives lifetimes by status to responses without one; `any` is for all other statuses.
 #[test]
-fn statuses_that_do_not_say_are_valid_as_configured() {
+fn statuses_without_a_lifetime_get_the_configured_one() {
     let origin = origin();
     let setup = Setup::cached(&origin).cache("valid = { 200 = \"100s\", any = \"1h\" }");
     let cases: Vec<Case<'_>> = vec![
@@ -495,9 +496,8 @@ fn statuses_that_do_not_say_are_valid_as_configured() {
     check_kept(&setup, &origin, cases);
 }
 
-// `ignore`: what the response says is not heeded.
 #[test]
-fn fields_can_be_ignored() {
+fn headers_of_responses_can_be_ignored() {
     let valid = "valid = { 200 = \"1h\" }";
     for (name, resource) in [
         ("cache-control", bare(fresh_with("no-store"))),
@@ -517,7 +517,7 @@ fn fields_can_be_ignored() {
     }
 }
 
-// `ignore = ["vary"]`: one response for all.
+// With `ignore = ["vary"]` there is one response for all requests.
 #[test]
 fn vary_can_be_ignored() {
     let origin = serving("/x", current().vary("X-Flavour"));
@@ -528,9 +528,9 @@ fn vary_can_be_ignored() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// RFC 9111 5.1: one decimal number; what is none is no proof of freshness.
+// RFC 9111 5.1: Age is one decimal number; any other value makes the response stale.
 #[test]
-fn ages_that_cannot_be_read_are_old() {
+fn an_unreadable_age_makes_a_response_stale() {
     let origin = origin();
     let age = |value: &str| with("Age", value).cache_control("max-age=3600");
     let cases: Vec<Case<'_>> = vec![
@@ -547,9 +547,9 @@ fn ages_that_cannot_be_read_are_old() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9111 4.2.3, 5.3: Expires counts from Date, and Date shows how old a response is.
+// RFC 9111 4.2.3, 5.3: Expires counts from Date, and Date gives the age of a response.
 #[test]
-fn dates_count_as_they_say() {
+fn date_and_expires_determine_age_and_lifetime() {
     let origin = origin();
     let dated =
         |date: i64, expires: i64| with("Date", &date_in(date)).header("Expires", &date_in(expires));
@@ -573,7 +573,7 @@ fn dates_count_as_they_say() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9110 5.6.7: all three forms.
+// RFC 9110 5.6.7: all three forms are accepted.
 #[test]
 fn dates_have_three_forms() {
     let origin = origin();
@@ -609,9 +609,10 @@ fn dates_have_three_forms() {
     check_kept(&setup, &origin, cases);
 }
 
-// RFC 9111 1.2.2: what is too large counts as the most there is, here the longest lifetime.
+// RFC 9111 1.2.2: a number that is too large counts as the maximum, which is the longest lifetime
+// here.
 #[test]
-fn huge_numbers_are_the_most_there_is() {
+fn huge_numbers_count_as_the_maximum() {
     let origin = origin();
     let control = |control: &str| bare(fresh_with(control));
     let year = || Some(YEAR - 60..=YEAR);
@@ -638,9 +639,9 @@ fn huge_numbers_are_the_most_there_is() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9111 4.2.1: lifetimes that can't be read are none.
+// RFC 9111 4.2.1: an unreadable lifetime counts as 0.
 #[test]
-fn lifetimes_that_cannot_be_read_are_none() {
+fn unreadable_lifetimes_count_as_0() {
     let origin = origin();
     let cases: Vec<Case<'_>> = [
         "max-age=abc",
@@ -654,9 +655,9 @@ fn lifetimes_that_cannot_be_read_are_none() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// What is stale on arrival is stored only where it can be of use: validated, or served in grace.
+// A response that is stale on arrival is stored only if it can be revalidated or served in grace.
 #[test]
-fn what_is_stale_is_stored_where_it_is_of_use() {
+fn a_response_that_is_stale_on_arrival_is_stored_only_if_it_is_useful() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (n, (resource, word)) in [
@@ -675,13 +676,13 @@ fn what_is_stale_is_stored_where_it_is_of_use() {
         origin.serve(&path, resource);
         let reply = edge.get(&path, &[]);
         reply.verify_whole(LENGTH).expect("the body");
-        assert_says(&reply, word);
+        assert_has_parameter(&reply, word);
     }
 }
 
-// RFC 8246: an extension that changes nothing for a shared cache, and breaks nothing.
+// RFC 8246: `immutable` has no effect on a shared cache.
 #[test]
-fn immutable_is_as_fresh_as_it_says() {
+fn immutable_does_not_change_the_lifetime() {
     let origin = origin();
     let control = |control| bare(fresh_with(control));
     let cases: Vec<Case<'_>> = vec![
@@ -695,9 +696,9 @@ fn immutable_is_as_fresh_as_it_says() {
     check_kept(&Setup::cached(&origin), &origin, cases);
 }
 
-// A body that ends too early is no response to keep.
+// A body that ends too early is not stored as complete.
 #[test]
-fn a_cut_response_is_not_stored_as_a_whole() {
+fn a_truncated_response_is_not_stored_as_a_whole() {
     use sluice_lab::origin::{Ending, Fault};
     let cut = Fault::CutBody {
         after: 500,
@@ -706,7 +707,7 @@ fn a_cut_response_is_not_stored_as_a_whole() {
     let cut = bare(fresh(LENGTH)).fault_times(1, cut);
     let origin = serving("/x", cut);
     let edge = Setup::cached(&origin).start();
-    // It may have been completed behind the client's back.
+    // The rest may have been fetched in the background.
     edge.get("/x", &[]);
     edge.get("/x", &[]).verify_whole(LENGTH).expect("all of it");
 }

@@ -1,4 +1,4 @@
-//! A crowd on one cold object: one fetch, and every body right.
+//! Tests of a crowd on one cold object: one fetch, and every body is right.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use crate::harness::{SOON, Setup, eventually, fresh, serving};
 const CROWD: usize = 1000;
 const OBJECT: u64 = 10_000_000;
 
-// "1,000 clients, one cold object of 10 MB: 1 origin request; every body right"
+// 1,000 clients request one cold object of 10 MB: one request reaches the origin, and every body is
+// right.
 #[test]
-fn a_thousand_clients_cost_one_fetch() {
+fn a_thousand_clients_cause_one_fetch() {
     let gate = Gate::closed();
     let origin = serving("/x", fresh(OBJECT).gate_head(&gate));
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
@@ -42,7 +43,8 @@ fn a_thousand_clients_cost_one_fetch() {
     assert_eq!(edge.counter("cache_collapsed"), CROWD as u64 - 1);
 }
 
-/// Reads a whole answer and compares as it goes, so that a thousand bodies need not be in memory at once.
+/// Reads a whole response and compares it while reading, so that a thousand bodies need not be in
+/// memory at the same time.
 fn read_whole(stream: &mut impl Read, expected: &[u8]) {
     let mut buffer = vec![0; 64 << 10];
     let mut filled = 0;
@@ -70,9 +72,9 @@ fn read_whole(stream: &mut impl Read, expected: &[u8]) {
     }
 }
 
-// "where one fetch serves every reader at any offset": a storm of ranges on a cold object.
+// One fetch serves ranges at any offset of a cold object.
 #[test]
-fn a_storm_of_ranges_costs_one_fetch() {
+fn a_crowd_requesting_ranges_causes_one_fetch() {
     let gate = Gate::at(1);
     let origin = serving("/x", fresh(OBJECT).vary("Accept-Encoding").gate(&gate));
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
@@ -96,7 +98,7 @@ fn a_storm_of_ranges_costs_one_fetch() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-/// Twenty ranges, scattered by a multiplicative generator that this client's number seeds.
+/// Requests twenty pseudo-random ranges; the generator is seeded with the client's number.
 fn ask_ranges(mut client: Client, number: u64) {
     let mut state = number * 2 + 1;
     for _ in 0..20 {

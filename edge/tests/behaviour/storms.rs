@@ -1,4 +1,5 @@
-//! Crowds that ask for random ranges of files of all sizes: every byte is checked, also while the files change.
+//! Tests of crowds that request random ranges of files of many sizes: every byte is checked, also
+//! while the files change.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use sluice_lab::origin::{Origin, Record, Resource};
 use crate::harness::{Edge, SOON, cache_status, eventually, origin};
 use crate::pieces::{BLOCK, MODES, filling};
 
-/// What is asked for, and how long it is.
+/// The paths and lengths of the files.
 const FILES: [(&str, u64); 6] = [
     ("/one", 1),
     ("/small", 1000),
@@ -24,16 +25,16 @@ const FILES: [(&str, u64); 6] = [
 
 const CLIENTS: u64 = 50;
 
-/// Requests of each client.
+/// Requests per client.
 const REQUESTS: u64 = 40;
 
 /// Longest range.
 const RANGE_MAX: u64 = 30_000;
 
-/// Requests after which one file changes, where they do.
+/// Number of requests after which one file changes, if files change.
 const CHANGE_EVERY: usize = 80;
 
-/// Random numbers by a multiplicative generator.
+/// A multiplicative random number generator.
 struct Random(u64);
 
 impl Random {
@@ -46,11 +47,11 @@ impl Random {
     }
 }
 
-/// What all clients of a storm share.
+/// State shared by all clients of a crowd.
 struct Storm {
     origin: Origin,
     edge: Edge,
-    /// Whether files change, and whether they are asked for as wholes, too.
+    /// Whether files change, and whether clients request whole files as well.
     changing: bool,
     wholes: bool,
     done: AtomicUsize,
@@ -112,7 +113,7 @@ impl Storm {
         }
     }
 
-    /// Asks for some of a file; false if the answer was cut.
+    /// Requests a part of a file; returns false if the response was cut off.
     fn ask(&self, client: &mut Client, file: usize, random: &mut Random) -> bool {
         let (path, length) = FILES[file];
         let first = random.below(length);
@@ -136,7 +137,7 @@ impl Storm {
         !reply.truncated()
     }
 
-    /// Bytes of the distinct blocks that were asked for.
+    /// Number of bytes in the distinct requested blocks.
     fn distinct(&self) -> u64 {
         let block_length = |(file, block): &(usize, u64)| {
             let begin = block * BLOCK;
@@ -146,7 +147,8 @@ impl Storm {
     }
 }
 
-/// Checks that a reply says what it holds, and holds bytes of the one version that it says, as far as it goes.
+/// Checks that a reply matches its headers and contains bytes of the version that it names, as far
+/// as it goes.
 fn check(reply: &Reply, whole: bool, first: u64, last: u64, length: u64) -> Result<(), String> {
     let status = if whole { 200 } else { 206 };
     if reply.status != status {
@@ -169,9 +171,9 @@ fn check(reply: &Reply, whole: bool, first: u64, last: u64, length: u64) -> Resu
     verify_version(version, first, &reply.body).map_err(|wrong| wrong.to_string())
 }
 
-// "origin bytes received / bytes of the distinct blocks touched": each byte once, every byte right.
+// The origin sends each byte of the requested blocks once, and every received byte is right.
 #[test]
-fn a_storm_of_ranges_costs_each_block_once() {
+fn a_crowd_requesting_ranges_fetches_each_block_once() {
     for mode in MODES {
         let storm = Storm::begin(mode, false, mode == "slice");
         storm.run();
@@ -187,21 +189,21 @@ fn a_storm_of_ranges_costs_each_block_once() {
     }
 }
 
-// "0 wrong bytes …, 0 failed": while files change under the crowd.
+// Files change while the crowd reads: no byte is wrong and no request fails.
 #[test]
-fn a_storm_while_files_change_gets_nothing_wrong() {
+fn a_crowd_receives_nothing_wrong_while_files_change() {
     for mode in MODES {
         let storm = Storm::begin(mode, true, true);
         storm.run();
         let cut = storm.cut.load(Ordering::Relaxed) as u64;
-        // A change can cut those who were in the middle of the old version.
+        // A change may cut off clients that were reading the old version.
         assert!(cut <= CLIENTS * REQUESTS / 20, "{mode}: {cut} were cut");
     }
 }
 
-// The other policies under the same crowd: none of them is ever wrong, either.
+// The other fill policies with the same crowd serve nothing wrong, either.
 #[test]
-fn a_storm_on_whole_and_locked_fills() {
+fn a_crowd_receives_nothing_wrong_with_whole_and_lock() {
     for mode in ["whole", "lock"] {
         let storm = Storm::begin(mode, true, true);
         storm.run();

@@ -1,4 +1,5 @@
-//! Bodies of any length stream with back-pressure: memory is bounded, whoever is slow.
+//! Tests of back-pressure: bodies of any length are streamed in bounded memory, whichever side is
+//! slow.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,16 +10,16 @@ use sluice_lab::origin::{Framing, Gate, Origin, OriginOptions, Resource};
 
 use crate::harness::{Edge, SOON, Setup, eventually, origin, wait_asked};
 
-/// What may lie in the edge and in the sockets between two ends of one stalled body.
+/// The number of bytes that the edge and the sockets on both sides can hold of one stalled body.
 const STALLED_MAX: u64 = 16 << 20;
 
-/// Clients that are slow on purpose are not cut.
+/// Timeouts so long that slow clients are not cut off.
 const PATIENT: &str = "send_timeout = \"1h\"\nmin_rate = 0";
 
-/// What the program may take beside its caches.
+/// Memory that the program may use in addition to its caches.
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// An origin whose sockets take little.
+/// An origin with small socket buffers.
 fn small_origin(path: &str, resource: Resource) -> Origin {
     let options = OriginOptions {
         send_buffer: Some(64 << 10),
@@ -30,7 +31,7 @@ fn small_origin(path: &str, resource: Resource) -> Origin {
     origin
 }
 
-/// What the origin has sent, once that rises no more.
+/// The number of bytes sent by the origin, once it no longer grows.
 fn sent_when_stalled(origin: &Origin) -> u64 {
     let sent = || origin.read_record(|record| record.sent_total);
     loop {
@@ -45,7 +46,8 @@ fn sent_when_stalled(origin: &Origin) -> u64 {
     }
 }
 
-/// Asks with a client that does not read; the origin must stop, and memory must stay small.
+/// Sends a request without reading the response: the origin must stop sending, and memory must stay
+/// small.
 fn stall(edge: &Edge, origin: &Origin, path: &str) -> Client {
     let mut client = edge.reluctant_client();
     client.send("GET", path, &[], b"").expect("sent");
@@ -57,7 +59,7 @@ fn stall(edge: &Edge, origin: &Origin, path: &str) -> Client {
     client
 }
 
-/// Reads 20 MB of what came after the head, and checks them.
+/// Reads and checks 20 MB after the head.
 fn read_on(client: &mut Client) {
     client.read_head().expect("a head");
     let mut at = 0;
@@ -69,7 +71,6 @@ fn read_on(client: &mut Client) {
     }
 }
 
-// "bodies of any length stream both ways with back-pressure": towards the client.
 #[test]
 fn a_stalled_reader_stops_the_origin() {
     let origin = small_origin("/x", Resource::offset(200_000_000));
@@ -79,9 +80,9 @@ fn a_stalled_reader_stops_the_origin() {
     assert!(edge.peak_memory() < MEMORY_MAX);
 }
 
-// The same behind a cache that may not keep what is too large for it.
+// The same with a cache that can't store an object of this size.
 #[test]
-fn a_stalled_reader_of_something_too_large_stops_the_origin() {
+fn a_stalled_reader_of_an_object_too_large_to_store_stops_the_origin() {
     let large = Resource::offset(200_000_000).cache_control("max-age=60");
     let origin = small_origin("/x", large);
     let edge = Setup::cached(&origin)
@@ -93,9 +94,9 @@ fn a_stalled_reader_of_something_too_large_stops_the_origin() {
     assert!(edge.peak_memory() < MEMORY_MAX);
 }
 
-// The same where the length is not known, so that only the fill shows that it is too large.
+// The same with an unknown length, so that the fill itself shows that the object is too large.
 #[test]
-fn a_stalled_reader_of_something_endless_stops_the_origin() {
+fn a_stalled_reader_of_an_endless_body_stops_the_origin() {
     let endless = Resource::offset(60_000_000)
         .cache_control("max-age=60")
         .framing(Framing::Chunked(50_000));
@@ -116,7 +117,6 @@ fn a_stalled_reader_of_something_endless_stops_the_origin() {
     assert!(memory < MEMORY_MAX, "{memory} bytes of memory");
 }
 
-// "with back-pressure": towards the origin.
 #[test]
 fn a_stalled_origin_stops_the_uploader() {
     let gate = Gate::closed();
@@ -151,9 +151,8 @@ fn send_until_stalled(client: &mut Client, body: &[u8]) -> usize {
     sent
 }
 
-// "never a hang": what a slow reader is owed does not hold up others.
 #[test]
-fn others_go_on_meanwhile() {
+fn other_clients_are_served_while_one_is_stalled() {
     let origin = origin();
     origin.serve("/x", Resource::offset(200_000_000));
     let edge = Setup::cached(&origin).workers(1).start();

@@ -1,4 +1,4 @@
-//! Upgrade passes through: a tunnel of bytes both ways (RFC 9110 7.8).
+//! Tests of Upgrade: bytes are tunnelled in both directions (RFC 9110 7.8).
 
 use std::thread;
 
@@ -26,7 +26,7 @@ fn tunnel(edge: &Edge) -> Client {
     client
 }
 
-// "Upgrade passed through on uncached routes", and beside a cache as well.
+// Upgrade works on routes with and without a cache.
 #[test]
 fn a_tunnel_carries_bytes_both_ways() {
     let origin = echoing();
@@ -51,9 +51,9 @@ fn a_tunnel_carries_bytes_both_ways() {
     );
 }
 
-// More than any buffer holds, at once in both directions.
+// More than any buffer holds is sent in both directions at the same time.
 #[test]
-fn a_tunnel_carries_much() {
+fn a_tunnel_carries_large_amounts_of_data() {
     let origin = echoing();
     let edge = Setup::uncached(&origin).start();
     let mut client = tunnel(&edge);
@@ -70,7 +70,7 @@ fn a_tunnel_carries_much() {
     sending.join().expect("all was sent");
 }
 
-// Bytes that come with the request belong to the tunnel.
+// Bytes sent right after the request belong to the tunnel.
 #[test]
 fn early_bytes_reach_the_tunnel() {
     let origin = echoing();
@@ -83,9 +83,10 @@ fn early_bytes_reach_the_tunnel() {
     assert_eq!(client.read_some(5).expect("an echo"), b"early");
 }
 
-// An origin that does not switch is just answered by; the connection goes on.
+// If the origin does not switch protocols, its response is passed on, and the connection stays
+// open.
 #[test]
-fn a_refused_upgrade_is_an_answer() {
+fn a_refused_upgrade_is_a_normal_response() {
     let origin = serving("/tunnel", Resource::upgrade("other"));
     let edge = Setup::uncached(&origin).start();
     let mut client = edge.client();
@@ -95,9 +96,9 @@ fn a_refused_upgrade_is_an_answer() {
     }
 }
 
-// Without `Connection: upgrade`, or in HTTP/1.0, Upgrade ends here.
+// Without `Connection: upgrade`, or in HTTP/1.0, Upgrade is not forwarded.
 #[test]
-fn upgrade_has_to_be_meant() {
+fn upgrade_requires_connection_upgrade() {
     let origin = echoing();
     let edge = Setup::uncached(&origin).start();
     assert_eq!(edge.get("/tunnel", &[("Upgrade", "echo")]).status, 426);
@@ -112,9 +113,9 @@ fn upgrade_has_to_be_meant() {
     );
 }
 
-// HTTP/2 inside HTTP/1.1 is not asked for on anyone's behalf.
+// HTTP/2 over cleartext (h2c) is not forwarded.
 #[test]
-fn h2c_ends_here() {
+fn h2c_upgrades_are_not_forwarded() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin).start();
     for (asked, passed) in [("h2c", None), ("H2C, echo", Some("echo"))] {

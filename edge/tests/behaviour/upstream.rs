@@ -1,13 +1,15 @@
-//! What passes between the edge and an origin that behaves: connections, fields, retries.
+//! Tests of the exchange between the edge and a correct origin: connections, headers, retries.
 
 use std::time::Duration;
 
 use sluice_lab::client::Client;
 use sluice_lab::origin::{Ending, Fault, Gate, Resource};
 
-use crate::harness::{SOON, Setup, assert_says, eventually, fresh, origin, serving, wait_asked};
+use crate::harness::{
+    SOON, Setup, assert_has_parameter, eventually, fresh, origin, serving, wait_asked,
+};
 
-// "a per-worker pool of idle ones that are reused"
+// Each worker has a pool of idle connections and reuses them.
 #[test]
 fn connections_to_an_origin_are_reused() {
     let origin = serving("/x", Resource::offset(1000));
@@ -21,7 +23,7 @@ fn connections_to_an_origin_are_reused() {
     assert_eq!(asked.header("connection"), None, "kept open");
 }
 
-// "(idle and request limits …)"
+// Connections end at their idle timeout and at their maximum number of requests.
 #[test]
 fn connections_to_an_origin_end_at_their_limits() {
     let origin = serving("/x", Resource::offset(10));
@@ -47,9 +49,10 @@ fn connections_to_an_origin_end_at_their_limits() {
     assert!(closed, "an idle connection is closed in time");
 }
 
-// "caps per server": beyond them requests wait for a connection, as many as may.
+// Requests beyond the maximum number of connections per server wait for a connection, up to the
+// queue's limit.
 #[test]
-fn connections_to_an_origin_are_capped() {
+fn connections_to_an_origin_are_limited() {
     let gate = Gate::closed();
     let origin = serving("/x", Resource::offset(10).gate_head(&gate));
     let edge = Setup::uncached(&origin)
@@ -64,7 +67,7 @@ fn connections_to_an_origin_are_capped() {
     eventually("three at once", || edge.counter("requests_now") == 3);
     let refused = edge.get("/x", &[]);
     assert_eq!(refused.status, 503);
-    assert_says(&refused, "detail=servers-busy");
+    assert_has_parameter(&refused, "detail=servers-busy");
     assert_eq!(origin.requests().len(), 2);
     gate.release();
     for client in &mut clients {
@@ -74,9 +77,9 @@ fn connections_to_an_origin_are_capped() {
     assert_eq!(origin.connections().len(), 2);
 }
 
-// "hop-by-hop headers removed", towards the origin.
+// Hop-by-hop headers are not forwarded to the origin.
 #[test]
-fn fields_of_the_clients_connection_end_here() {
+fn hop_by_hop_headers_of_requests_are_removed() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin).start();
     let fields = [
@@ -112,9 +115,9 @@ fn fields_of_the_clients_connection_end_here() {
     assert!(seen.header("host").is_some());
 }
 
-// The same, towards the client.
+// Hop-by-hop headers are not forwarded to the client.
 #[test]
-fn fields_of_the_origins_connection_end_here() {
+fn hop_by_hop_headers_of_responses_are_removed() {
     let resource = fresh(10)
         .header("Connection", "X-Theirs")
         .header("X-Theirs", "1")
@@ -133,9 +136,9 @@ fn fields_of_the_origins_connection_end_here() {
     }
 }
 
-// "Via, X-Forwarded-* and Forwarded set", and nothing that a client says of them is believed.
+// The edge sets Via, X-Forwarded-* and Forwarded, and ignores the values that a client sends.
 #[test]
-fn the_origin_learns_who_asks() {
+fn the_origin_receives_the_client_s_address_in_headers() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin).start();
     let lies = [
@@ -161,20 +164,20 @@ fn the_origin_learns_who_asks() {
     assert!(!String::from_utf8_lossy(&seen.raw_head).contains("6.6.6.6"));
 }
 
-// Via also ends requests that go in circles (RFC 9110 7.6.3).
+// Via also ends requests that are forwarded in a loop (RFC 9110 7.6.3).
 #[test]
-fn a_request_that_goes_in_circles_ends() {
+fn a_request_in_a_loop_ends() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin).start();
     let reply = edge.get("/x", &[("Via", &["1.1 sluice"; 8].join(", "))]);
     assert_eq!(reply.status, 508);
-    assert_says(&reply, "detail=loop");
+    assert_has_parameter(&reply, "detail=loop");
     assert!(origin.requests().is_empty());
 }
 
-// "1xx": interim responses pass, before the final one.
+// Interim responses (1xx) are passed on before the final one.
 #[test]
-fn interim_responses_pass() {
+fn interim_responses_are_forwarded() {
     let gate = Gate::closed();
     let hinting = fresh(10)
         .interim(103, &[("Link", "</a.css>; rel=preload")])
@@ -196,9 +199,9 @@ fn interim_responses_pass() {
     assert!(old.interim.is_empty(), "HTTP/1.0 knows no 1xx");
 }
 
-// "a request that met a closed idle connection is sent again once when that is safe"
+// A safe request on an idle connection that the origin had closed is sent once more.
 #[test]
-fn a_safe_request_is_sent_again_on_a_new_connection() {
+fn a_safe_request_is_retried_on_a_new_connection() {
     for ending in [Ending::Fin, Ending::Reset] {
         let stale = Resource::offset(1000).fault(Fault::EndBeforeHeadOnReuse(ending));
         let origin = serving("/x", stale);
@@ -211,9 +214,9 @@ fn a_safe_request_is_sent_again_on_a_new_connection() {
     }
 }
 
-// "once": an origin that closes new connections as well is not asked for ever.
+// If the origin closes the new connection as well, the request fails.
 #[test]
-fn a_request_is_sent_again_only_once() {
+fn a_request_is_retried_only_once() {
     let origin = origin();
     origin.serve("/good", Resource::offset(10));
     origin.serve(
@@ -224,13 +227,13 @@ fn a_request_is_sent_again_only_once() {
     edge.get("/good", &[]).verify_whole(10).expect("the body");
     let reply = edge.get("/bad", &[]);
     assert_eq!(reply.status, 502);
-    assert_says(&reply, "detail=closed-before-head");
+    assert_has_parameter(&reply, "detail=closed-before-head");
     assert_eq!(origin.read_record(|record| record.count("/bad")), 2);
 }
 
-// "when that is safe": what may have been acted upon is not repeated.
+// A request that the origin may have processed is not repeated unless that is safe.
 #[test]
-fn an_unsafe_request_is_not_sent_again() {
+fn an_unsafe_request_is_not_retried() {
     let stale = Resource::offset(1000).fault(Fault::EndBeforeHeadOnReuse(Ending::Fin));
     let origin = serving("/x", stale);
     let edge = Setup::uncached(&origin).workers(1).start();
@@ -243,16 +246,16 @@ fn an_unsafe_request_is_not_sent_again() {
         .count();
     assert_eq!(posts, 1);
     match reply.status {
-        502 => assert_says(&reply, "detail=stale-connection"),
+        502 => assert_has_parameter(&reply, "detail=stale-connection"),
         status => assert_eq!(status, 200, "it took no chance with the old connection"),
     }
     let put = edge.ask("PUT", "/x", &[], b"the same each time");
     assert_eq!(put.status, 200, "doing it twice is like doing it once");
 }
 
-// An origin that closed an idle connection long ago costs nothing, whatever the method.
+// An idle connection that the origin closed earlier is not used for any method.
 #[test]
-fn a_connection_that_was_closed_is_not_used() {
+fn a_closed_idle_connection_is_not_used() {
     let origin = serving("/x", Resource::offset(10));
     origin.set_rules(|rules| rules.max_requests_silent = Some(1));
     let edge = Setup::uncached(&origin).workers(1).start();
@@ -266,9 +269,9 @@ fn a_connection_that_was_closed_is_not_used() {
     }
 }
 
-// "retries": a server that is down is passed over.
+// With `retries`, a server that is down is skipped.
 #[test]
-fn another_server_is_asked_when_one_is_down() {
+fn another_server_is_tried_when_one_is_down() {
     let (down, up) = (origin(), serving("/x", Resource::offset(10)));
     down.refuse().expect("it stops listening");
     let edge = Setup::uncached(&down).also(&up).start();
@@ -278,9 +281,9 @@ fn another_server_is_asked_when_one_is_down() {
     assert_eq!(up.requests().len(), 6);
 }
 
-// An origin that is slow is waited for, as long as it may take.
+// An origin may be slow within its timeout.
 #[test]
-fn slowness_within_the_time_is_no_fault() {
+fn a_slow_origin_within_its_timeout_is_no_fault() {
     let origin = serving(
         "/x",
         Resource::offset(10).delay_head(Duration::from_millis(200)),

@@ -1,4 +1,5 @@
-//! Validation of what is stored: what the origin is asked, and what its answer means for those who wait.
+//! Tests of validation: the requests that the origin receives, and the effect of its responses on
+//! waiting clients.
 
 use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
 
@@ -7,7 +8,7 @@ use crate::aging::{
     times,
 };
 use crate::harness::{
-    SOON, Setup, assert_hit, assert_says, cache_status, origin, serving, ttl, wait_asked,
+    SOON, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, ttl, wait_asked,
 };
 use crate::pieces::{
     BLOCK, FILE, MODES, ask_range, assert_sent_once, check_range, filling, landed, one_version,
@@ -15,7 +16,8 @@ use crate::pieces::{
 
 const LONG_AGO: &str = "Thu, 01 Jan 2015 00:00:00 GMT";
 
-// RFC 9111 4.3.1: the stored entity tag in If-None-Match and the stored date in If-Modified-Since.
+// RFC 9111 4.3.1: the stored entity tag is sent in If-None-Match and the stored date in
+// If-Modified-Since.
 #[test]
 fn validators_are_sent_as_they_are_stored() {
     let dated = Modified::Fixed(LONG_AGO.to_owned());
@@ -46,10 +48,10 @@ fn validators_are_sent_as_they_are_stored() {
     }
 }
 
-// RFC 9111 4.3.4, 3.2: 304 serves what is stored with the fields that it brings, except for those
-// that belong to the stored content.
+// RFC 9111 4.3.4, 3.2: after a 304 the stored response is served with the headers of the 304,
+// except for those that describe the stored content.
 #[test]
-fn not_modified_freshens_what_is_stored() {
+fn a_304_updates_the_stored_response() {
     let old = stale("").header("X-Both", "old").header("X-Old", "old");
     let origin = serving("/x", old.tag(tagged("v")).header("Content-Type", "a/b"));
     let edge = Setup::cached(&origin).start();
@@ -82,9 +84,9 @@ fn not_modified_freshens_what_is_stored() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.2.3: the time since the last successful validation counts.
+// RFC 9111 4.2.3: the age counts from the last successful validation.
 #[test]
-fn age_begins_anew_with_a_validation() {
+fn age_restarts_with_a_validation() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     let age = |reply: &sluice_lab::client::Reply| -> u64 {
@@ -102,7 +104,7 @@ fn age_begins_anew_with_a_validation() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.2.3: a 304 that comes out of another cache is as old as it says.
+// RFC 9111 4.2.3: a 304 from another cache has the age that it names.
 #[test]
 fn the_age_of_a_304_counts() {
     let origin = serving("/x", stale(""));
@@ -118,9 +120,9 @@ fn the_age_of_a_304_counts() {
     assert!((2500..=2600).contains(&ttl(&hit)), "{}", cache_status(&hit));
 }
 
-// RFC 9111 4.3.3: a full response replaces what is stored.
+// RFC 9111 4.3.3: a full response replaces the stored one.
 #[test]
-fn another_version_takes_the_place_of_the_stale_one() {
+fn a_new_version_replaces_the_stale_one() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -128,16 +130,16 @@ fn another_version_takes_the_place_of_the_stale_one() {
     let new = edge.get("/x", &[]);
     new.verify_version(1, 0).expect("the new one");
     for word in ["fwd=stale", "fwd-status=200", "stored"] {
-        assert_says(&new, word);
+        assert_has_parameter(&new, word);
     }
     let hit = edge.get("/x", &[]);
     hit.verify_version(1, 0).expect("the new one");
     assert_hit(&hit);
 }
 
-// RFC 9110 13.1.2: If-None-Match compares weakly, so a weak tag is enough for all of a body.
+// RFC 9110 13.1.2: If-None-Match compares weakly, so a weak entity tag is enough for a whole body.
 #[test]
-fn a_weak_tag_validates() {
+fn a_weak_entity_tag_is_used_for_validation() {
     let origin = serving("/x", stale("").tag(Tag::Weak).modified(Modified::None));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -148,9 +150,9 @@ fn a_weak_tag_validates() {
     assert_hit(&hit);
 }
 
-// RFC 9111 4.3.4: 304 without a validator freshens the one response that was asked about.
+// RFC 9111 4.3.4: a 304 without a validator updates the one response that was revalidated.
 #[test]
-fn not_modified_need_not_name_the_validator() {
+fn a_304_need_not_contain_the_validator() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -161,7 +163,7 @@ fn not_modified_need_not_name_the_validator() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// "one request for many waiters, on revalidation too"
+// One request revalidates the response for all waiting clients.
 #[test]
 fn a_crowd_waits_for_one_validation() {
     let origin = serving("/x", stale(""));
@@ -179,7 +181,7 @@ fn a_crowd_waits_for_one_validation() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// The same where the answer is another version.
+// The same if the response is another version.
 #[test]
 fn a_crowd_waits_for_one_replacement() {
     let origin = serving("/x", stale(""));
@@ -196,7 +198,7 @@ fn a_crowd_waits_for_one_replacement() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.2.2.4: stored, and validated on each use, however long it would be fresh.
+// RFC 9111 5.2.2.4: the response is stored and validated on each use, whatever its lifetime is.
 #[test]
 fn no_cache_is_validated_each_time() {
     let origin = origin();
@@ -207,26 +209,27 @@ fn no_cache_is_validated_each_time() {
         for asked in 2..=4 {
             let reply = edge.get(path, &[]);
             reply.verify_whole(LENGTH).expect("the body");
-            assert_says(&reply, "fwd-status=304");
+            assert_has_parameter(&reply, "fwd-status=304");
             assert_eq!(times(&origin, path), asked);
         }
         assert_eq!(origin.read_record(|record| record.sent_for(path)), LENGTH);
     }
 }
 
-// RFC 9111 4.2.1: fresh for no time at all, and stored for the sake of its validator.
+// RFC 9111 4.2.1: a response with a lifetime of 0 is stored because it has a validator.
 #[test]
 fn max_age_0_is_stored_and_validated() {
     let control = "max-age=0";
     let origin = serving("/x", Resource::offset(LENGTH).cache_control(control));
     let edge = Setup::cached(&origin).start();
-    assert_says(&edge.get("/x", &[]), "stored");
+    assert_has_parameter(&edge.get("/x", &[]), "stored");
     assert_validated(&edge.get("/x", &[]));
 }
 
-// RFC 9111 4.3.2: a client's own condition is judged by what is stored, once that is validated.
+// RFC 9111 4.3.2: a client's own condition is evaluated against the stored response once that is
+// validated.
 #[test]
-fn a_client_that_has_it_is_told_so_after_the_validation() {
+fn a_client_s_condition_is_evaluated_after_the_validation() {
     let origin = serving("/x", stale("").tag(tagged("v")));
     let edge = Setup::cached(&origin).start();
     let own = [("If-None-Match", "\"mine\", \"v\"")];
@@ -240,9 +243,9 @@ fn a_client_that_has_it_is_told_so_after_the_validation() {
     other.verify_whole(LENGTH).expect("it has another version");
 }
 
-// A client that has what the origin has by now, and not what is stored.
+// The client has the origin's current version, and not the stored one.
 #[test]
-fn a_client_that_has_the_new_version_is_told_so() {
+fn a_client_with_the_new_version_receives_304() {
     let origin = serving("/x", stale("").tag(tagged("old")));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -254,9 +257,9 @@ fn a_client_that_has_the_new_version_is_told_so() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9110 13.1.1: If-Match is judged here, after the validation; the origin never gets it.
+// RFC 9110 13.1.1: the cache evaluates If-Match after the validation; the origin never receives it.
 #[test]
-fn a_failed_precondition_is_told_after_the_validation() {
+fn a_failed_precondition_is_answered_after_the_validation() {
     let origin = serving("/x", stale("").tag(tagged("v")));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -268,21 +271,21 @@ fn a_failed_precondition_is_told_after_the_validation() {
     }
 }
 
-// A range of what is stale is cut from what is stored, once that is validated.
+// A range of a stale response is served from the stored bytes once they are validated.
 #[test]
-fn a_range_of_what_is_stale() {
+fn a_range_of_a_stale_response_is_served_after_validation() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
     origin.serve("/x", current());
     let range = edge.get("/x", &[("Range", "bytes=5-9")]);
     range.verify_range(5, 9, LENGTH).expect("the range");
-    assert_says(&range, "fwd-status=304");
+    assert_has_parameter(&range, "fwd-status=304");
     edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
     assert_eq!(origin.read_record(|record| record.sent_total), LENGTH);
 }
 
-// A large object of which parts are stored: what is stored stays, and no byte comes twice.
+// Stored blocks of a large object are kept, and no byte is fetched twice.
 #[test]
 fn validation_keeps_the_stored_blocks() {
     let large = |control| Resource::offset(FILE).cache_control(control);
@@ -293,18 +296,18 @@ fn validation_keeps_the_stored_blocks() {
         assert_sent_once(&edge, &origin, BLOCK);
         origin.serve("/x", large("max-age=3600"));
         let validated = check_range(&edge, 5, 14);
-        assert_says(&validated, "fwd-status=304");
+        assert_has_parameter(&validated, "fwd-status=304");
         assert_sent_once(&edge, &origin, BLOCK);
         assert_hit(&check_range(&edge, 100, BLOCK - 1));
-        // What is missing is fetched and joins.
+        // Missing blocks are fetched and joined.
         check_range(&edge, 2 * BLOCK, 2 * BLOCK + 9);
         assert_sent_once(&edge, &origin, 2 * BLOCK);
     }
 }
 
-// The same where a range is asked for that is not stored.
+// The same if a missing range is requested.
 #[test]
-fn a_missing_range_of_what_is_stale_keeps_what_is_stored() {
+fn validation_by_a_missing_range_keeps_the_stored_blocks() {
     let large = |control| Resource::offset(FILE).cache_control(control);
     for mode in MODES {
         let origin = serving("/x", large("max-age=60").header("Age", "100"));
@@ -318,7 +321,8 @@ fn a_missing_range_of_what_is_stale_keeps_what_is_stored() {
     }
 }
 
-// Bytes of two versions never meet, whether the origin answers with a part or with all.
+// Bytes of two versions are never combined, whether the origin responds with a part or with
+// everything.
 #[test]
 fn another_version_of_a_large_object_replaces_all_of_it() {
     for (mode, ranges) in [("slice", true), ("slice", false), ("auto", true)] {
@@ -340,9 +344,9 @@ fn another_version_of_a_large_object_replaces_all_of_it() {
     }
 }
 
-// HEAD of what is stale: validated, and GET finds it fresh.
+// HEAD validates a stale response, and the next GET finds it fresh.
 #[test]
-fn head_of_what_is_stale() {
+fn head_validates_a_stale_response() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -357,7 +361,7 @@ fn head_of_what_is_stale() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.3.1: the validating request carries the fields that select the variant.
+// RFC 9111 4.3.1: the validating request carries the headers that select the variant.
 #[test]
 fn the_validation_of_a_variant_selects_it() {
     let flavoured = |seen: &Seen| {
@@ -384,9 +388,9 @@ fn the_validation_of_a_variant_selects_it() {
     }
 }
 
-// RFC 9110 15.4.5: 304 where nothing was asked about is an error of the origin's, and not stored.
+// RFC 9110 15.4.5: a 304 to an unconditional request is an error of the origin, and is not stored.
 #[test]
-fn not_modified_without_a_question() {
+fn an_unexpected_304_is_not_stored() {
     let origin = serving("/x", Resource::status(304).cache_control("max-age=3600"));
     let edge = Setup::cached(&origin).start();
     for _ in 0..2 {
@@ -400,10 +404,10 @@ fn not_modified_without_a_question() {
     good.verify_whole(LENGTH).expect("the body");
 }
 
-// RFC 9111 4.3.4: 304 with another strong tag does not change what is stored: a tag and a body of two
-// versions are never put together.
+// RFC 9111 4.3.4: a 304 with another strong entity tag does not change the stored one: an entity
+// tag and a body of different versions are never combined.
 #[test]
-fn not_modified_of_another_version_mixes_nothing() {
+fn a_304_with_another_entity_tag_mixes_nothing() {
     let origin = serving("/x", stale("").tag(tagged("a")));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -420,7 +424,7 @@ fn not_modified_of_another_version_mixes_nothing() {
     }
 }
 
-/// A held 304 to conditions, and a new version to everything else.
+/// An origin that holds its 304 to conditional requests, and sends a new version to all others.
 fn held_not_modified(gate: &Gate) -> Resource {
     let gate = gate.clone();
     Resource::dynamic(move |seen| match seen.header("if-none-match") {
@@ -429,9 +433,9 @@ fn held_not_modified(gate: &Gate) -> Resource {
     })
 }
 
-// RFC 9111 4.4: what was invalidated during its validation does not come back by it.
+// RFC 9111 4.4: a response invalidated during its validation is not restored by the 304.
 #[test]
-fn what_is_invalidated_during_its_validation_stays_so() {
+fn a_response_invalidated_during_its_validation_stays_invalidated() {
     let gate = Gate::closed();
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
@@ -451,9 +455,9 @@ fn what_is_invalidated_during_its_validation_stays_so() {
     next.verify_version(1, 0).expect("the new one");
 }
 
-// What is evicted during its validation is served all the same, or fetched again.
+// A response evicted during its validation is still served, or fetched again.
 #[test]
-fn what_is_evicted_during_its_validation_is_served() {
+fn a_response_evicted_during_its_validation_is_served() {
     let gate = Gate::closed();
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin)
@@ -476,25 +480,25 @@ fn what_is_evicted_during_its_validation_is_served() {
     }
 }
 
-// RFC 9111 4.3.1: without a validator there is nothing to ask about.
+// RFC 9111 4.3.1: without a validator no conditional request is possible.
 #[test]
-fn without_validators_it_is_fetched_anew() {
+fn a_stale_response_without_validators_is_fetched_again() {
     let origin = serving("/x", bare(stale("")));
     let edge = Setup::cached(&origin)
         .cache("stale_if_error = \"1h\"")
         .start();
-    assert_says(&edge.get("/x", &[]), "stored");
+    assert_has_parameter(&edge.get("/x", &[]), "stored");
     origin.serve("/x", bare(current()).version(1));
     let new = edge.get("/x", &[]);
     new.verify_version(1, 0).expect("the new one");
-    assert_says(&new, "fwd=stale");
-    assert_says(&new, "fwd-status=200");
+    assert_has_parameter(&new, "fwd=stale");
+    assert_has_parameter(&new, "fwd-status=200");
     for field in ["if-none-match", "if-modified-since"] {
         assert_eq!(last_sent(&origin, "/x", field), None);
     }
 }
 
-// A tag that is none (RFC 9110 8.8.3) is not asked about.
+// A malformed entity tag (RFC 9110 8.8.3) is not used in a condition.
 #[test]
 fn a_tag_without_quotes_validates_nothing() {
     let unquoted = Tag::Fixed("unquoted".to_owned());
@@ -506,9 +510,9 @@ fn a_tag_without_quotes_validates_nothing() {
     }
 }
 
-// RFC 9111 4.3.3: an error answers the request; what is stored can be validated later.
+// RFC 9111 4.3.3: the client receives the error; the stored response can be validated later.
 #[test]
-fn a_failed_validation_costs_nothing_but_an_error() {
+fn a_failed_validation_keeps_the_stored_response() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -524,9 +528,9 @@ fn a_failed_validation_costs_nothing_but_an_error() {
         .expect("the body");
 }
 
-// What is gone is gone: the answer takes the place of what was stored.
+// A 404 or 410 replaces the stored response.
 #[test]
-fn what_is_gone_is_not_served_any_more() {
+fn a_deleted_resource_is_no_longer_served() {
     for status in [403, 404, 410] {
         let origin = serving("/x", stale(", stale-if-error=600"));
         let edge = Setup::cached(&origin).start();
@@ -540,9 +544,9 @@ fn what_is_gone_is_not_served_any_more() {
     }
 }
 
-// RFC 9111 3, 4.3.4: a 304 may forbid what the first response allowed.
+// RFC 9111 3, 4.3.4: a 304 may forbid storing, although the first response permitted it.
 #[test]
-fn not_modified_may_forbid_storing() {
+fn a_304_may_forbid_storing() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -555,9 +559,9 @@ fn not_modified_may_forbid_storing() {
     }
 }
 
-// A client that leaves takes nothing from those who wait for the same validation.
+// If a client disconnects, the clients that wait for the same validation are not affected.
 #[test]
-fn a_validation_outlives_the_client_that_began_it() {
+fn a_validation_continues_after_the_client_that_started_it_disconnects() {
     let gate = Gate::closed();
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
@@ -577,9 +581,10 @@ fn a_validation_outlives_the_client_that_began_it() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// What is stale on arrival may be asked for again while it still comes: that is validated and ridden.
+// A response that is stale on arrival may be requested again while its body still arrives: it is
+// validated, and the body is shared.
 #[test]
-fn a_body_under_way_is_validated_and_shared() {
+fn a_body_in_flight_is_validated_and_shared() {
     let gate = Gate::at(100);
     let stale = Resource::offset(LENGTH).cache_control("max-age=0");
     let origin = serving("/x", stale.gate(&gate));
@@ -600,9 +605,9 @@ fn a_body_under_way_is_validated_and_shared() {
     });
 }
 
-// A cookie that a 304 sets is for one client, and not stored with what it freshens.
+// A cookie in a 304 is for one client, and is not stored with the updated response.
 #[test]
-fn not_modified_sets_no_cookie_for_others() {
+fn a_304_sets_no_cookie_for_others() {
     for setting in ["pass", "remove"] {
         let origin = serving("/x", stale(""));
         let edge = Setup::cached(&origin)
@@ -620,9 +625,9 @@ fn not_modified_sets_no_cookie_for_others() {
     }
 }
 
-// RFC 9111 5.2.2.4, 5.2.2.7: the fields that a 304 names are not stored either.
+// RFC 9111 5.2.2.4, 5.2.2.7: headers named by the directives of a 304 are not stored.
 #[test]
-fn not_modified_names_fields_that_are_not_stored() {
+fn headers_named_by_a_304_are_not_stored() {
     let origin = serving("/x", stale("").header("X-Own", "old"));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]);
@@ -635,9 +640,9 @@ fn not_modified_names_fields_that_are_not_stored() {
     assert_eq!(hit.header("x-own"), None);
 }
 
-// RFC 9111 4.1, 4.3.4: what Vary says counts as the last response said it.
+// RFC 9111 4.1, 4.3.4: the Vary of the latest response applies.
 #[test]
-fn not_modified_may_tell_variants_apart() {
+fn a_304_may_change_vary() {
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin).start();
     let ask = |flavour| edge.get("/x", &[("X-Flavour", flavour)]);
@@ -650,9 +655,10 @@ fn not_modified_may_tell_variants_apart() {
     assert!(!cache_status(&lemon).contains("hit"));
 }
 
-// RFC 9111 3.5: who validates with credentials of his own is not told what others may have.
+// RFC 9111 3.5: the result of a validation with one client's credentials is not shared unless the
+// response permits it.
 #[test]
-fn what_is_public_is_validated_with_the_clients_own_credentials() {
+fn a_public_response_is_validated_with_the_client_s_credentials() {
     let guarded = |seen: &Seen| match seen.header("authorization") {
         Some(_) => stale(", public"),
         None => Resource::status(401).header("WWW-Authenticate", "Basic realm=x"),

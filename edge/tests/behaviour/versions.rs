@@ -1,4 +1,4 @@
-//! Bytes of two versions are never put together in one answer.
+//! Tests that bytes of two versions are never combined in one response.
 
 use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource};
 
@@ -6,7 +6,7 @@ use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_asked,
 };
 
-/// A fill of version 0 that is held half-way, and one who reads it.
+/// A fill of version 0 that is held halfway, and a client that reads it.
 fn half_filled(resource: Resource, gate: &Gate) -> (Origin, Edge, sluice_lab::client::Client) {
     let origin = serving("/x", resource.gate(gate));
     let edge = Setup::cached(&origin).start();
@@ -16,7 +16,8 @@ fn half_filled(resource: Resource, gate: &Gate) -> (Origin, Edge, sluice_lab::cl
     (origin, edge, client)
 }
 
-// "old readers finish the old version …, new ones get the new": when it becomes stale while it fills.
+// The response becomes stale while it is being filled: old readers finish the old version, new ones
+// receive the new one.
 #[test]
 fn a_fill_that_becomes_stale_ends_for_its_readers() {
     let gate = Gate::at(150_000);
@@ -46,7 +47,7 @@ fn a_fill_that_becomes_stale_ends_for_its_readers() {
     assert_hit(&new);
 }
 
-// The same when an unsafe request has changed it meanwhile: the old fill does not come back.
+// The same if an unsafe request invalidates the response meanwhile: the old fill is not stored.
 #[test]
 fn a_fill_that_was_invalidated_is_not_stored() {
     let gate = Gate::at(150_000);
@@ -68,9 +69,10 @@ fn a_fill_that_was_invalidated_is_not_stored() {
     );
 }
 
-// A fill that breaks off is cut for all its riders, and none of them gets a byte of the next.
+// A fill that breaks off is cut off for all of its riders, and none of them receives a byte of the
+// next one.
 #[test]
-fn riders_of_a_fill_that_breaks_off_are_cut() {
+fn riders_of_a_fill_that_breaks_off_are_cut_off() {
     let gate = Gate::at(150_000);
     let cut = Fault::CutBody {
         after: 200_000,
@@ -97,9 +99,10 @@ fn riders_of_a_fill_that_breaks_off_are_cut() {
     assert_eq!(new.body.len(), 300_000);
 }
 
-// A flight that fails before it has a head fails for all who wait, and is not remembered.
+// A flight that fails before its head arrives fails for all waiting clients, and the failure is not
+// remembered.
 #[test]
-fn a_flight_without_a_head_fails_for_all_who_wait() {
+fn a_flight_without_a_head_fails_for_all_waiting_clients() {
     let gate = Gate::closed();
     let origin = serving("/x", fresh(10).gate_head(&gate));
     let edge = Setup::cached(&origin).start();

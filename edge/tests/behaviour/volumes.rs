@@ -1,4 +1,5 @@
-//! What is stored on a volume is served from it: whole, small, in pieces, in variants, to many at once.
+//! Tests of responses served from a volume: whole, small, in parts, in variants, and to many
+//! clients at once.
 
 use std::thread;
 
@@ -11,14 +12,15 @@ use crate::disks::{
     settled, shelf, start, sum, without_origin, written,
 };
 use crate::harness::{
-    Edge, Setup, assert_hit, assert_says, cache_status, eventually, fresh, origin, serving, ttl,
+    Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin,
+    serving, ttl,
 };
 
 const FILE: u64 = 2_500_000;
 
-// "memory tier over volumes": what memory has no room for comes back from the volume.
+// Objects that were evicted from memory are served from the volume.
 #[test]
-fn what_memory_has_no_room_for_is_served_from_the_volume() {
+fn objects_evicted_from_memory_are_served_from_the_volume() {
     for mode in ["whole", "slice", "auto"] {
         let origin = shelf();
         let disks = Disks::new(1).sized(64 * MIB);
@@ -32,7 +34,7 @@ fn what_memory_has_no_room_for_is_served_from_the_volume() {
         without_origin(&origin, mode, || {
             all.iter().for_each(|file| file.assert_kept(&edge));
         });
-        // 22 MB in 8 MiB of memory.
+        // 22 MB with 8 MiB of memory.
         let read = number_of(&edge, 1, "read_bytes");
         assert!(read >= 12_000_000, "{mode}: {read} bytes were read");
         assert!(edge.cache_state("volume_hits") >= 40, "{mode}");
@@ -40,9 +42,10 @@ fn what_memory_has_no_room_for_is_served_from_the_volume() {
     }
 }
 
-// A page, a block, a byte more or less: each length comes back exactly, after either end.
+// Bodies of a page, a block, and one byte more or less are restored exactly, after every kind of
+// restart.
 #[test]
-fn every_length_comes_back() {
+fn bodies_of_every_length_are_restored() {
     let lengths = [
         0, 1, 63, 64, 4095, 4096, 4097, 65_535, 65_536, 65_537, 131_072, 200_000, 262_143, 262_144,
         262_145, 524_288, 524_289, 1_048_576, 1_500_001,
@@ -59,14 +62,14 @@ fn every_length_comes_back() {
         let edge = again(edge, how, &setup);
         without_origin(&origin, "stored", || {
             files.iter().for_each(|file| file.assert_kept(&edge));
-            // From memory now, where they have been put.
+            // The second time they come from memory, where the first read placed them.
             files.iter().for_each(|file| file.assert_kept(&edge));
         });
         assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
     }
 }
 
-/// Stores `/x` on a volume and asks after a restart, when nothing is in memory, for each of these.
+/// Stores `/x` on a volume, and runs each of these after a restart, when nothing is in memory.
 fn each_after_a_restart(length: u64, asks: &[&dyn Fn(&Edge) -> Reply]) {
     let origin = origin();
     let disks = Disks::new(1);
@@ -80,7 +83,7 @@ fn each_after_a_restart(length: u64, asks: &[&dyn Fn(&Edge) -> Reply]) {
         if reply.status < 300 {
             assert_hit(&reply);
         }
-        // The same once more, with what is in memory now.
+        // The same once more, now from memory.
         without_origin(&origin, &what, || one(&edge));
     }
 }
@@ -93,7 +96,7 @@ fn range(edge: &Edge, first: u64, last: u64, length: u64) -> Reply {
     reply
 }
 
-// A range in a page, over pages, over blocks, the last byte, several at once.
+// Ranges within a page, across pages and blocks, of the last byte, and several at once.
 #[test]
 fn ranges_are_read_from_the_volume() {
     for length in [30_000, FILE] {
@@ -128,7 +131,7 @@ fn ranges_are_read_from_the_volume() {
     }
 }
 
-// Conditions and HEAD need the head alone; unsatisfiable ranges too.
+// Conditions, HEAD and unsatisfiable ranges need the head only.
 #[test]
 fn heads_and_conditions_are_answered_from_the_volume() {
     for length in [30_000, FILE] {
@@ -165,9 +168,9 @@ fn heads_and_conditions_are_answered_from_the_volume() {
     }
 }
 
-// The response is the one that was stored: its fields, its age, its freshness.
+// The restored response has the stored headers, age and freshness.
 #[test]
-fn fields_and_age_are_kept() {
+fn headers_and_age_are_restored() {
     let aged = fresh(5000)
         .header("Age", "100")
         .header("Content-Type", "image/png")
@@ -203,9 +206,9 @@ fn fields_and_age_are_kept() {
     }
 }
 
-// Negative answers are stored like others.
+// Error responses are stored like others.
 #[test]
-fn what_is_not_there_is_kept_too() {
+fn error_responses_are_restored() {
     let origin = origin();
     let statuses = [404, 410, 301, 308, 204];
     for status in statuses {
@@ -232,9 +235,9 @@ fn what_is_not_there_is_kept_too() {
     }
 }
 
-// "the Vary names in force -> variant": each variant is found again, an unknown one is fetched.
+// Each variant is found again; an unknown one is fetched.
 #[test]
-fn variants_stay_apart_on_the_volume() {
+fn variants_are_kept_apart_on_the_volume() {
     let origin = origin();
     for (path, length) in [("/small", 500), ("/large", 300_000)] {
         let flavoured = move |seen: &Seen| {
@@ -286,7 +289,7 @@ fn variants_stay_apart_on_the_volume() {
     }
 }
 
-// The same for codings: the variant that the request selects, without the origin.
+// The same for content codings: the request selects its variant without the origin.
 #[test]
 fn codings_are_variants_on_the_volume() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
@@ -310,9 +313,9 @@ fn codings_are_variants_on_the_volume() {
     }
 }
 
-// Hosts and queries are parts of the key, on the volume as in memory.
+// Host and query are part of the key on the volume as in memory.
 #[test]
-fn keys_stay_apart_on_the_volume() {
+fn keys_are_kept_apart_on_the_volume() {
     let origin = origin();
     let told = |seen: &Seen| {
         let text = format!("{} {}", seen.header("host").unwrap_or(""), seen.target);
@@ -340,12 +343,12 @@ fn keys_stay_apart_on_the_volume() {
     }
 }
 
-/// Bytes that the origin has sent of `/x`.
+/// Number of bytes that the origin has sent of `/x`.
 fn sent(origin: &Origin) -> u64 {
     origin.read_record(|record| record.sent_for("/x"))
 }
 
-// "what an interrupted fetch brought is kept, and a later request fetches only what is missing"
+// The bytes of an interrupted fetch are kept, and a later request fetches only the missing ones.
 #[test]
 fn only_what_is_not_on_the_volume_is_fetched() {
     for mode in ["slice", "auto"] {
@@ -362,7 +365,7 @@ fn only_what_is_not_on_the_volume_is_fetched() {
             assert_hit(&range(&edge, BLOCK, 2 * BLOCK - 1, FILE));
             assert_hit(&range(&edge, 800_100, 810_000, FILE));
         });
-        // Of the blocks 0 to 4 those with the numbers 1 and 3 are there.
+        // Of the blocks 0 to 4, blocks 1 and 3 are stored.
         range(&edge, 100, 4 * BLOCK + 10, FILE);
         settled(&edge);
         assert_eq!(sent(&origin), 5 * BLOCK, "{mode}");
@@ -381,9 +384,9 @@ fn only_what_is_not_on_the_volume_is_fetched() {
     }
 }
 
-// Of a length that only its end has told.
+// A chunked body, whose length was known only at its end.
 #[test]
-fn what_came_in_chunks_is_kept() {
+fn chunked_bodies_are_restored() {
     let origin = origin();
     for (path, length) in [("/small", 5000), ("/large", 700_000)] {
         origin.serve(path, fresh(length).framing(Framing::Chunked(3000)));
@@ -408,9 +411,10 @@ fn what_came_in_chunks_is_kept() {
     }
 }
 
-// A crowd on what is on the volume alone: nobody asks the origin, everybody gets every byte.
+// A crowd requests an object that is on the volume only: each client receives every byte, without
+// the origin.
 #[test]
-fn a_crowd_on_what_is_on_the_volume_alone() {
+fn a_crowd_is_served_from_the_volume() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
@@ -434,7 +438,7 @@ fn a_crowd_on_what_is_on_the_volume_alone() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// A file larger than memory, block by block.
+// A file larger than memory is kept in blocks.
 #[test]
 fn a_file_larger_than_memory_is_kept_in_blocks() {
     const LENGTH: u64 = 12 * MIB + 12_345;
@@ -464,9 +468,9 @@ fn a_file_larger_than_memory_is_kept_in_blocks() {
     assert!(edge.cache_state("bytes") <= edge.cache_state("limit"));
 }
 
-// A read of what is on the volume that nobody finishes costs nobody else anything.
+// Clients that disconnect during a read from the volume do not affect others.
 #[test]
-fn readers_who_leave_do_no_harm() {
+fn disconnecting_readers_do_not_affect_others() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
@@ -490,9 +494,10 @@ fn readers_who_leave_do_no_harm() {
     });
 }
 
-// Without a volume nothing of all this is shown, and a cache may do without beside one that has one.
+// Without volumes the status lists none, and a cache without volumes works beside one with a
+// volume.
 #[test]
-fn a_cache_without_volumes_is_as_it_was() {
+fn a_cache_without_volumes_works_as_before() {
     let origin = shelf();
     let disks = Disks::new(1);
     let setup = Setup::cached(&origin).tables(&disks.tables());
@@ -502,5 +507,5 @@ fn a_cache_without_volumes_is_as_it_was() {
     assert_eq!(number_of(&edge, 1, "records"), 0);
     let edge = again(edge, End::Stopped, &setup);
     let reply = File::new(1, 5000).get(&edge);
-    assert_says(&reply, "fwd=uri-miss");
+    assert_has_parameter(&reply, "fwd=uri-miss");
 }

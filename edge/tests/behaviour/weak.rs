@@ -1,5 +1,5 @@
-//! An object without a strong validator has one fetch at a time: whatever is asked of it, in whichever order,
-//! is complete, and in the end comes out of the cache.
+//! Tests of objects without a strong validator, which have one fetch at a time: each response is
+//! complete, and the object is stored in the end.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Modified, Resource, Tag};
@@ -9,10 +9,10 @@ use crate::pieces::{
     BLOCK, FILE, MODES, ask_range, asked, check_range, filling, landed, send_range, send_whole,
 };
 
-/// Requests to the origin that are enough for anything here.
+/// The maximum number of origin requests in these tests.
 const REQUESTS_MAX: usize = 5;
 
-/// Files of which no two responses may be put together: with a weak tag, and with nothing.
+/// Files whose responses may not be combined: one with a weak entity tag, one without validators.
 fn kinds() -> [(&'static str, Resource); 2] {
     let bare = fresh(FILE).tag(Tag::None).modified(Modified::None);
     [("weak", fresh(FILE).tag(Tag::Weak)), ("none", bare)]
@@ -23,7 +23,7 @@ fn check_whole(reply: &Reply, what: &str) {
     right.unwrap_or_else(|wrong| panic!("{what}: {wrong} ({:?})", cache_status(reply)));
 }
 
-/// Asserts that all of it is stored, at the cost of few requests.
+/// Asserts that the whole file is stored, at the cost of few requests.
 fn assert_kept(edge: &Edge, origin: &sluice_lab::origin::Origin, what: &str) {
     landed(edge);
     let asked = asked(origin);
@@ -35,7 +35,8 @@ fn assert_kept(edge: &Edge, origin: &sluice_lab::origin::Origin, what: &str) {
     assert_eq!(self::asked(origin), asked, "{what}: hits ask nobody");
 }
 
-// Several blocks of it, before anything is known: none of its responses is cut after the first block.
+// The first request is for a range of several blocks: its response is not cut off after the first
+// block.
 #[test]
 fn a_cold_range_of_several_blocks_is_complete() {
     let ranges = [(200_000, 300_000), (10, 2_400_000), (10, FILE - 1)];
@@ -54,9 +55,9 @@ fn a_cold_range_of_several_blocks_is_complete() {
     }
 }
 
-// The same for an open range and for all of it.
+// The same for an open range and for the whole file.
 #[test]
-fn a_cold_whole_is_complete_and_kept() {
+fn a_cold_request_for_the_whole_is_complete_and_stored() {
     for mode in MODES {
         for (kind, file) in kinds() {
             let what = format!("{mode} {kind}");
@@ -68,9 +69,9 @@ fn a_cold_whole_is_complete_and_kept() {
     }
 }
 
-// A small range is there, of a response that nothing can be added to: more of it is fetched anew.
+// A small range is stored from a response that can't be extended: the file is fetched again.
 #[test]
-fn more_after_a_small_range_is_complete_and_kept() {
+fn a_larger_request_after_a_small_range_is_complete_and_stored() {
     for mode in MODES {
         for (kind, file) in kinds() {
             for wide in [None, Some((50, 700_000))] {
@@ -92,7 +93,7 @@ fn more_after_a_small_range_is_complete_and_kept() {
     }
 }
 
-// Several ranges, of which the first is stored and the last is not: one version, all of it.
+// Several ranges, of which the first is stored and the last is not, are served from one version.
 #[test]
 fn several_ranges_of_which_the_first_is_stored_are_complete() {
     let ranges = [(0, 9), (2_000_000, 2_000_009)];
@@ -115,7 +116,7 @@ fn several_ranges_of_which_the_first_is_stored_are_complete() {
     }
 }
 
-// Many at once, all over it: one fetch serves them.
+// Many concurrent requests for all parts of the file are served by one fetch.
 #[test]
 fn a_crowd_of_all_kinds_of_requests_is_served_by_few_fetches() {
     for mode in MODES {

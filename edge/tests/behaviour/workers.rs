@@ -1,10 +1,10 @@
-//! Connections spread over the workers, also when there are few of them.
+//! Tests of how connections are spread over the workers, also if there are few.
 
 use sluice_lab::client::Client;
 
 use crate::harness::{Edge, Setup, eventually, fresh, serving};
 
-/// The busier worker's share of open connections, once all of them are counted.
+/// The busier worker's share of the open connections, once all of them are counted.
 fn share(edge: &Edge, connections: u64) -> f64 {
     let counts = || -> Vec<u64> {
         let status = edge.status();
@@ -21,9 +21,9 @@ fn share(edge: &Edge, connections: u64) -> f64 {
     counts().into_iter().max().unwrap_or(0) as f64 / connections as f64
 }
 
-// "two workers, 10 and 64 connections: busier worker's share at most 0.65"
+// With two workers and 10 or 64 connections, the busier worker has at most 65 % of them.
 #[test]
-fn few_connections_are_shared_by_the_workers() {
+fn a_few_connections_are_shared_by_the_workers() {
     let origin = serving("/x", fresh(100));
     let edge = Setup::cached(&origin).workers(2).start();
     for round in 0..10 {
@@ -40,9 +40,9 @@ fn few_connections_are_shared_by_the_workers() {
     }
 }
 
-// Each connection is served by whoever has it, whichever worker fetched what it asks for.
+// Each connection is served by its own worker, whichever worker fetched the response.
 #[test]
-fn workers_share_what_is_stored() {
+fn workers_share_stored_responses() {
     let origin = serving("/x", fresh(100_000));
     let edge = Setup::cached(&origin).workers(2).start();
     let mut clients: Vec<Client> = (0..8).map(|_| edge.client()).collect();

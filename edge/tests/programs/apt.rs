@@ -1,4 +1,4 @@
-//! apt: a package mirror, and a package proxy.
+//! Tests with apt: a package mirror, and a package proxy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::tools::{installed, run, text};
 
 const PACKAGES: [&str; 3] = ["lab-one", "lab-two", "lab-three"];
 
-/// Builds a package, serves it, and says what an index says of it.
+/// Builds a package, serves it, and returns its entry for an index.
 fn publish(folder: &Path, origin: &Origin, name: &str) -> String {
     let control = format!(
         "Package: {name}\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@example.com>\nDescription: a test\n"
@@ -18,7 +18,7 @@ fn publish(folder: &Path, origin: &Origin, name: &str) -> String {
     let content = folder.join(name);
     fs::create_dir_all(content.join("DEBIAN")).expect("a folder");
     fs::write(content.join("DEBIAN/control"), &control).expect("a file");
-    // Random enough that packages are not all of one size.
+    // Pseudo-random content, so that packages differ in size.
     fs::write(content.join("file"), name.repeat(1000)).expect("a file");
     run(
         folder,
@@ -41,7 +41,7 @@ fn sha256(folder: &Path, file: &str) -> String {
     said.split(' ').next().expect("a sum").to_owned()
 }
 
-/// A repository of three packages, flat as they come.
+/// A flat repository of three packages.
 fn repository(folder: &Path) -> Origin {
     let origin = origin();
     let index: String = PACKAGES
@@ -59,7 +59,7 @@ fn repository(folder: &Path) -> Origin {
     origin
 }
 
-/// One machine's apt, which knows this repository and no other.
+/// The state of one machine's apt, configured for this repository only.
 struct Machine {
     folder: PathBuf,
     options: Vec<String>,
@@ -110,7 +110,7 @@ impl Machine {
         run(&self.folder.join("got"), "apt-get", &all);
     }
 
-    /// Updates, gets all packages, and checks that they can be read.
+    /// Updates the index, downloads all packages, and checks that they can be read.
     fn get_all(&self) {
         self.apt(&["update"]);
         self.apt(&[&["download"], &PACKAGES[..]].concat());
@@ -134,7 +134,7 @@ fn assert_each_fetched_once(origin: &Origin) {
 }
 
 #[test]
-fn gets_packages_from_a_mirror() {
+fn apt_downloads_packages_from_a_mirror() {
     if !installed(&["apt-get", "dpkg-deb", "sha256sum"]) {
         return;
     }
@@ -149,7 +149,7 @@ fn gets_packages_from_a_mirror() {
 }
 
 #[test]
-fn gets_packages_through_a_proxy() {
+fn apt_downloads_packages_through_a_proxy() {
     if !installed(&["apt-get", "dpkg-deb", "sha256sum"]) {
         return;
     }

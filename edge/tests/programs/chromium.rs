@@ -1,4 +1,4 @@
-//! Chromium plays a video and seeks in it.
+//! Tests with Chromium: plays a video and seeks in it.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::tools::{installed, run};
 /// Starting a browser on a busy machine takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Seeks to the eighth second, back to the second, and plays on; then tells how it went.
+/// Seeks to the eighth second, back to the second one, plays on, and reports the result.
 const PAGE: &str = r#"<!doctype html><title>video</title>
 <video id="video" src="/video.webm" muted preload="auto"></video>
 <script>
@@ -70,7 +70,7 @@ fn browse(folder: &Path, url: &str) -> Process {
             "--disable-sync",
             "--disable-extensions",
             "--autoplay-policy=no-user-gesture-required",
-            // Nothing but this test's own addresses.
+            // Only addresses of this test are reachable.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         ])
         .args([format!(
@@ -88,7 +88,7 @@ fn told(origin: &Origin) -> Option<String> {
 }
 
 #[test]
-fn plays_and_seeks() {
+fn chromium_plays_a_video_and_seeks() {
     if !installed(&["chromium", "ffmpeg"]) {
         return;
     }

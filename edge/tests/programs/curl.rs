@@ -1,4 +1,4 @@
-//! curl: ranges, resuming, uploads, one connection for several URLs, absolute-form.
+//! Tests with curl: ranges, resuming, uploads, one connection for several URLs, absolute-form.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::tools::{installed, run, text};
 const FILE: u64 = 10 << 20;
 
 #[test]
-fn gets_ranges_of_a_cold_file() {
+fn curl_downloads_ranges_of_a_cold_file() {
     if !installed(&["curl"]) {
         return;
     }
@@ -39,7 +39,7 @@ fn gets_ranges_of_a_cold_file() {
 }
 
 #[test]
-fn resumes_where_it_had_come_to() {
+fn curl_resumes_a_download() {
     if !installed(&["curl"]) {
         return;
     }
@@ -61,7 +61,7 @@ fn resumes_where_it_had_come_to() {
 }
 
 #[test]
-fn uploads() {
+fn curl_uploads_a_body() {
     if !installed(&["curl"]) {
         return;
     }
@@ -70,7 +70,7 @@ fn uploads() {
     let url = format!("http://{}/upload", edge.http);
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("body"), offset_bytes(0, 5_000_000)).expect("a file");
-    // curl asks to continue by itself where a body is large.
+    // curl sends `Expect: 100-continue` with a large body.
     for extra in ["X-Same: 1", "Transfer-Encoding: chunked"] {
         let arguments = [
             "-sS",
@@ -97,7 +97,7 @@ fn uploads() {
 }
 
 #[test]
-fn keeps_its_connection() {
+fn curl_reuses_its_connection() {
     if !installed(&["curl"]) {
         return;
     }
@@ -118,7 +118,7 @@ fn keeps_its_connection() {
 
 // With a proxy curl sends the whole URI as the target.
 #[test]
-fn speaks_as_to_a_proxy() {
+fn curl_sends_absolute_form_to_a_proxy() {
     if !installed(&["curl"]) {
         return;
     }

@@ -1,4 +1,4 @@
-//! ffmpeg: seeking in an MP4 whose index is at its end.
+//! Tests with ffmpeg: seeking in an MP4 whose index is at its end.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sluice_lab::origin::{Gate, Resource};
 use crate::harness::{Setup, serving};
 use crate::tools::{installed, run, text};
 
-/// A video of ten seconds, each frame different, without anything to help players find the index.
+/// A video of ten seconds with a different image in each frame and the index at its end.
 fn make_video(folder: &Path) -> Vec<u8> {
     let source = "testsrc=duration=10:size=320x240:rate=10";
     let arguments = [
@@ -30,7 +30,7 @@ fn make_video(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("video.mp4")).expect("a video")
 }
 
-/// The checksum of the frame five seconds in.
+/// The checksum of the frame at five seconds.
 fn frame(folder: &Path, input: &str) -> String {
     let arguments = [
         "-v",
@@ -49,7 +49,7 @@ fn frame(folder: &Path, input: &str) -> String {
 }
 
 #[test]
-fn seeks_in_a_video() {
+fn ffmpeg_seeks_in_a_video() {
     if !installed(&["ffmpeg"]) {
         return;
     }
@@ -72,9 +72,9 @@ fn seeks_in_a_video() {
     assert_eq!(origin.read_record(|record| record.sent_total), length);
 }
 
-// The index at the end is waited for, and then each jump is served from what has landed.
+// The player waits for the index at the end; then each seek is served from received bytes.
 #[test]
-fn seeks_while_the_video_is_being_fetched() {
+fn ffmpeg_seeks_while_the_video_is_being_fetched() {
     if !installed(&["ffmpeg"]) {
         return;
     }

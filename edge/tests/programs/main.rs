@@ -1,6 +1,6 @@
-//! Real programs get what they want through the real program: curl, wget, ffmpeg, chromium, apt.
+//! Tests with real clients through the real program: curl, wget, ffmpeg, Chromium, apt.
 //!
-//! Where one is not installed its tests are skipped, and say so; with `CI=true` they fail.
+//! If a client is not installed, its tests are skipped with a message; with `CI=true` they fail.
 
 mod apt;
 mod chromium;

@@ -1,13 +1,14 @@
-//! Finding and running programs.
+//! Finds and runs programs.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Seconds that a program may take.
+/// Time limit of a program, seconds.
 const PATIENCE: &str = "60";
 
-/// Whether these programs are installed; says so if not, and fails the test where all must be.
+/// Whether these programs are installed. If not, prints a message, and fails the test if all
+/// programs must be installed.
 pub fn installed(programs: &[&str]) -> bool {
     let missing: Vec<_> = programs.iter().filter(|name| !is_found(name)).collect();
     if missing.is_empty() {
@@ -15,7 +16,7 @@ pub fn installed(programs: &[&str]) -> bool {
     }
     let must = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!must, "not installed: {missing:?}");
-    // Past the capturing of output, since a skipped test passes.
+    // Written directly to standard error, because the output of a passing test is captured.
     let _ = writeln!(std::io::stderr(), "SKIPPED, not installed: {missing:?}");
     false
 }
@@ -25,7 +26,7 @@ fn is_found(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Runs a program in a folder, for a limited time; fails the test if it fails.
+/// Runs a program in a folder with a time limit; fails the test if the program fails.
 pub fn run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
     let output = try_run(folder, program, arguments);
     assert!(
@@ -37,7 +38,7 @@ pub fn run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
     output
 }
 
-/// Runs a program in a folder, for a limited time.
+/// Runs a program in a folder with a time limit.
 pub fn try_run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
     Command::new("timeout")
         .args(["--kill-after=5", PATIENCE, program])
@@ -50,7 +51,7 @@ pub fn try_run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
         .expect("timeout is there wherever coreutils are")
 }
 
-/// What a program printed.
+/// The standard output of a program.
 pub fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -1,4 +1,4 @@
-//! wget: going on with a download that broke off.
+//! Tests with wget: resuming an interrupted download.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::tools::{installed, run};
 const FILE: u64 = 10 << 20;
 
 #[test]
-fn continues() {
+fn wget_resumes_a_download() {
     if !installed(&["wget"]) {
         return;
     }
@@ -20,7 +20,7 @@ fn continues() {
     let url = format!("http://{}/file", edge.http);
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("file"), offset_bytes(0, 7_654_321)).expect("a file");
-    // The second time there is nothing left to get, which it learns by a 416.
+    // The second time nothing is missing, which wget learns from a 416.
     for _ in 0..2 {
         run(folder.path(), "wget", &["-q", "-c", "--tries=1", &url]);
         let whole = fs::read(folder.path().join("file")).expect("the file");
@@ -30,9 +30,9 @@ fn continues() {
     assert!(origin.read_record(|record| record.sent_total) <= FILE);
 }
 
-// A body that is cut shows it, so that wget asks for the rest by itself.
+// A truncated body is recognisable, so wget requests the rest by itself.
 #[test]
-fn notices_what_is_cut() {
+fn wget_notices_a_truncated_body() {
     if !installed(&["wget"]) {
         return;
     }

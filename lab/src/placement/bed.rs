@@ -60,35 +60,35 @@ impl Bed {
 }
 
 /// Where a server stores.
-pub(super) enum Place {
+pub(super) enum Storage {
     /// A disk of ours.
     Slow(SlowDisk),
     /// A folder on a disk of the machine's, or on tmpfs.
     Real(PathBuf),
 }
 
-impl Place {
+impl Storage {
     pub(super) fn path(&self) -> &Path {
         match self {
-            Place::Slow(disk) => disk.path(),
-            Place::Real(path) => path,
+            Storage::Slow(disk) => disk.path(),
+            Storage::Real(path) => path,
         }
     }
 
     /// tmpfs has none.
     pub(super) fn activity(&self) -> Activity {
         match self {
-            Place::Slow(disk) => disk.activity(),
-            Place::Real(path) => disk::of_path(path).unwrap_or_default(),
+            Storage::Slow(disk) => disk.activity(),
+            Storage::Real(path) => disk::of_path(path).unwrap_or_default(),
         }
     }
 
     fn settle(&self) -> anyhow::Result<()> {
         match self {
-            Place::Slow(disk) => {
+            Storage::Slow(disk) => {
                 disk.wait_idle(REST, Instant::now() + SETTLE);
             }
-            Place::Real(path) => {
+            Storage::Real(path) => {
                 let folder = std::fs::File::open(path)?;
                 rustix::fs::syncfs(&folder).context("writing back what waits")?;
             }
@@ -127,12 +127,12 @@ impl Server {
     }
 
     /// Waits until nothing is left to be written.
-    pub(super) fn settle(&self, places: &[Place]) -> anyhow::Result<()> {
+    pub(super) fn settle(&self, places: &[Storage]) -> anyhow::Result<()> {
         let deadline = Instant::now() + SETTLE;
         while self.volumes()?.queued > 0 && Instant::now() < deadline {
             thread::sleep(SAMPLE);
         }
-        places.iter().try_for_each(Place::settle)
+        places.iter().try_for_each(Storage::settle)
     }
 }
 
@@ -197,14 +197,14 @@ impl Bed {
     pub(super) fn run(
         &mut self,
         server: &Server,
-        places: &[Place],
+        places: &[Storage],
         size: u64,
         asking: Asking,
     ) -> anyhow::Result<Phase> {
         let plan = self.plan(server, asking);
         let origin_before = self.origin.answered();
         let sums_before = server.volumes()?;
-        let before: Vec<Activity> = places.iter().map(Place::activity).collect();
+        let before: Vec<Activity> = places.iter().map(Storage::activity).collect();
         let cpu_before = server.process().cpu()?;
         let began = Instant::now();
         // What happened is looked at as soon as the load is over, not when the watch is.
@@ -257,7 +257,7 @@ pub(super) fn stored(sums: &VolumeSums) -> u64 {
 
 /// Does this while places are watched. Beside its result: the most that one of them held, over `size`.
 fn watched<T>(
-    places: &[Place],
+    places: &[Storage],
     size: u64,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, f64)> {

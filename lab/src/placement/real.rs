@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::bed::{Asking, Bed, LENGTH, Phase, Place, Server, middle, stored};
+use super::bed::{Asking, Bed, LENGTH, Phase, Server, Storage, middle, stored};
 use super::slow::{start_nginx, start_sluice};
 use super::{Options, RealRow};
 use crate::bench::Volume;
@@ -47,10 +47,10 @@ impl Ground {
     }
 
     /// A folder of its own for a server.
-    fn place(&self, name: &str) -> anyhow::Result<Place> {
+    fn place(&self, name: &str) -> anyhow::Result<Storage> {
         let path = self.folder.path().join(name);
         std::fs::create_dir(&path)?;
-        Ok(Place::Real(path))
+        Ok(Storage::Real(path))
     }
 }
 
@@ -205,7 +205,7 @@ impl Runs {
 struct Trial<'a> {
     options: &'a Options,
     bed: &'a mut Bed,
-    places: &'a [Place],
+    places: &'a [Storage],
 }
 
 impl Trial<'_> {

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::bed::{Asking, Bed, PLAIN, Phase, Place, Server, middle};
+use super::bed::{Asking, Bed, PLAIN, Phase, Server, Storage, middle};
 use super::{Layout, LayoutRow, Options};
 use crate::bench::{Route, Sluice, SluiceOptions, Volume};
 use crate::disk::{Pace, SlowDisk, Usage};
@@ -46,7 +46,7 @@ impl Who {
         }
     }
 
-    fn places(self, options: &Options) -> anyhow::Result<Vec<Place>> {
+    fn places(self, options: &Options) -> anyhow::Result<Vec<Storage>> {
         if matches!(self, Who::SluiceTmpfs | Who::NginxTmpfs) {
             return Ok(Vec::new());
         }
@@ -54,7 +54,7 @@ impl Who {
             rate: Some(options.rate),
             latency: options.latency,
         };
-        let disk = |_| SlowDisk::new(options.size * ROOM, pace).map(Place::Slow);
+        let disk = |_| SlowDisk::new(options.size * ROOM, pace).map(Storage::Slow);
         (0..self.disks()).map(disk).collect()
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn measure(
         ),
         false => None,
     };
-    places.extend(shm.as_ref().map(|shm| Place::Real(shm.path().to_owned())));
+    places.extend(shm.as_ref().map(|shm| Storage::Real(shm.path().to_owned())));
     let server = match who {
         Who::Sluice(layout) => sluice(options, bed, &places, layout)?,
         Who::SluiceTmpfs => sluice(options, bed, &places, Layout::Single)?,
@@ -156,7 +156,7 @@ fn row(who: Who, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
 fn sluice(
     options: &Options,
     bed: &Bed,
-    places: &[Place],
+    places: &[Storage],
     layout: Layout,
 ) -> anyhow::Result<Server> {
     let volumes = places
@@ -191,7 +191,12 @@ pub(super) fn start_sluice(
     Ok(Server::Sluice(Box::new(sluice)))
 }
 
-fn nginx(options: &Options, bed: &Bed, places: &[Place], threads: bool) -> anyhow::Result<Server> {
+fn nginx(
+    options: &Options,
+    bed: &Bed,
+    places: &[Storage],
+    threads: bool,
+) -> anyhow::Result<Server> {
     start_nginx(options, bed, places, options.size, threads)
 }
 
@@ -199,7 +204,7 @@ fn nginx(options: &Options, bed: &Bed, places: &[Place], threads: bool) -> anyho
 pub(super) fn start_nginx(
     options: &Options,
     bed: &Bed,
-    places: &[Place],
+    places: &[Storage],
     size: u64,
     threads: bool,
 ) -> anyhow::Result<Server> {

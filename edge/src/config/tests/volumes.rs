@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{LEAST, plan};
 use crate::config::{Options, changes, describe, examine, load, parse};
-use crate::store::kept::{self, Admit, Placement, PlacementKind};
-use crate::sys::disk::place::{Identity, Kind, Place};
+use crate::store::disk_tier::{self, Admit, Placement, PlacementKind};
+use crate::sys::disk::path_info::{Identity, Kind, PathInfo};
 use crate::volume;
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,7 @@ fn volume(keys: &str) -> String {
 }
 
 /// A machine with two disks of 8 GiB free each, and a device.
-fn machine(path: &Path) -> Option<Place> {
+fn machine(path: &Path) -> Option<PathInfo> {
     let (kind, file_system, identity) = match path.to_str()? {
         "/dev/sdb" => (Kind::Block(16 * GIB), 9, Identity::Device(16)),
         "/dev/null" => (Kind::Other("a character device"), 9, Identity::File(9, 1)),
@@ -37,7 +37,7 @@ fn machine(path: &Path) -> Option<Place> {
         other if other.starts_with("/mnt/disk2/") => (Kind::Nothing, 2, name(other)),
         other => (Kind::NoFolder, 0, name(other)),
     };
-    Some(Place {
+    Some(PathInfo {
         kind,
         identity,
         file_system,
@@ -72,14 +72,14 @@ fn defaults_are_the_documented_ones() {
         overwrite: false,
     };
     assert_eq!(plan.volumes["disk1"], expected);
-    let kept = &plan.caches["a"].kept;
-    let expected = kept::Options {
+    let kept = &plan.caches["a"].disk_tier;
+    let expected = disk_tier::Options {
         volumes: vec!["disk1".to_owned()],
-        ..kept::Options::default()
+        ..disk_tier::Options::default()
     };
     assert_eq!(kept, &expected);
     let two = super::plan(&cached("volumes = [\"disk2\", \"disk1\"]"));
-    let kept = &two.caches["a"].kept;
+    let kept = &two.caches["a"].disk_tier;
     assert_eq!(kept.placement.kind, PlacementKind::Hash);
     assert_eq!(kept.volumes, ["disk2", "disk1"]);
 }
@@ -104,7 +104,7 @@ fn everything_typed_is_in_the_plan_and_described() {
         (disk.retry, disk.overwrite),
         (Duration::from_secs(60), true)
     );
-    let expected = kept::Options {
+    let expected = disk_tier::Options {
         volumes: vec!["disk1".to_owned(), "disk2".to_owned()],
         placement: Placement {
             kind: PlacementKind::Hash,
@@ -115,7 +115,7 @@ fn everything_typed_is_in_the_plan_and_described() {
         admit_min: 1 << 10,
         admit_max: GIB,
     };
-    assert_eq!(all.caches["a"].kept, expected);
+    assert_eq!(all.caches["a"].disk_tier, expected);
     let described = |text: &str| {
         let loaded =
             examine("sluice.toml", text, &machine, &|_| None).unwrap_or_else(|e| panic!("{e}"));
@@ -261,7 +261,7 @@ fn options_name_volumes_by_number() {
         sizes,
         [(Some("/mnt/a:b/vol"), GIB), (Some("/mnt/c"), 32 * MIB)]
     );
-    let kept = &plan.caches["memory"].kept;
+    let kept = &plan.caches["memory"].disk_tier;
     assert_eq!(kept.volumes, ["volume1", "volume2"]);
     assert_eq!(kept.placement.kind, PlacementKind::Mirror);
     let device = Options {

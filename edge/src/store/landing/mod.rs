@@ -13,7 +13,7 @@ use crate::store::ledger::Charge;
 use crate::store::object::{Abandoned, Failure, Object};
 use crate::store::page::{PAGE, Page};
 use crate::store::purges::Birth;
-use crate::store::{Locked, Place, Store};
+use crate::store::{Locked, Store, TableKey};
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
@@ -23,7 +23,7 @@ const ANNOUNCE: u64 = 64 << 10;
 pub struct Landing {
     store: Arc<Store>,
     object: Arc<Object>,
-    place: Place,
+    table_key: TableKey,
     id: u64,
     at: u64,
     /// Where the claim ended when it was last looked at; it may have been cut since.
@@ -33,15 +33,15 @@ pub struct Landing {
     page: Option<(u64, Arc<Page>)>,
     reserve: Option<Reserve>,
     unannounced: u64,
-    windowed: bool,
+    passes_through: bool,
     over: bool,
     born_seq: u64,
     /// As long as its head may have to be checked against purges.
     birth: Option<Birth>,
     /// What comes is handed over to volumes in pieces of so many bytes, if at all.
-    kept_block: Option<u64>,
+    write_block: Option<u64>,
     /// All before this was.
-    kept_upto: u64,
+    enqueued_upto: u64,
 }
 
 /// Room made beforehand.
@@ -64,14 +64,14 @@ impl Landing {
     pub(super) fn new(
         store: Arc<Store>,
         object: Arc<Object>,
-        place: Place,
+        table_key: TableKey,
         claim: &Claim,
         birth: Birth,
     ) -> Landing {
         Landing {
             store,
             object,
-            place,
+            table_key,
             id: claim.id,
             at: claim.at,
             end: claim.end,
@@ -79,18 +79,18 @@ impl Landing {
             page: None,
             reserve: None,
             unannounced: 0,
-            windowed: false,
+            passes_through: false,
             over: false,
             born_seq: birth.seq,
             birth: Some(birth),
-            kept_block: None,
-            kept_upto: claim.at,
+            write_block: None,
+            enqueued_upto: claim.at,
         }
     }
 
     /// What it brings is to be kept on volumes.
-    pub(super) fn keeping(mut self, block: Option<NonZeroU32>) -> Landing {
-        self.kept_block = block.map(|block| u64::from(block.get()));
+    pub(super) fn with_write_block(mut self, block: Option<NonZeroU32>) -> Landing {
+        self.write_block = block.map(|block| u64::from(block.get()));
         self
     }
 
@@ -117,13 +117,13 @@ impl Landing {
     }
 
     /// Where its object stands in the table.
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn table_key(&self) -> TableKey {
+        self.table_key
     }
 
     /// Its object was filed under another variant.
-    pub fn set_place(&mut self, place: Place) {
-        self.place = place;
+    pub fn set_table_key(&mut self, table_key: TableKey) {
+        self.table_key = table_key;
     }
 
     /// What it has still to bring; `u64::MAX` as an end that is not known.
@@ -141,17 +141,17 @@ impl Landing {
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
         self.weigh(None, charge.bytes() as i64);
         let block = self.store.block().filter(|_| sparse);
-        let keep = self.store.keeps(&self.object, self.place, &head);
+        let disk = self.store.disk_copy(&self.object, self.table_key, &head);
         // With the shard locked, so that nobody who looked it up without a head meets this one
         // before it was checked against purges.
-        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block, keep);
-        self.store.enter(self.place.primary, open).wake();
+        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block, disk);
+        self.store.enter(self.table_key.primary, open).wake();
     }
 
     /// Puts the head of a later response of the same version in the place of the one that is there
     /// (RFC 9111 3.4).
     pub fn renew(&self, head: Arc<Head>, charge: Charge) {
-        self.store.renew(self.place, &self.object, head, charge);
+        self.store.renew(self.table_key, &self.object, head, charge);
     }
 
     /// The response's head is accepted; its content is `content` of the representation, with
@@ -168,7 +168,7 @@ impl Landing {
             .ok_or(NotOurs)?;
         self.skip = met.start - from;
         self.at = met.start;
-        self.kept_upto = met.start;
+        self.enqueued_upto = met.start;
         self.page = None;
         self.ends_at(met.end);
         Ok(())
@@ -193,9 +193,10 @@ impl Landing {
     /// # Errors
     /// The reason why there is none.
     pub fn reserve(&mut self) -> Result<(), Reason> {
-        if !self.store.holds(self.place, &self.object) {
+        if !self.store.holds(self.table_key, &self.object) {
             // Out of the table it can't be evicted: its readers carry it along with them.
-            self.store.shed(self.place, &self.object, u64::MAX, true);
+            self.store
+                .shed(self.table_key, &self.object, u64::MAX, true);
         }
         let more = match self.unreserved() {
             0 => self.store.ledger.charge_anyway(0),
@@ -214,7 +215,8 @@ impl Landing {
         let more = self.store.make_room(lacking).unwrap_or_else(|| {
             // What others read and fetch is all there is. This object gives up so much of what is
             // not needed at this moment.
-            self.store.shed(self.place, &self.object, lacking, false);
+            self.store
+                .shed(self.table_key, &self.object, lacking, false);
             self.store.ledger.charge_anyway(lacking)
         });
         self.put_by(more);
@@ -295,7 +297,7 @@ impl Landing {
         self.over = true;
         let tail = (end == u64::MAX).then(|| self.shrunk_tail()).flatten();
         self.object.land(self.id, tail);
-        self.keep(true);
+        self.enqueue_writes(true);
     }
 
     /// The response can't be shared: until then (Unix ms) requests for this key go forward on
@@ -320,7 +322,7 @@ impl Landing {
     fn give_up(&mut self, failure: Failure) {
         self.over = true;
         if !self.object.outlives_flights() {
-            self.store.withdraw(self.place, &self.object);
+            self.store.withdraw(self.table_key, &self.object);
         }
         self.object.fail(self.id, failure);
     }
@@ -336,7 +338,7 @@ impl Landing {
     pub fn give_back(mut self) {
         self.over = true;
         if !self.object.outlives_flights() {
-            self.store.withdraw(self.place, &self.object);
+            self.store.withdraw(self.table_key, &self.object);
         }
         self.object.give_back(self.id);
     }
@@ -355,7 +357,7 @@ impl Landing {
     }
 
     fn weigh(&self, block: Option<Range<u64>>, by: i64) {
-        self.store.weigh(self.place, &self.object, block, by);
+        self.store.weigh(self.table_key, &self.object, block, by);
     }
 }
 

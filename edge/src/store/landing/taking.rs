@@ -12,7 +12,7 @@ use crate::store::ledger::Charge;
 use crate::store::object::Abandoned;
 use crate::store::page::{PAGE, Page};
 use crate::store::pages::{Lacking, ToFill};
-use crate::store::window::WINDOW;
+use crate::store::pass_through::WINDOW;
 use crate::sys::buffer::Buffer;
 
 /// Bytes that an object takes more, in a block or as a whole.
@@ -85,7 +85,7 @@ impl Landing {
 
     /// The page that the next bytes belong to, if it is there, or can be had without waiting.
     fn page_at_hand(&mut self) -> Option<Arc<Page>> {
-        if self.skip > 0 || self.windowed || self.end == u64::MAX || self.at >= self.end {
+        if self.skip > 0 || self.passes_through || self.end == u64::MAX || self.at >= self.end {
             return None;
         }
         let index = self.at / PAGE;
@@ -111,7 +111,7 @@ impl Landing {
         let published = self.object.publish(self.id, self.at, bytes, now_us);
         self.at += bytes;
         self.ends_at(published.ok_or(Abandoned)?);
-        self.keep(false);
+        self.enqueue_writes(false);
         self.unannounced += bytes;
         if self.unannounced >= ANNOUNCE {
             self.announce();
@@ -197,14 +197,15 @@ impl Landing {
     }
 
     /// Has volumes keep what came, as soon as that is a whole block or all there is.
-    pub(super) fn keep(&mut self, landed: bool) {
-        let Some(block) = self.kept_block else {
+    pub(super) fn enqueue_writes(&mut self, landed: bool) {
+        let Some(block) = self.write_block else {
             return;
         };
-        let from = self.kept_upto;
+        let from = self.enqueued_upto;
         if landed || self.at / block > from / block || self.at >= self.end {
-            self.kept_upto = self.at;
-            self.store.keep(self.place, &self.object, from..self.at);
+            self.enqueued_upto = self.at;
+            self.store
+                .enqueue_writes(self.table_key, &self.object, from..self.at);
         }
     }
 
@@ -241,7 +242,7 @@ impl Landing {
     ) -> Result<Arc<Page>, Abandoned> {
         let page = Page::new(lacking.capacity as usize, charge);
         let (page, ours) = self.object.add_page(index, page).ok_or(Abandoned)?;
-        if ours && !self.windowed {
+        if ours && !self.passes_through {
             // Until this is told the block can't be evicted: the claim meets it.
             self.weigh(lacking.block, lacking.cost as i64);
         }
@@ -254,7 +255,7 @@ impl Landing {
             return Ok(charge);
         }
         let again = self.object.lock().joinable;
-        if !self.windowed {
+        if !self.passes_through {
             let small = again || self.at + bytes <= self.store.object_max();
             if let Some(charge) = small.then(|| self.store.make_room(bytes)).flatten() {
                 return Ok(charge);
@@ -263,9 +264,9 @@ impl Landing {
                 return Err(Abandoned);
             }
             // From here on the bytes only pass through: nobody may join any more.
-            self.windowed = true;
-            self.store.withdraw(self.place, &self.object);
-            self.object.make_windowed();
+            self.passes_through = true;
+            self.store.withdraw(self.table_key, &self.object);
+            self.object.begin_pass_through();
         }
         self.announce();
         poll_fn(|cx| {
@@ -275,7 +276,7 @@ impl Landing {
                 true => WINDOW,
                 false => PAGE,
             };
-            self.object.poll_window(self.at, window, cx)
+            self.object.poll_pass_through(self.at, window, cx)
         })
         .await?;
         Ok(self.store.ledger.charge_anyway(bytes))
@@ -286,7 +287,7 @@ impl Landing {
         let start = self.at.checked_sub(1)? / PAGE * PAGE;
         let used = self.at - start;
         let capacity = self.page.as_ref()?.1.capacity() as u64;
-        if self.windowed || Page::footprint(used) * 5 / 4 > capacity {
+        if self.passes_through || Page::footprint(used) * 5 / 4 > capacity {
             return None;
         }
         let bytes = self.object.slice(start, self.at)?;

@@ -25,7 +25,7 @@ use super::head::Head;
 use super::ledger::{Charge, Ledger};
 use super::object::{Object, Phase};
 use super::sync::{Mutex, RwLock};
-use super::table::Place;
+use super::table::TableKey;
 use super::{Locked, Store};
 use index::{Covered, Index};
 use sweep::Round;
@@ -333,12 +333,12 @@ impl Store {
     /// by the tags it had then, and by those it has from now on.
     pub fn renew(
         self: &Arc<Self>,
-        place: Place,
+        table_key: TableKey,
         object: &Arc<Object>,
         head: Arc<Head>,
         charge: Charge,
     ) {
-        let more = self.enter(place.primary, |locked| {
+        let more = self.enter(table_key.primary, |locked| {
             let Phase::Open(old) = object.phase() else {
                 return None;
             };
@@ -347,9 +347,9 @@ impl Store {
             if purges.is_settled(object) && head.born_seq >= purges.latest.load(Ordering::Acquire) {
                 return Some(more);
             }
-            let covered = purges.covered(place.primary, object, Some(&old), Some(&head));
+            let covered = purges.covered(table_key.primary, object, Some(&old), Some(&head));
             match covered.stale_at_ms {
-                _ if covered.hard => locked.remove(place.variant, object),
+                _ if covered.hard => locked.remove(table_key.variant, object),
                 Some(at_ms) => object.expire(&head, at_ms),
                 None => {}
             }
@@ -357,22 +357,22 @@ impl Store {
             Some(more)
         });
         if let Some(more) = more {
-            self.weigh(place, object, None, more);
-            self.keep_head(place, object);
+            self.weigh(table_key, object, None, more);
+            self.enqueue_head(table_key, object);
         }
     }
 
     /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
     pub fn expire(
         self: &Arc<Self>,
-        place: Place,
+        table_key: TableKey,
         object: &Arc<Object>,
         head: &Arc<Head>,
         at_ms: u64,
     ) {
         object.expire(head, at_ms);
-        self.forget_head(place);
-        self.keep_head(place, object);
+        self.forget_head(table_key);
+        self.enqueue_head(table_key, object);
     }
 }
 
@@ -383,8 +383,8 @@ impl Locked<'_> {
         if !self.purges.judge(self.primary, object) {
             return true;
         }
-        let place = self.place(variant);
-        self.removed.extend(self.shard.remove(place));
+        let table_key = self.table_key(variant);
+        self.removed.extend(self.shard.remove(table_key));
         false
     }
 

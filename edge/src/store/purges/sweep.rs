@@ -97,7 +97,7 @@ impl Store {
     /// Drops the rules that nothing in memory needs, nor anything on volumes.
     fn drop_rules(&self) {
         let swept = self.purges.swept.load(Ordering::Relaxed);
-        let upto = swept.min(self.oldest_kept().saturating_sub(1));
+        let upto = swept.min(self.oldest_on_disk().saturating_sub(1));
         let dropped = self.purges.index.write().forget(upto);
         drop(dropped);
         self.drop_logged(upto);
@@ -111,10 +111,10 @@ impl Store {
             return false;
         };
         let mut removed = Vec::new();
-        for (place, object) in unsettled {
-            if self.purges.judge(place.primary, &object) {
-                removed.push((shard.remove(place), object));
-                shard.prune(place.primary);
+        for (table_key, object) in unsettled {
+            if self.purges.judge(table_key.primary, &object) {
+                removed.push((shard.remove(table_key), object));
+                shard.prune(table_key.primary);
             }
         }
         drop(shard);

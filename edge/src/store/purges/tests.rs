@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
-use super::super::tests::{begin, content, head, launch, now, place, store};
+use super::super::tests::{begin, content, head, launch, now, store, table_key};
 use super::super::{Landing, Seen};
 use super::*;
 
@@ -23,7 +23,7 @@ fn flying(store: &Arc<Store>, primary: u128, key: &str) -> Landing {
     let weight = store.weight(key.as_bytes());
     store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
     let all = |_: &Seen<'_>| (smallvec![0..u64::MAX], ());
-    let ((), mut landings) = store.arrange(&object, place(primary), 0, all);
+    let ((), mut landings) = store.arrange(&object, table_key(primary), 0, all);
     landings.pop().expect("a claim")
 }
 
@@ -174,9 +174,9 @@ fn another_version_is_as_old_as_the_fetch_that_found_it() {
     let old = landing.object().clone();
     purge(&store, &Rule::Tag(7));
     let new = landing.successor().expect("room");
-    assert!(store.supersede(place(1), &old, Some(new.clone())));
+    assert!(store.supersede(table_key(1), &old, Some(new.clone())));
     let all = |_: &Seen<'_>| (smallvec![0..u64::MAX], ());
-    let ((), mut landings) = store.arrange(&new, place(1), 0, all);
+    let ((), mut landings) = store.arrange(&new, table_key(1), 0, all);
     let second = landings.pop().expect("a claim");
     assert_eq!(second.born_seq(), landing.born_seq());
     drop(landing);
@@ -201,7 +201,7 @@ fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
             let birth = if validated { store.birth() } else { early };
             let head = Arc::new(tagged(birth.seq, after));
             let charge = store.charge_head(head.memory()).expect("room");
-            store.renew(place(1), &object, head, charge);
+            store.renew(table_key(1), &object, head, charge);
             find(&store, 1).as_deref().and_then(fresh_until)
         };
     let renewed = |rule: Rule, soft, validated, before: &[u64], after: &[u64]| {
@@ -496,7 +496,7 @@ proptest! {
                         let number = birth.seq;
                         let head = Arc::new(tagged(number, &tags_of(tags)));
                         let charge = store.charge_head(head.memory()).expect("room");
-                        store.renew(place(u128::from(key)), &known.object, head, charge);
+                        store.renew(table_key(u128::from(key)), &known.object, head, charge);
                         known.head_born = number;
                         known.tags.iter_mut().for_each(|(_, had)| had.end = number.min(had.end));
                         let tags = tags_of(tags).into_iter();

@@ -1,7 +1,7 @@
 //! Files: whole small ones read, others appended to, devices. Nothing else opens a file by name.
 
 pub mod device;
-pub mod place;
+pub mod path_info;
 mod real;
 #[cfg(test)]
 pub mod simulated;

@@ -17,7 +17,7 @@ pub struct Key {
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordLocation {
     /// The segment's number.
     pub segment: u16,
     /// Where in it the record begins, in units.
@@ -26,15 +26,15 @@ pub struct Place {
     pub(super) length: u32,
 }
 
-impl Place {
+impl RecordLocation {
     /// A place; `None` if the segment's number, or these bytes, are not of any segment, or if it
     /// does not begin at a unit.
-    pub fn new(segment: u64, offset: u64, length: u64) -> Option<Place> {
+    pub fn new(segment: u64, offset: u64, length: u64) -> Option<RecordLocation> {
         let units = 1 << UNITS_BITS;
         let unit = u64::from(UNIT);
         let (begin, takes) = (offset / unit, length.div_ceil(unit));
         let fits = offset.is_multiple_of(unit) && begin < units && takes < units;
-        Some(Place {
+        Some(RecordLocation {
             segment: u16::try_from(segment).ok()?,
             offset: fits.then_some(begin as u32)?,
             length: takes as u32,
@@ -52,9 +52,9 @@ impl Place {
     }
 }
 
-impl From<&Found> for Place {
-    fn from(found: &Found) -> Place {
-        Place {
+impl From<&Found> for RecordLocation {
+    fn from(found: &Found) -> RecordLocation {
+        RecordLocation {
             segment: found.segment as u16,
             offset: found.offset / UNIT,
             length: found.length / UNIT,
@@ -92,7 +92,7 @@ const USED_AT: u32 = HEAD_AT + 1;
 const PLACE_MASK: u64 = (1 << CLASS_AT) - 1;
 
 impl Packed {
-    pub(super) fn new(place: Place, class: usize, kind: Kind) -> Packed {
+    pub(super) fn new(place: RecordLocation, class: usize, kind: Kind) -> Packed {
         Packed(
             Packed::bits(place)
                 | (class as u64) << CLASS_AT
@@ -100,22 +100,22 @@ impl Packed {
         )
     }
 
-    fn bits(place: Place) -> u64 {
+    fn bits(place: RecordLocation) -> u64 {
         u64::from(place.segment)
             | u64::from(place.offset) << OFFSET_AT
             | u64::from(place.length) << LENGTH_AT
     }
 
-    pub(super) fn place(self) -> Place {
+    pub(super) fn location(self) -> RecordLocation {
         let units = (1 << UNITS_BITS) - 1;
-        Place {
+        RecordLocation {
             segment: self.0 as u16,
             offset: (self.0 >> OFFSET_AT & units) as u32,
             length: (self.0 >> LENGTH_AT & units) as u32,
         }
     }
 
-    pub(super) fn is_at(self, place: Place) -> bool {
+    pub(super) fn is_at(self, place: RecordLocation) -> bool {
         self.0 & PLACE_MASK == Packed::bits(place)
     }
 
@@ -138,7 +138,7 @@ impl Packed {
         self.0 = self.0 & !(1 << USED_AT) | u64::from(used) << USED_AT;
     }
 
-    pub(super) fn set_place(&mut self, place: Place) {
+    pub(super) fn set_location(&mut self, place: RecordLocation) {
         self.0 = self.0 & !PLACE_MASK | Packed::bits(place);
     }
 }

@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-pub use entry::{Key, Place, Use};
+pub use entry::{Key, RecordLocation, Use};
 
 use super::{Found, Id, Kind};
 use entry::{Entry, Packed, UNIT};
@@ -176,14 +176,14 @@ impl Index {
     }
 
     /// Puts a record in that was just written, in place of what was there.
-    pub fn insert(&self, id: &Id, place: Place, now: u32) {
+    pub fn insert(&self, id: &Id, place: RecordLocation, now: u32) {
         let key = self.key(id);
         let class = self.class(id.space);
         self.forget_lost(key);
         let mut table = self.shard(key.hash).lock();
         let packed = Packed::new(place, class, key.kind);
         if let Some(entry) = table.find_mut(key) {
-            let old = std::mem::replace(&mut entry.packed, packed).place();
+            let old = std::mem::replace(&mut entry.packed, packed).location();
             entry.atime = now;
             self.count(Some(old), Some(place));
             return;
@@ -199,7 +199,7 @@ impl Index {
 
     /// Puts a record in that an older part of the log tells of, unless a newer one is there, or was
     /// removed since loading began; whether it did.
-    pub fn insert_if_absent(&self, id: &Id, place: Place, atime: u32) -> bool {
+    pub fn insert_if_absent(&self, id: &Id, place: RecordLocation, atime: u32) -> bool {
         let key = self.key(id);
         let class = self.class(id.space);
         let mut table = self.shard(key.hash).lock();
@@ -217,19 +217,19 @@ impl Index {
     }
 
     /// Takes a record out: where it was. While the index loads, no older one takes its place.
-    pub fn remove(&self, id: &Id) -> Option<Place> {
+    pub fn remove(&self, id: &Id) -> Option<RecordLocation> {
         self.take(self.key(id), true, |_| true)
     }
 
     /// Takes a record out, if it is still at this place; whether it was.
-    pub fn remove_if(&self, key: Key, place: Place) -> bool {
+    pub fn remove_if(&self, key: Key, place: RecordLocation) -> bool {
         self.take(key, true, |entry| entry.packed.is_at(place))
             .is_some()
     }
 
     /// Takes out a record that can't be read, if it is still at this place; whether it was. The log
     /// still tells of it: see `is_lost`.
-    pub fn lose(&self, key: Key, place: Place) -> bool {
+    pub fn lose(&self, key: Key, place: RecordLocation) -> bool {
         let was_there = self.remove_if(key, place);
         if was_there {
             let mut lost = self.lost.lock();
@@ -253,7 +253,7 @@ impl Index {
     }
 
     /// Takes out those records of a segment that are still at the places that its table tells.
-    pub fn drop_segment(&self, records: impl Iterator<Item = (Id, Place)>) {
+    pub fn drop_segment(&self, records: impl Iterator<Item = (Id, RecordLocation)>) {
         for (id, place) in records {
             // Nothing older is in the log: there is no need to remember it.
             self.take(self.key(&id), false, |entry| entry.packed.is_at(place));
@@ -264,7 +264,7 @@ impl Index {
     pub fn drop_all_of(&self, segment: u16) {
         for shard in &self.shards {
             shard.0.lock().entries.retain(|entry| {
-                let place = entry.packed.place();
+                let place = entry.packed.location();
                 let keep = place.segment != segment;
                 if !keep {
                     self.count(Some(place), None);
@@ -276,16 +276,16 @@ impl Index {
 
     /// Says that a record was written once more, at another place; whether it was still at this
     /// one. It counts as not read since then.
-    pub fn move_if(&self, key: Key, from: Place, to: Place) -> bool {
+    pub fn move_if(&self, key: Key, from: RecordLocation, to: RecordLocation) -> bool {
         self.change_if(key, from, |entry| {
-            entry.packed.set_place(to);
+            entry.packed.set_location(to);
             entry.packed.set_used(false);
             self.count(Some(from), Some(to));
         })
     }
 
     /// Notes that a record was read, if it is still at this place.
-    pub fn touch(&self, key: Key, place: Place, now: u32) {
+    pub fn touch(&self, key: Key, place: RecordLocation, now: u32) {
         self.change_if(key, place, |entry| {
             entry.packed.set_used(true);
             entry.atime = now;
@@ -302,7 +302,7 @@ impl Index {
     }
 
     /// Sets what is known about the use of a record, if it is still at this place.
-    pub fn set_use(&self, key: Key, place: Place, usage: Use) {
+    pub fn set_use(&self, key: Key, place: RecordLocation, usage: Use) {
         self.change_if(key, place, |entry| {
             entry.packed.set_used(usage.used);
             entry.atime = usage.atime;
@@ -310,7 +310,7 @@ impl Index {
     }
 
     /// What is known about the use of a record, if it is still at this place.
-    pub fn usage(&self, key: Key, place: Place) -> Option<Use> {
+    pub fn usage(&self, key: Key, place: RecordLocation) -> Option<Use> {
         let mut usage = None;
         self.change_if(key, place, |entry| {
             usage = Some(Use {
@@ -331,7 +331,11 @@ impl Index {
 
     /// Some of the records that were not used for as long as their cache says: those of a few
     /// buckets. `None` when the last bucket is behind the cursor, which then begins anew.
-    pub fn inactive(&self, cursor: &mut Cursor, now: u32) -> Option<SmallVec<[(Key, Place); 8]>> {
+    pub fn inactive(
+        &self,
+        cursor: &mut Cursor,
+        now: u32,
+    ) -> Option<SmallVec<[(Key, RecordLocation); 8]>> {
         let Some(shard) = self.shards.get(cursor.shard) else {
             *cursor = Cursor::default();
             return None;
@@ -345,7 +349,7 @@ impl Index {
                 let limit = limits[entry.packed.class()];
                 limit > 0 && now.saturating_sub(entry.atime) >= limit
             })
-            .map(|entry| (entry.key(), entry.packed.place()))
+            .map(|entry| (entry.key(), entry.packed.location()))
             .collect();
         match end < table.entries.num_buckets() {
             true => cursor.bucket = end,
@@ -358,14 +362,14 @@ impl Index {
     }
 
     /// Calls this for each record with its place and use, shard by shard.
-    pub fn for_each(&self, mut visit: impl FnMut(Key, Place, Use)) {
+    pub fn for_each(&self, mut visit: impl FnMut(Key, RecordLocation, Use)) {
         for shard in &self.shards {
             for entry in &shard.0.lock().entries {
                 let usage = Use {
                     used: entry.packed.used(),
                     atime: entry.atime,
                 };
-                visit(entry.key(), entry.packed.place(), usage);
+                visit(entry.key(), entry.packed.location(), usage);
             }
         }
     }
@@ -398,7 +402,12 @@ impl Index {
         tables.sum::<usize>() + size_of_val(&*self.shards) + size_of_val(&*self.laps)
     }
 
-    fn take(&self, key: Key, remember: bool, when: impl FnOnce(&Entry) -> bool) -> Option<Place> {
+    fn take(
+        &self,
+        key: Key,
+        remember: bool,
+        when: impl FnOnce(&Entry) -> bool,
+    ) -> Option<RecordLocation> {
         let mut table = self.shard(key.hash).lock();
         let is_loading = self.is_loading.load(Ordering::SeqCst);
         let taken = table.take(key, when);
@@ -406,12 +415,12 @@ impl Index {
         if remember && is_loading && table.find_mut(key).is_none() {
             table.set_gone(key);
         }
-        let place = taken?.packed.place();
+        let place = taken?.packed.location();
         self.count(Some(place), None);
         Some(place)
     }
 
-    fn change_if(&self, key: Key, place: Place, change: impl FnOnce(&mut Entry)) -> bool {
+    fn change_if(&self, key: Key, place: RecordLocation, change: impl FnOnce(&mut Entry)) -> bool {
         let mut table = self.shard(key.hash).lock();
         let entry = table
             .find_mut(key)
@@ -425,7 +434,7 @@ impl Index {
 
     /// An entry's place, with the lap that its segment has for as long as the entry is there.
     fn found(&self, entry: &Entry) -> Found {
-        let place = entry.packed.place();
+        let place = entry.packed.location();
         Found {
             tag: entry.tag,
             segment: u32::from(place.segment),
@@ -435,7 +444,7 @@ impl Index {
         }
     }
 
-    fn count(&self, gone: Option<Place>, new: Option<Place>) {
+    fn count(&self, gone: Option<RecordLocation>, new: Option<RecordLocation>) {
         if let Some(gone) = gone {
             self.records.fetch_sub(1, Ordering::Relaxed);
             self.units

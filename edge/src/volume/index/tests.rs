@@ -16,18 +16,18 @@ fn id(space: u64, key: u128, version: u64, kind: Kind) -> Id {
     }
 }
 
-fn place(segment: u64, offset: u64, length: u64) -> Place {
-    Place::new(segment, offset, length).expect("within a segment")
+fn place(segment: u64, offset: u64, length: u64) -> RecordLocation {
+    RecordLocation::new(segment, offset, length).expect("within a segment")
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert(Id, Place),
-    Load(Id, Place),
+    Insert(Id, RecordLocation),
+    Load(Id, RecordLocation),
     Remove(Id),
-    RemoveIf(Id, Place),
-    Move(Id, Place, Place),
-    Touch(Id, Place),
+    RemoveIf(Id, RecordLocation),
+    Move(Id, RecordLocation, RecordLocation),
+    Touch(Id, RecordLocation),
     DropSegment(u16),
     Loaded,
 }
@@ -52,13 +52,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 #[derive(Default)]
 struct Model {
-    entries: HashMap<Id, (Place, bool)>,
+    entries: HashMap<Id, (RecordLocation, bool)>,
     gone: Vec<Id>,
     is_loaded: bool,
 }
 
 impl Model {
-    fn at(&mut self, id: &Id, place: Place) -> Option<&mut (Place, bool)> {
+    fn at(&mut self, id: &Id, place: RecordLocation) -> Option<&mut (RecordLocation, bool)> {
         self.entries.get_mut(id).filter(|entry| entry.0 == place)
     }
 
@@ -129,7 +129,7 @@ proptest! {
         }
         for (id, (place, used)) in &model.entries {
             let found = index.find(id).expect("it is there");
-            prop_assert_eq!(Place::from(&found), *place);
+            prop_assert_eq!(RecordLocation::from(&found), *place);
             let atime = if *used { 2 } else { 1 };
             let usage = index.usage(index.key(id), *place).expect("it is there");
             prop_assert_eq!(usage.used, *used);
@@ -150,19 +150,19 @@ proptest! {
         let place = place(s, o * 64, l * 64);
         let mut packed = Packed::new(place, 15, Kind::Head);
         packed.set_used(true);
-        prop_assert_eq!((packed.place(), packed.class(), packed.kind()), (place, 15, Kind::Head));
+        prop_assert_eq!((packed.location(), packed.class(), packed.kind()), (place, 15, Kind::Head));
         prop_assert!(packed.used() && packed.is_at(place));
         let unused = Packed::new(place, 0, Kind::Block);
-        prop_assert_eq!((unused.place(), unused.class(), unused.kind()), (place, 0, Kind::Block));
+        prop_assert_eq!((unused.location(), unused.class(), unused.kind()), (place, 0, Kind::Block));
     }
 }
 
 #[test]
 fn no_place_outside_of_a_segment() {
-    assert!(Place::new(1 << 16, 0, 64).is_none());
-    assert!(Place::new(0, 64 << 20, 64).is_none());
-    assert!(Place::new(0, 0, 64 << 20).is_none());
-    assert!(Place::new(0, 65, 64).is_none());
+    assert!(RecordLocation::new(1 << 16, 0, 64).is_none());
+    assert!(RecordLocation::new(0, 64 << 20, 64).is_none());
+    assert!(RecordLocation::new(0, 0, 64 << 20).is_none());
+    assert!(RecordLocation::new(0, 65, 64).is_none());
     assert_eq!(place(0, 64, 65).length(), 128);
 }
 

@@ -18,7 +18,7 @@ pub use pins::Pins;
 pub use pool::Pool;
 pub use record::Source;
 
-use super::index::{Index, Key, Place};
+use super::index::{Index, Key, RecordLocation};
 use super::{Found, HeadRead, Id, Missing};
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
@@ -183,7 +183,8 @@ impl Reader {
     fn done<R: Read>(&self, found: &Found, key: Key, read: R) -> Result<R::Output, Missing> {
         let (bytes, output) = read.finish().ok_or(Missing::Failed)?;
         self.tally.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.index.touch(key, Place::from(found), self.now());
+        self.index
+            .touch(key, RecordLocation::from(found), self.now());
         Ok(output)
     }
 
@@ -194,7 +195,7 @@ impl Reader {
 
     /// Takes a record out of the index that is not what it should be.
     fn forget(&self, found: &Found, key: Key, why: Missing) -> Missing {
-        self.index.lose(key, Place::from(found));
+        self.index.lose(key, RecordLocation::from(found));
         why
     }
 }

@@ -83,7 +83,8 @@ impl Rig {
         copy(layout.data, data);
         let at = source.geometry.segment_place(SEGMENT) + offset;
         self.device.write(at, &[&record]).expect("there is room");
-        let place = Place::new(u64::from(SEGMENT), offset, layout.length()).expect("a place");
+        let place =
+            RecordLocation::new(u64::from(SEGMENT), offset, layout.length()).expect("a place");
         self.reader.index.insert(id, place, 0);
         self.reader.index.find(id).expect("it was put in")
     }
@@ -187,7 +188,7 @@ proptest! {
         prop_assert_eq!((of(&tally.reads), of(&tally.read_bytes)), (1, expected.len() as u64));
         let waited = rig.device.counts().reads > 0;
         prop_assert_eq!(of(&tally.reads_at_hand) == 1, !waited);
-        let usage = rig.reader.index.usage(rig.reader.index.key(&id), Place::from(&found));
+        let usage = rig.reader.index.usage(rig.reader.index.key(&id), RecordLocation::from(&found));
         prop_assert!(usage.is_some_and(|usage| usage.used && usage.atime == 100));
     }
 

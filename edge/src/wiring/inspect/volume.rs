@@ -12,7 +12,7 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
     let caches = plan
         .caches
         .iter()
-        .filter(|(_, cache)| uses(&cache.kept.volumes));
+        .filter(|(_, cache)| uses(&cache.disk_tier.volumes));
     VolumeState {
         name: name.to_owned(),
         path: path.unwrap_or_default(),

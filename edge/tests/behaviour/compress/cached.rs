@@ -1,17 +1,17 @@
-//! Cached responses in codings that are made of what is stored.
+//! Tests of compressing cached responses.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Framing, Modified, Origin, Resource, Tag};
 
 use super::{decoded, etag, exercise, in_coding, number, text, varies};
-use crate::harness::{Edge, Setup, assert_hit, assert_says, eventually, serving};
+use crate::harness::{Edge, Setup, assert_has_parameter, assert_hit, eventually, serving};
 
-/// An edge whose cached route compresses; further keys of `compress`.
+/// An edge whose cached route compresses, with further keys of `compress`.
 fn compressing(origin: &Origin, keys: &str) -> Edge {
     with(origin, "", keys)
 }
 
-/// The same, with keys of the cache.
+/// The same, with further keys of the cache.
 fn with(origin: &Origin, cache: &str, keys: &str) -> Edge {
     let compress = format!("[site.route.compress]\n{keys}\n");
     Setup::cached(origin).cache(cache).tables(&compress).start()
@@ -28,9 +28,10 @@ fn ask(edge: &Edge, fields: &[(&str, &str)]) -> Reply {
     edge.get("/x", &[&[("Accept-Encoding", "gzip")], fields].concat())
 }
 
-// One page and many, each coding, of known length and in chunks; the origin is asked once.
+// Bodies of one page and of many pages, with a length or chunked, are served in each coding; the
+// origin receives one request.
 #[test]
-fn what_is_stored_comes_in_each_coding() {
+fn stored_responses_are_served_in_each_coding() {
     for length in [20_000, 80_000] {
         for framing in [Framing::Length, Framing::Chunked(7_000)] {
             let content = text(length);
@@ -48,9 +49,9 @@ fn what_is_stored_comes_in_each_coding() {
     }
 }
 
-// Also of an object that is kept in blocks.
+// The same for an object that is stored in blocks.
 #[test]
-fn blocks_are_put_together() {
+fn an_object_in_blocks_is_compressed_as_a_whole() {
     let content = text(2_500_000);
     let origin = serving("/x", css(content.clone()));
     let edge = with(&origin, "fill = \"slice\"\nslice = \"1MiB\"", "");
@@ -59,9 +60,9 @@ fn blocks_are_put_together() {
     assert!(decoded("gzip", &reply.body) == content);
 }
 
-// What a purge covers is not given in any coding either, from the moment it is answered.
+// Once a purge is answered, none of the compressed forms is served.
 #[test]
-fn a_purge_covers_all_codings() {
+fn a_purge_covers_all_compressed_forms() {
     let origin = serving("/x", css(text(30_000)));
     let edge = compressing(&origin, "");
     for round in 1..4 {
@@ -76,9 +77,9 @@ fn a_purge_covers_all_codings() {
     }
 }
 
-// A response that the origin confirms again and again is compressed once.
+// A response that the origin confirms repeatedly is compressed once.
 #[test]
-fn what_the_origin_confirms_is_made_once() {
+fn a_confirmed_response_is_compressed_once() {
     let content = text(30_000);
     let origin = serving("/x", css(content.clone()).cache_control("max-age=0"));
     let edge = compressing(&origin, "");
@@ -86,10 +87,10 @@ fn what_the_origin_confirms_is_made_once() {
     for _ in 0..5 {
         let reply = in_coding(&edge, "/x", "gzip", "gzip");
         assert!(decoded("gzip", &reply.body) == content);
-        assert_says(&reply, "fwd-status=304");
+        assert_has_parameter(&reply, "fwd-status=304");
         assert!(reply.header("date").is_some());
         date = reply.header("date").map(str::to_owned);
-        // A client's own copy is still good.
+        // A client's own copy is still valid.
         let same = ask(&edge, &[("If-None-Match", &etag(&reply))]);
         assert_eq!(
             (same.status, same.header("etag")),
@@ -108,7 +109,7 @@ fn what_the_origin_confirms_is_made_once() {
 }
 
 #[test]
-fn what_may_not_be_transformed_is_not() {
+fn a_response_with_no_transform_is_not_compressed() {
     let content = text(30_000);
     for resource in [
         css(content.clone()).cache_control("max-age=3600, no-transform"),
@@ -130,7 +131,7 @@ fn what_may_not_be_transformed_is_not() {
         }
         assert_eq!(number(&edge, "contents"), 0);
     }
-    // And not for a client that says so.
+    // A request with `no-transform` receives the uncompressed response.
     let origin = serving("/x", css(content.clone()));
     let edge = compressing(&origin, "");
     in_coding(&edge, "/x", "gzip", "gzip");
@@ -138,9 +139,9 @@ fn what_may_not_be_transformed_is_not() {
     assert!(reply.body == content && varies(&reply));
 }
 
-// What the origin compresses itself is given as it is, and what it varies by is said once.
+// A response that the origin compressed is served unchanged, and its Vary is sent once.
 #[test]
-fn what_the_origin_compresses_is_left_alone() {
+fn a_response_compressed_by_the_origin_is_not_changed() {
     let zipped = b"\x1f\x8b\x08zipped".repeat(1000);
     let content = text(30_000);
     let resource = css(content.clone())
@@ -162,9 +163,10 @@ fn what_the_origin_compresses_is_left_alone() {
     assert_eq!(asked, [Some("gzip".to_owned()), Some("br".to_owned())]);
 }
 
-// With `ask_plain` one response is fetched for all, and each is given it in the coding it likes.
+// With `ask_plain` one response is fetched for all clients, and each receives it in its preferred
+// coding.
 #[test]
-fn one_plain_response_is_enough() {
+fn one_uncompressed_response_is_fetched_for_all_codings() {
     let content = text(30_000);
     let resource = css(content.clone()).encoded("gzip", b"zipped".to_vec());
     let origin = serving("/x", resource);
@@ -179,9 +181,9 @@ fn one_plain_response_is_enough() {
     assert_eq!(asked.next(), None);
 }
 
-// Digests are of the content as it is; the fields of a response are the same otherwise.
+// Digest headers describe the uncompressed content and are removed; the other headers stay.
 #[test]
-fn the_lines_of_a_coding_are_its_own() {
+fn headers_of_a_compressed_response_describe_the_coding() {
     let content = text(30_000);
     let resource = css(content)
         .vary("Origin")
@@ -204,15 +206,15 @@ fn the_lines_of_a_coding_are_its_own() {
     }
     assert_eq!(coded.header("x-other"), Some("1"));
     assert_eq!(coded.header_all("content-encoding"), ["br"]);
-    // Parts of what has no strong name are of the content as it is.
+    // Ranges of content without a strong validator are ranges of the uncompressed content.
     let part = edge.get("/x", &[("Accept-Encoding", "br"), ("Range", "bytes=5-9")]);
     assert_eq!((part.status, part.header("content-encoding")), (206, None));
     assert!(part.body == plain.body[5..10]);
 }
 
-// A route without cache stores nothing, and so compresses nothing: that is said.
+// A route without a cache stores nothing, and so compresses nothing; a warning says so.
 #[test]
-fn routes_without_a_cache_go_by() {
+fn routes_without_a_cache_do_not_compress() {
     let content = text(30_000);
     let origin = serving("/pass/x", css(content.clone()));
     let setup = Setup::cached(&origin);

@@ -1,4 +1,4 @@
-//! Files in codings that are made of them, and in those that lie beside them.
+//! Tests of compressing files, and of precompressed files.
 
 use std::path::PathBuf;
 use std::thread;
@@ -6,14 +6,14 @@ use std::thread;
 use super::{decoded, exercise, in_coding, number, text, varies};
 use crate::harness::{Edge, Setup, eventually};
 
-/// A folder that is served, compressed.
+/// A folder that is served with compression.
 struct Shelf {
     folder: tempfile::TempDir,
     edge: Edge,
 }
 
 impl Shelf {
-    /// `files`: further keys of the folder; `compress`: the key's value.
+    /// `files`: further keys of the folder; `compress`: the value of that key.
     fn new(content: &[(&str, &[u8])], files: &str, compress: &str) -> Shelf {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = format!(
@@ -36,9 +36,9 @@ impl Shelf {
 
 const ALL: &str = "[\"zstd\", \"br\", \"gzip\"]";
 
-// Small files are in memory, large ones in the page cache: both are given in each coding.
+// Small files are in memory, large ones in the page cache: both are compressed.
 #[test]
-fn files_come_in_each_coding() {
+fn files_are_served_in_each_coding() {
     let (small, large) = (text(20_000), text(80_000));
     let shelf = Shelf::new(&[("a.css", &small), ("b.js", &large)], "", ALL);
     for coding in ["zstd", "br", "gzip"] {
@@ -49,9 +49,9 @@ fn files_come_in_each_coding() {
     assert!(shelf.edge.counter("coded_served") > 0);
 }
 
-// The client's weights decide, then the order of the configuration.
+// The client's weights decide, then the order in the configuration.
 #[test]
-fn the_coding_liked_best_is_given() {
+fn the_preferred_coding_is_served() {
     let content = text(20_000);
     let shelf = Shelf::new(&[("a.css", &content)], "", "[\"gzip\", \"zstd\", \"br\"]");
     for (accepted, coding) in [
@@ -80,9 +80,9 @@ fn the_coding_liked_best_is_given() {
     }
 }
 
-// Many ask for the same at once: one of them has it made, and all are answered meanwhile.
+// Concurrent requests for one file start one compression job; all of them are answered meanwhile.
 #[test]
-fn many_clients_and_one_job() {
+fn many_clients_cause_one_compression_job() {
     let content = text(200_000);
     let shelf = Shelf::new(&[("a.txt", &content)], "", ALL);
     thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn many_clients_and_one_job() {
 }
 
 #[test]
-fn what_is_not_worth_it_stays_as_it_is() {
+fn content_that_hardly_shrinks_is_served_uncompressed() {
     let noise: Vec<u8> = text(200_000)
         .chunks(16)
         .flat_map(|chunk| chunk.iter().map(|b| b.wrapping_mul(97)).collect::<Vec<_>>())
@@ -134,9 +134,9 @@ fn what_is_not_worth_it_stays_as_it_is() {
     assert_eq!(number(&shelf.edge, "made"), 0);
 }
 
-// What was made of a file is never given for the one that took its place.
+// The compressed form of a file is never served for the file that replaced it.
 #[test]
-fn another_file_is_made_anew() {
+fn a_replaced_file_is_compressed_again() {
     let (first, second) = (text(30_000), text(30_001));
     let shelf = Shelf::new(&[("a.css", &first)], "valid = \"1ms\"", ALL);
     let before = in_coding(&shelf.edge, "/a.css", "gzip", "gzip");
@@ -152,9 +152,10 @@ fn another_file_is_made_anew() {
     assert_ne!(before.header("etag"), after.header("etag"));
 }
 
-// Those that lie beside come first, and have names of their own even if they have the time of the original.
+// Precompressed files take precedence, and have their own entity tags even if they have the same
+// modification time.
 #[test]
-fn what_lies_beside_comes_first() {
+fn precompressed_files_take_precedence() {
     let content = text(30_000);
     let files: [(&str, &[u8]); 3] = [
         ("a.css", &content),
@@ -189,9 +190,9 @@ fn what_lies_beside_comes_first() {
     assert!(decoded("zstd", &made.body) == content);
 }
 
-// However much is asked for, what is kept stays within its memory.
+// Compressed content stays within its memory, however much is requested.
 #[test]
-fn memory_is_bounded() {
+fn the_memory_of_compressed_content_is_limited() {
     let contents: Vec<(String, Vec<u8>)> = (0..60)
         .map(|n| (format!("{n}.txt"), text(80_000 + n)))
         .collect();
@@ -209,9 +210,9 @@ fn memory_is_bounded() {
     assert!(number(&shelf.edge, "bytes") > 1 << 19);
 }
 
-// A reload keeps what was made, and takes another way of doing it.
+// A reload keeps compressed content, and applies new settings to new content.
 #[test]
-fn a_reload_keeps_what_was_made() {
+fn a_reload_keeps_compressed_content() {
     let content = text(30_000);
     let shelf = Shelf::new(&[("a.css", &content)], "", ALL);
     in_coding(&shelf.edge, "/a.css", "gzip", "gzip");

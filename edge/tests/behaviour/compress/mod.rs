@@ -1,4 +1,5 @@
-//! Content in other codings: made once, given right, and nobody waits for it.
+//! Tests of compression: content is compressed once and served correctly, and no client waits for
+//! it.
 
 mod cached;
 mod files;
@@ -9,7 +10,7 @@ use sluice_lab::client::Reply;
 
 use crate::harness::{Edge, eventually};
 
-/// Text that shrinks, and of which any two parts differ.
+/// Compressible text of which any two parts differ.
 fn text(length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 32);
     let mut line = 0_u32;
@@ -22,7 +23,7 @@ fn text(length: usize) -> Vec<u8> {
     text
 }
 
-/// The content, out of its coding.
+/// The decoded content.
 fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let read = match coding {
@@ -35,7 +36,8 @@ fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Asks until the answer is in this coding; all before are content as it is, in full.
+/// Repeats a request until the response has this coding; all responses before must be the complete
+/// uncompressed content.
 fn in_coding(edge: &Edge, target: &str, accepted: &str, coding: &str) -> Reply {
     let mut coded = None;
     eventually("it is made", || {
@@ -49,7 +51,7 @@ fn in_coding(edge: &Edge, target: &str, accepted: &str, coding: &str) -> Reply {
     coded.expect("it came")
 }
 
-/// Whether it says just once that it depends on Accept-Encoding.
+/// Whether Vary contains Accept-Encoding exactly once.
 fn varies(reply: &Reply) -> bool {
     let lines = reply.header_all("vary");
     let members = lines.iter().flat_map(|line| line.split(','));
@@ -63,7 +65,7 @@ fn etag(reply: &Reply) -> String {
     reply.header("etag").expect("a validator").to_owned()
 }
 
-/// A number of `compress` in the status.
+/// A number from the status of `compress`.
 fn number(edge: &Edge, name: &str) -> u64 {
     let state = &edge.status()["compress"];
     state[name]
@@ -71,7 +73,8 @@ fn number(edge: &Edge, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {state}"))
 }
 
-/// All that holds of any resource given in a coding: ranges, conditions and HEAD count in its bytes.
+/// Checks everything that holds for any resource with a coding: ranges, conditions and HEAD refer
+/// to the coded bytes.
 fn exercise(edge: &Edge, target: &str, coding: &str, plain: &[u8]) {
     let accept = ("Accept-Encoding", coding);
     let whole = in_coding(edge, target, coding, coding);
@@ -111,7 +114,7 @@ fn exercise(edge: &Edge, target: &str, coding: &str, plain: &[u8]) {
             assert_eq!(reply.header("etag"), Some(&**value));
         }
     }
-    // Who would not take the coding does not have it.
+    // A client that does not accept the coding does not have the coded content.
     let reply = edge.get(target, &[("If-None-Match", &tag)]);
     assert!(reply.status == 200 && reply.body == plain);
 }
@@ -145,11 +148,11 @@ fn ranges(ask: impl Fn(&[(&str, &str)]) -> Reply, whole: &Reply, plain: &Reply) 
             .any(|window| window == part)
     };
     assert!(has(&whole.body[20..30]));
-    // Who has a part of the content as it is goes on with that.
+    // A client that has a part of the uncompressed content continues with that.
     let part = ask(&[("Range", "bytes=100-199"), ("If-Range", &other)]);
     assert_eq!((part.status, part.header("content-encoding")), (206, None));
     assert!(part.body == plain.body[100..200]);
-    // Others start anew; a date does not tell codings apart.
+    // Other clients start again; a date does not distinguish codings.
     let date = whole.header("last-modified").expect("a date");
     for unknown in ["\"x\"", date] {
         let reply = ask(&[("Range", "bytes=100-199"), ("If-Range", unknown)]);

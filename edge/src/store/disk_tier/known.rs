@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::Keep;
+use super::DiskCopy;
 use crate::ranges::Ranges;
 
 /// Ranges that are remembered of one object.
 const FRAGMENTS_MAX: usize = 4096;
 
-impl Keep {
+impl DiskCopy {
     /// Looks up which blocks of `range` are kept, some at most.
     pub(in crate::store) fn consult(&mut self, range: Range<u64>, length: u64, at_most: u64) {
         let range = range.start.min(length)..range.end.min(length);

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Keep, Volumes, meta};
+use super::{DiskCopy, Volumes, meta};
 use crate::store::head::Head;
 use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
-use crate::store::{Place, Store};
+use crate::store::{Store, TableKey};
 use crate::volume::{Content, Id, Source, Volume};
 
 /// About what a head takes while it waits.
@@ -31,11 +31,11 @@ enum What {
 }
 
 /// One record that waits to be written.
-struct Keeping {
+struct PendingWrite {
     store: Arc<Store>,
     volume: Arc<Volume>,
     object: Arc<Object>,
-    place: Place,
+    table_key: TableKey,
     id: Id,
     what: What,
     bytes: u64,
@@ -43,7 +43,7 @@ struct Keeping {
     told: bool,
 }
 
-impl Source for Keeping {
+impl Source for PendingWrite {
     fn id(&self) -> Id {
         self.id
     }
@@ -57,22 +57,25 @@ impl Source for Keeping {
     }
 
     fn record(&mut self) -> Option<Content> {
-        if !self.store.holds(self.place, &self.object) {
+        if !self.store.holds(self.table_key, &self.object) {
             return None;
         }
         let head = match self.object.phase() {
             Phase::Open(head) => head,
             _ => return None,
         };
-        if self.store.is_gone(self.place.primary, &self.object, &head) {
+        if self
+            .store
+            .is_gone(self.table_key.primary, &self.object, &head)
+        {
             return None;
         }
         let state = self.object.lock();
         match &self.what {
             What::Head => {
-                let keep = state.keep.as_ref()?;
+                let disk = state.disk.as_ref()?;
                 let object = &self.object;
-                let (key, blocks) = (&*object.key, (keep.block, keep.since));
+                let (key, blocks) = (&*object.key, (disk.block, disk.since));
                 let length = head.length.or(state.length);
                 let meta = meta::encode((key, object.born_seq), blocks, &head, length);
                 let small = state.length.is_some_and(|length| length <= PAGE);
@@ -94,22 +97,22 @@ impl Source for Keeping {
     }
 }
 
-impl Keeping {
+impl PendingWrite {
     fn tell(&mut self, written: bool) {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
-        if let Some(keep) = &mut self.object.lock().keep {
-            keep.settle(&self.what, written);
+        if let Some(disk) = &mut self.object.lock().disk {
+            disk.settle(&self.what, written);
         }
         if self.what != What::Head {
             return;
         }
         // Not written: the head that it was to replace says what does not hold any more. Written, but
         // taken out meanwhile: it does not hold itself, unless that is another's by now.
-        let obsolete = match self.store.holds(self.place, &self.object) {
+        let obsolete = match self.store.holds(self.table_key, &self.object) {
             true => !written,
-            false => written && !self.store.keeps_another(self.place),
+            false => written && !self.store.another_head_is_written(self.table_key),
         };
         if obsolete {
             self.volume.forget(&self.id);
@@ -117,13 +120,13 @@ impl Keeping {
     }
 }
 
-impl Drop for Keeping {
+impl Drop for PendingWrite {
     fn drop(&mut self) {
         self.tell(false);
     }
 }
 
-impl Keep {
+impl DiskCopy {
     /// A record was written, or was not.
     fn settle(&mut self, what: &What, written: bool) {
         match what {
@@ -159,31 +162,31 @@ impl State {
         let mut due = SmallVec::new();
         let complete = self.is_complete();
         let length = self.length;
-        let (Some(keep), Phase::Open(head)) = (&mut self.keep, &self.phase) else {
+        let (Some(disk), Phase::Open(head)) = (&mut self.disk, &self.phase) else {
             return due;
         };
-        if !keep.admitted || self.windowed || !keep.volumes.admits(length, come.end) {
+        if !disk.admitted || self.passes_through || !disk.volumes.admits(length, come.end) {
             return due;
         }
         if length.is_some_and(|length| length <= PAGE) {
-            if complete && !keep.head {
-                keep.head = true;
+            if complete && !disk.head {
+                disk.head = true;
                 due.push(What::Head);
             }
             return due;
         }
-        let first = come.start / keep.block;
-        let last = come.end.saturating_sub(1) / keep.block;
+        let first = come.start / disk.block;
+        let last = come.end.saturating_sub(1) / disk.block;
         for number in (first..=last).take(AT_ONCE) {
-            let range = keep.range_of(number, length.unwrap_or(u64::MAX));
-            if !range.is_empty() && self.present.covers(&range) && !keep.has(&range) {
+            let range = disk.range_of(number, length.unwrap_or(u64::MAX));
+            if !range.is_empty() && self.present.covers(&range) && !disk.has(&range) {
                 due.push(What::Block(number, range));
             }
         }
         // What others can't complete is of no use before it is all there.
         let useful = complete || head.joinable && !due.is_empty();
-        if useful && !keep.head {
-            keep.head = true;
+        if useful && !disk.head {
+            disk.head = true;
             due.push(What::Head);
         }
         due
@@ -209,86 +212,92 @@ impl State {
 impl Store {
     /// Hands over to volumes what is due, now that bytes of this range have come. Never waits: what
     /// the volumes have no room for is not written.
-    pub(in crate::store) fn keep(
+    pub(in crate::store) fn enqueue_writes(
         self: &Arc<Self>,
-        place: Place,
+        table_key: TableKey,
         object: &Arc<Object>,
         come: Range<u64>,
     ) {
         let mut state = object.lock();
         let due = state.due(&come);
-        let Some(keep) = state.keep.as_ref().filter(|_| !due.is_empty()) else {
+        let Some(disk) = state.disk.as_ref().filter(|_| !due.is_empty()) else {
             return;
         };
-        let volumes = keep.volumes.clone();
+        let volumes = disk.volumes.clone();
         drop(state);
         for what in due {
-            self.hand_over(&volumes, place, object, what);
+            self.hand_over(&volumes, table_key, object, what);
         }
     }
 
     /// Whether what stands here has handed its own head over.
-    fn keeps_another(self: &Arc<Self>, place: Place) -> bool {
-        let all = self.enter(place.primary, |locked| locked.all());
-        let mut here = all.iter().filter(|(variant, _)| *variant == place.variant);
-        here.any(|(_, object)| object.lock().keep.as_ref().is_some_and(|keep| keep.head))
+    fn another_head_is_written(self: &Arc<Self>, table_key: TableKey) -> bool {
+        let all = self.enter(table_key.primary, |locked| locked.all());
+        let mut here = all
+            .iter()
+            .filter(|(variant, _)| *variant == table_key.variant);
+        here.any(|(_, object)| object.lock().disk.as_ref().is_some_and(|disk| disk.head))
     }
 
     /// The object has another head: that is kept from now on.
-    pub(in crate::store) fn keep_head(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
+    pub(in crate::store) fn enqueue_head(
+        self: &Arc<Self>,
+        table_key: TableKey,
+        object: &Arc<Object>,
+    ) {
         let mut state = object.lock();
         let (complete, length) = (state.is_complete(), state.length);
-        let wanted = |keep: &&mut Box<Keep>| {
-            let worth = keep.head || complete || keep.has_any();
-            keep.admitted && worth && keep.volumes.admits(length, 0)
+        let wanted = |disk: &&mut Box<DiskCopy>| {
+            let worth = disk.head || complete || disk.has_any();
+            disk.admitted && worth && disk.volumes.admits(length, 0)
         };
-        let Some(keep) = state.keep.as_mut().filter(wanted) else {
+        let Some(disk) = state.disk.as_mut().filter(wanted) else {
             return;
         };
-        keep.head = true;
-        let volumes = keep.volumes.clone();
+        disk.head = true;
+        let volumes = disk.volumes.clone();
         drop(state);
-        self.hand_over(&volumes, place, object, What::Head);
+        self.hand_over(&volumes, table_key, object, What::Head);
     }
 
     /// It was asked for again: now it may be written, and what of it has come is handed over.
-    pub(in crate::store) fn admit(self: &Arc<Self>, place: Place, object: &Arc<Object>) {
+    pub(in crate::store) fn admit(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
         let mut state = object.lock();
-        let Some(keep) = &mut state.keep else {
+        let Some(disk) = &mut state.disk else {
             return;
         };
-        keep.admitted = true;
+        disk.admitted = true;
         let come: SmallVec<[_; 2]> = state.present.iter().collect();
         drop(state);
         for range in come {
-            self.keep(place, object, range);
+            self.enqueue_writes(table_key, object, range);
         }
     }
 
     fn hand_over(
         self: &Arc<Self>,
         volumes: &Arc<Volumes>,
-        place: Place,
+        table_key: TableKey,
         object: &Arc<Object>,
         what: What,
     ) {
         let (id, bytes) = {
             let mut state = object.lock();
             let small = state.length.filter(|length| *length <= PAGE);
-            let Some(keep) = &mut state.keep else {
+            let Some(disk) = &mut state.disk else {
                 return;
             };
             match &what {
                 What::Head => {
-                    let head = Place {
-                        variant: keep.place.variant,
-                        ..place
+                    let head = TableKey {
+                        variant: disk.table_key.variant,
+                        ..table_key
                     };
                     let content = small.unwrap_or(0);
                     (volumes.head_id(head), HEAD_BYTES + content)
                 }
                 What::Block(number, range) => {
-                    let Some(id) = keep.block_id(*number) else {
+                    let Some(id) = disk.block_id(*number) else {
                         return;
                     };
                     (id, range.end - range.start)
@@ -297,19 +306,19 @@ impl Store {
         };
         let homes = volumes.homes(&id);
         if homes.is_empty()
-            && let Some(keep) = &mut object.lock().keep
+            && let Some(disk) = &mut object.lock().disk
         {
-            keep.settle(&what, false);
+            disk.settle(&what, false);
         }
         for number in homes {
-            if let (What::Block(_, range), Some(keep)) = (&what, &mut object.lock().keep) {
-                keep.queued.push(range.clone());
+            if let (What::Block(_, range), Some(disk)) = (&what, &mut object.lock().disk) {
+                disk.queued.push(range.clone());
             }
-            let keeping = Box::new(Keeping {
+            let pending = Box::new(PendingWrite {
                 store: self.clone(),
                 volume: volumes.volumes[number].clone(),
                 object: object.clone(),
-                place,
+                table_key,
                 id,
                 what: what.clone(),
                 bytes,
@@ -317,7 +326,7 @@ impl Store {
                 told: false,
             });
             // Given back, it is dropped, which tells the object.
-            let _ = volumes.volumes[number].put(keeping);
+            let _ = volumes.volumes[number].put(pending);
         }
     }
 

@@ -8,13 +8,13 @@ const SHARE: u64 = 4;
 
 /// What is left of the room for records that are written again.
 #[derive(Clone, Copy, Debug)]
-pub struct Allowance(u64);
+pub struct ReclaimBudget(u64);
 
-impl Allowance {
+impl ReclaimBudget {
     /// For one segment of this size: a share of it, but one record of this length if half a segment
     /// has room for that.
-    pub fn of(segment: u64, largest: u64) -> Allowance {
-        Allowance((segment / SHARE).max(largest.min(segment / 2)))
+    pub fn of(segment: u64, largest: u64) -> ReclaimBudget {
+        ReclaimBudget((segment / SHARE).max(largest.min(segment / 2)))
     }
 
     /// How much it is.
@@ -88,10 +88,10 @@ impl Ring {
         }
         self.append(key);
         let room = (self.segment - self.open().len()) as u64;
-        let allowance = Allowance::of(self.segment as u64, 1);
+        let budget = ReclaimBudget::of(self.segment as u64, 1);
         // The last part of the open segment is for what is written again.
-        if self.log.len() == self.segments && room == allowance.left() {
-            self.write_again(allowance);
+        if self.log.len() == self.segments && room == budget.left() {
+            self.write_again(budget);
         }
         if self.open().len() >= self.segment {
             self.log.push_back(Vec::new());
@@ -122,11 +122,11 @@ impl Ring {
         };
     }
 
-    fn write_again(&mut self, mut allowance: Allowance) {
+    fn write_again(&mut self, mut budget: ReclaimBudget) {
         let candidates = self.log.front().cloned().unwrap_or_default();
         for key in candidates {
             let entry = self.entries[key as usize];
-            if entry.segment == self.oldest + 1 && entry.used && allowance.take(1) {
+            if entry.segment == self.oldest + 1 && entry.used && budget.take(1) {
                 self.append(key);
                 self.again += 1;
             }
@@ -166,16 +166,20 @@ mod tests {
 
     #[test]
     fn one_large_record_fits_and_it_begins_while_it_does() {
-        assert_eq!(Allowance::of(64, 10).left(), 16);
-        assert_eq!(Allowance::of(64, 20).left(), 20);
-        assert_eq!(Allowance::of(64, 40).left(), 32, "half a segment at most");
-        let allowance = Allowance::of(64, 20);
-        assert!(!allowance.is_time(40, 1000, 20));
+        assert_eq!(ReclaimBudget::of(64, 10).left(), 16);
+        assert_eq!(ReclaimBudget::of(64, 20).left(), 20);
+        assert_eq!(
+            ReclaimBudget::of(64, 40).left(),
+            32,
+            "half a segment at most"
+        );
+        let budget = ReclaimBudget::of(64, 20);
+        assert!(!budget.is_time(40, 1000, 20));
         assert!(
-            allowance.is_time(39, 1000, 20),
+            budget.is_time(39, 1000, 20),
             "another one of 20 would leave 19"
         );
-        assert!(!allowance.is_time(39, 5, 5), "there is little");
+        assert!(!budget.is_time(39, 5, 5), "there is little");
     }
 
     #[test]

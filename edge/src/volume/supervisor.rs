@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use super::device_io::read_exactly;
 use super::format::record::{HEADER_MAX, Header};
 use super::format::{BLOCK, up};
-use super::index::{Cursor, Key, Place};
+use super::index::{Cursor, Key, RecordLocation};
 use super::mount::{Mode, mount};
 use super::mounted::{Context, Mounted};
 use super::queue::Overrun;
@@ -357,7 +357,12 @@ impl Inner {
 }
 
 /// Drops a record, for good, unless what it belongs to is in memory.
-fn drop_unless_in_use(mounted: &Mounted, key: Key, at: Place, now: u32) -> Result<(), Overrun> {
+fn drop_unless_in_use(
+    mounted: &Mounted,
+    key: Key,
+    at: RecordLocation,
+    now: u32,
+) -> Result<(), Overrun> {
     match read_id(mounted, at).filter(|id| mounted.index.key(id) == key) {
         Some(id) if mounted.is_witnessed(&id) => mounted.index.touch(key, at, now),
         Some(id) => mounted.queue.forget_at(&id, key, at, &mounted.index)?,
@@ -367,7 +372,7 @@ fn drop_unless_in_use(mounted: &Mounted, key: Key, at: Place, now: u32) -> Resul
 }
 
 /// Whose the record there is: that is on the device alone.
-fn read_id(mounted: &Mounted, at: Place) -> Option<Id> {
+fn read_id(mounted: &Mounted, at: RecordLocation) -> Option<Id> {
     let lap = mounted.index.lap(at.segment);
     let begin = u64::from(at.offset()) / BLOCK * BLOCK;
     let end = up(u64::from(at.offset()) + HEADER_MAX, BLOCK).min(mounted.geometry.segment);

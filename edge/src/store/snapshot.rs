@@ -34,11 +34,11 @@ pub struct Decision {
 
 /// An object as it is at one moment.
 #[derive(Clone, Debug)]
-pub struct Xray {
+pub struct ObjectSnapshot {
     /// Bytes that are in memory.
     pub stored: Ranges,
     /// Bytes that are known to be on volumes, by name.
-    pub kept: Vec<(String, Ranges)>,
+    pub on_disk: Vec<(String, Ranges)>,
     /// Bytes that neither are there nor on their way; none where the length is not known.
     pub missing: Ranges,
     /// Complete length, once known.
@@ -76,17 +76,17 @@ impl Object {
     }
 
     /// What it is made of at `now_us`, by the clock that `Store::arrange` was given.
-    pub fn xray(&self, now_us: u64) -> Xray {
-        let keep = self.lock().keep.as_ref().map(|keep| keep.seen());
-        let kept = keep.map_or(Vec::new(), |keep| keep.survey(self.length()));
+    pub fn snapshot(&self, now_us: u64) -> ObjectSnapshot {
+        let disk = self.lock().disk.as_ref().map(|disk| disk.seen());
+        let on_disk = disk.map_or(Vec::new(), |disk| disk.survey(self.length()));
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
         let have = state.have();
         let gaps = have.gaps(0..state.length.unwrap_or(0));
         let missing = gaps.flat_map(|gap| flying.gaps(gap).collect::<SmallVec<[_; 2]>>());
-        Xray {
+        ObjectSnapshot {
             stored: state.present.clone(),
-            kept,
+            on_disk,
             missing: missing.collect(),
             length: state.length,
             now_us,

@@ -1,4 +1,4 @@
-//! The object under every schedule that shuttle tries: `cargo test -p sluice --features shuttle explored`.
+//! The object under every schedule that shuttle tries: `cargo test -p sluice --features shuttle store::tests::shuttle`.
 
 use std::future::poll_fn;
 
@@ -6,9 +6,9 @@ use shuttle::future::block_on;
 use shuttle::rand::Rng;
 use shuttle::thread;
 
-use super::sparse::{accepted, ask, begin_sparse};
-use super::tests::{Missing, begin, content, head, launch, store};
-use super::*;
+use super::super::*;
+use super::model::{accepted, ask, begin_sparse};
+use super::{Missing, begin, content, head, launch, store};
 
 const SCHEDULES: usize = 300;
 

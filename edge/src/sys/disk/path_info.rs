@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A path, as far as can be seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PathInfo {
     /// What is there.
     pub kind: Kind,
     /// The same for all paths that lead there.
@@ -48,7 +48,7 @@ pub enum Identity {
 ///
 /// # Errors
 /// What the system says, but for something that is not there.
-pub fn look(path: &Path) -> io::Result<Place> {
+pub fn look(path: &Path) -> io::Result<PathInfo> {
     match fs::metadata(path) {
         Ok(found) => seen(path, &found),
         Err(error) if is_missing(&error) => unseen(path),
@@ -64,10 +64,10 @@ fn is_missing(error: &io::Error) -> bool {
     )
 }
 
-fn seen(path: &Path, found: &Metadata) -> io::Result<Place> {
+fn seen(path: &Path, found: &Metadata) -> io::Result<PathInfo> {
     let kind = found.file_type();
     let is_block = kind.is_block_device();
-    Ok(Place {
+    Ok(PathInfo {
         kind: match () {
             () if kind.is_file() => Kind::File(found.blocks().saturating_mul(512)),
             () if is_block => Kind::Block(device_bytes(found.rdev())),
@@ -86,14 +86,14 @@ fn seen(path: &Path, found: &Metadata) -> io::Result<Place> {
     })
 }
 
-fn unseen(path: &Path) -> io::Result<Place> {
+fn unseen(path: &Path) -> io::Result<PathInfo> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
     let name = path.file_name().unwrap_or_default();
     match fs::metadata(folder) {
-        Ok(found) if found.is_dir() => Ok(Place {
+        Ok(found) if found.is_dir() => Ok(PathInfo {
             kind: Kind::Nothing,
             identity: Identity::Name(fs::canonicalize(folder)?.join(name)),
             file_system: found.dev(),
@@ -105,8 +105,8 @@ fn unseen(path: &Path) -> io::Result<Place> {
     }
 }
 
-fn nowhere(path: &Path) -> Place {
-    Place {
+fn nowhere(path: &Path) -> PathInfo {
+    PathInfo {
         kind: Kind::NoFolder,
         identity: Identity::Name(path.to_owned()),
         file_system: 0,

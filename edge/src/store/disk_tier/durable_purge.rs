@@ -21,16 +21,16 @@ struct Written {
 
 /// No volume could take a purge into its log: it is in force, but may not outlast a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotLasting(String);
+pub struct NotDurable(String);
 
-impl NotLasting {
-    /// What keeps it from lasting, without what that means.
+impl NotDurable {
+    /// What keeps it from durable, without what that means.
     pub fn reason(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for NotLasting {
+impl fmt::Display for NotDurable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -40,24 +40,24 @@ impl fmt::Display for NotLasting {
     }
 }
 
-impl std::error::Error for NotLasting {}
+impl std::error::Error for NotDurable {}
 
 /// A purge that is in force, to be made to last.
 #[derive(Clone)]
-pub struct Lasting {
+pub struct DurablePurge {
     volumes: Arc<Volumes>,
     number: u64,
     text: Vec<u8>,
 }
 
-impl Lasting {
+impl DurablePurge {
     /// Its number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
     /// Whether this is the same rule on the same volumes, whatever its number.
-    pub fn repeats(&self, other: &Lasting) -> bool {
+    pub fn repeats(&self, other: &DurablePurge) -> bool {
         Arc::ptr_eq(&self.volumes, &other.volumes) && self.text == other.text
     }
 
@@ -65,8 +65,8 @@ impl Lasting {
     ///
     /// # Errors
     /// None of them has it.
-    pub fn log(&self) -> Result<(), NotLasting> {
-        let Lasting {
+    pub fn log(&self) -> Result<(), NotDurable> {
+        let DurablePurge {
             volumes,
             number,
             text,
@@ -85,7 +85,7 @@ impl Lasting {
             }
         }
         if !logged {
-            return Err(NotLasting(why));
+            return Err(NotDurable(why));
         }
         // What these hold must not outlive a purge that they don't know.
         for volume in full {
@@ -98,13 +98,18 @@ impl Lasting {
 
 impl Store {
     /// What makes a purge with this number last, where there are volumes.
-    pub fn lasting(&self, rule: &Rule, soft_ms: Option<u64>, number: u64) -> Option<Lasting> {
+    pub fn durable_purge(
+        &self,
+        rule: &Rule,
+        soft_ms: Option<u64>,
+        number: u64,
+    ) -> Option<DurablePurge> {
         let volumes = self.volumes()?;
         let written = Written {
             soft_ms,
             rule: rule.clone(),
         };
-        Some(Lasting {
+        Some(DurablePurge {
             volumes,
             number,
             text: postcard::to_stdvec(&written).unwrap_or_default(),
@@ -210,7 +215,7 @@ impl Store {
     }
 
     /// Nothing on volumes, or on the way there, is older than this.
-    pub(in crate::store) fn oldest_kept(&self) -> u64 {
+    pub(in crate::store) fn oldest_on_disk(&self) -> u64 {
         let volumes = self.volumes();
         let oldest = volumes.iter().flat_map(|volumes| volumes.all());
         oldest.map(|v| v.oldest_born()).min().unwrap_or(u64::MAX)
@@ -255,8 +260,10 @@ mod tests {
         let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
         let store = store_on(&volumes[..1], &Options::default());
         let number = store.purge(&Rule::All, false, 0).expect("room");
-        let lasting = store.lasting(&Rule::All, None, number).expect("volumes");
-        lasting.log().expect("a volume that is up");
+        let durable = store
+            .durable_purge(&Rule::All, None, number)
+            .expect("volumes");
+        durable.log().expect("a volume that is up");
         // Another cache has something on the other one.
         let another = store_on(&[], &Options::default());
         let its = Volumes::new(&Options::default(), volumes[1..].to_vec(), 8);
@@ -335,7 +342,7 @@ mod tests {
             assert!(marked > Some(0));
             store.mark_absence();
             assert_eq!(upto(), marked, "once is enough");
-            store.forget_kept(1);
+            store.forget_on_disk(1);
         }
         let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
         let _store = store_on(&volumes, &both());

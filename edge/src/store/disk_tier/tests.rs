@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::object::Phase;
-use crate::store::tests::{content, head, place};
+use crate::store::tests::{content, head, table_key};
 use crate::store::{Landing, Next, Options as StoreOptions, Progress, Reader, Rule, Seen};
 use crate::sys::Clock;
 use crate::volume;
@@ -98,8 +98,8 @@ fn launch(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> L
         locked.insert(variant, object.clone(), weight);
     });
     let all = |_: &Seen<'_>| (smallvec::smallvec![range.clone()], ());
-    let place = Place { primary, variant };
-    let ((), mut landings) = store.arrange(&object, place, 0, all);
+    let table_key = TableKey { primary, variant };
+    let ((), mut landings) = store.arrange(&object, table_key, 0, all);
     let mut landing = landings.pop().expect("a flight");
     landing.accept(range, 0).expect("all is claimed");
     landing.reserve().expect("room");
@@ -137,9 +137,9 @@ pub fn placed(store: &Arc<Store>, primary: u128) -> Arc<Object> {
 
 pub fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
     let spare = placed(store, primary);
-    match store.recall(&spare, place(primary), 0) {
+    match store.recall(&spare, table_key(primary), 0) {
         Some(recall) => block_on(recall.run()),
-        None => store.give_up_recall(place(primary), &spare),
+        None => store.give_up_recall(table_key(primary), &spare),
     }
     store.enter(primary, |locked| locked.find(0))
 }
@@ -160,7 +160,7 @@ fn read_on(store: &Arc<Store>, reader: &mut Reader, range: Range<u64>) -> Option
             std::task::Poll::Ready(Next::Bytes(piece)) => bytes.extend_from_slice(&piece),
             std::task::Poll::Ready(Next::End) => break,
             _ => {
-                let reads = store.claim_kept(&object, place(primary), reader.wanted(), 0);
+                let reads = store.claim_disk_reads(&object, table_key(primary), reader.wanted(), 0);
                 if reads.is_empty() {
                     return None;
                 }
@@ -223,7 +223,7 @@ fn a_head_that_is_fetched_again_finds_its_blocks() {
     bring(&store, 1, versioned(4 * block, 9), 0..2 * block);
     flush(&volumes);
     forget_memory(&store, 1);
-    store.forget_kept(1);
+    store.forget_on_disk(1);
     assert!(recalled(&store, 1).is_none());
     let same = bring(&store, 1, versioned(4 * block, 9), 3 * block..4 * block);
     assert!(same.has(0..2 * block) && same.has(3 * block..4 * block));
@@ -262,7 +262,7 @@ fn what_is_purged_stays_purged() {
         flush(&volumes);
         let rule = Rule::Resource(1);
         let number = store.purge(&rule, false, 0).expect("room");
-        let lasting = store.lasting(&rule, None, number).expect("volumes");
+        let lasting = store.durable_purge(&rule, None, number).expect("volumes");
         lasting.log().expect("a volume that is up");
         forget_memory(&store, 1);
         assert!(recalled(&store, 1).is_none());
@@ -293,7 +293,7 @@ fn what_was_superseded_does_not_come_back() {
     let (_folder, volumes, store) = with_one_volume();
     let old = bring(&store, 1, versioned(5000, 3), 0..5000);
     flush(&volumes);
-    assert!(store.supersede(place(1), &old, None));
+    assert!(store.supersede(table_key(1), &old, None));
     assert!(matches!(old.phase(), Phase::Retired));
     forget_memory(&store, 1);
     assert!(recalled(&store, 1).is_none());
@@ -320,7 +320,9 @@ fn a_volume_that_missed_a_purge_is_wiped() {
         wait_until_loaded(&volumes[0]);
         let store = store_on(&volumes, &Options::default());
         let number = store.purge(&Rule::All, false, 0).expect("room");
-        let lasting = store.lasting(&Rule::All, None, number).expect("volumes");
+        let lasting = store
+            .durable_purge(&Rule::All, None, number)
+            .expect("volumes");
         lasting.log().expect("a volume that is up");
     }
     let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
@@ -485,7 +487,7 @@ fn what_was_purged_softly_comes_back_stale() {
     forget_memory(&store, 1);
     store.purge(&Rule::All, true, 4000).expect("room");
     let spare = placed(&store, 1);
-    let recall = store.recall(&spare, place(1), 0).expect("it is kept");
+    let recall = store.recall(&spare, table_key(1), 0).expect("it is kept");
     block_on(recall.run());
     // It is so before anybody looks it up: the rule may be dropped first.
     let shard = store.shard(1).lock();
@@ -499,9 +501,9 @@ fn a_head_that_was_not_written_is_with_the_next_one() {
     let (_folder, volumes, store) = with_one_volume();
     let object = kept_whole(&store, &volumes, MIB);
     // As when the queue was full.
-    store.forget_head(place(1));
-    if let Some(keep) = &mut object.lock().keep {
-        keep.head = false;
+    store.forget_head(table_key(1));
+    if let Some(disk) = &mut object.lock().disk {
+        disk.head = false;
     }
     let newer = Head {
         fresh_until_ms: 9000,
@@ -509,8 +511,8 @@ fn a_head_that_was_not_written_is_with_the_next_one() {
         ..versioned(MIB, 9)
     };
     let charge = store.charge_head(newer.memory()).expect("room");
-    store.renew(place(1), &object, Arc::new(newer.clone()), charge);
-    assert!(object.lock().keep.as_ref().is_some_and(|keep| keep.head));
+    store.renew(table_key(1), &object, Arc::new(newer.clone()), charge);
+    assert!(object.lock().disk.as_ref().is_some_and(|disk| disk.head));
     flush(&volumes);
     forget_memory(&store, 1);
     let again = recalled(&store, 1).expect("it is kept");

@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{At, Keep, LOOKED_UP, Volumes, meta, tag_of, written};
+use super::{At, DiskCopy, LOOKED_UP, Volumes, meta, tag_of, written};
 use crate::store::landing::Landing;
 use crate::store::object::{Abandoned, Object};
 use crate::store::page::{PAGE, Page};
 use crate::store::pages::PageState;
-use crate::store::{Place, Seen, Store};
+use crate::store::{Seen, Store, TableKey};
 use crate::sys::buffer::Buffer;
 use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 
@@ -41,7 +41,7 @@ enum Met {
 
 impl Store {
     /// Whether volumes have anything of this key.
-    pub fn is_kept(&self, primary: u128) -> bool {
+    pub fn is_on_disk(&self, primary: u128) -> bool {
         let volumes = self.volumes();
         volumes.is_some_and(|volumes| !volumes.heads(primary).is_empty())
     }
@@ -51,22 +51,22 @@ impl Store {
     pub fn recall(
         self: &Arc<Self>,
         placeholder: &Arc<Object>,
-        place: Place,
+        table_key: TableKey,
         now_us: u64,
     ) -> Option<Recall> {
         let volumes = self.volumes()?;
-        let mut heads = volumes.heads(place.primary);
+        let mut heads = volumes.heads(table_key.primary);
         // As long as no Vary names are known, any of them may be the one, or tells the names: the newest
         // has those that are in force.
-        if self.enter(place.primary, |locked| locked.vary().is_some()) {
-            heads.retain(|(_, found)| found.tag == tag_of(place.variant));
+        if self.enter(table_key.primary, |locked| locked.vary().is_some()) {
+            heads.retain(|(_, found)| found.tag == tag_of(table_key.variant));
         }
         heads.sort_by_key(|(_, found)| Reverse(written(found)));
         // Its other copies behind it.
         let newest = heads.first()?.1.tag;
         heads.sort_by_key(|(_, found)| found.tag != newest);
         let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
-        let ((), mut landings) = self.arrange(placeholder, place, now_us, whole);
+        let ((), mut landings) = self.arrange(placeholder, table_key, now_us, whole);
         Some(Recall {
             landing: landings.pop()?,
             volumes,
@@ -84,8 +84,8 @@ impl Store {
     }
 
     /// A placeholder is of no use: who waits looks again.
-    pub fn give_up_recall(self: &Arc<Self>, place: Place, placeholder: &Arc<Object>) {
-        self.withdraw(place, placeholder);
+    pub fn give_up_recall(self: &Arc<Self>, table_key: TableKey, placeholder: &Arc<Object>) {
+        self.withdraw(table_key, placeholder);
         placeholder.retire();
     }
 }
@@ -93,14 +93,14 @@ impl Store {
 impl Recall {
     /// Reads the head. Who waits looks again when this is over.
     pub async fn run(self) {
-        let place = self.landing.place();
+        let table_key = self.landing.table_key();
         let mut slow = None;
         for &(number, found) in &self.heads {
             if slow.is_some_and(|tag| tag != found.tag) {
                 break; // no more is waited for than another copy of the same
             }
             let (volume, space) = (&self.volumes.volumes[number], self.volumes.space);
-            let read = match volume.read_head(found, space, place.primary).await {
+            let read = match volume.read_head(found, space, table_key.primary).await {
                 Ok(read) => read,
                 // It is forgotten by now.
                 Err(Missing::Gone | Missing::Damaged) => continue,
@@ -135,13 +135,13 @@ impl Recall {
     fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> Met {
         let store = self.landing.store();
         let placeholder = self.landing.object();
-        let primary = self.landing.place().primary;
+        let primary = self.landing.table_key().primary;
         let Some(kept) = meta::decode(&read.meta).filter(|kept| kept.key == placeholder.key) else {
             return Met::Useless;
         };
         let head = kept.head;
         let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
-        let place = Place { primary, variant };
+        let table_key = TableKey { primary, variant };
         let fits = u64::from(tag_of(variant)) == read.id.version
             && kept.block.is_multiple_of(PAGE)
             && store.purges.names.is_sound(&head);
@@ -155,26 +155,26 @@ impl Recall {
         if read.data.len() as u64 > PAGE || (!head.joinable && length > store.object_max()) {
             return Met::Useless;
         }
-        let mut keep = Keep::new(
+        let mut disk = DiskCopy::new(
             self.volumes.clone(),
-            place,
+            table_key,
             &head,
             kept.born_seq,
             (kept.block, kept.since),
         );
-        keep.head = true;
+        disk.head = true;
         if !inline {
             let is_loading = self.volumes.is_loading();
             let at_most = if head.joinable { LOOKED_UP } else { u64::MAX };
-            keep.consult(0..length, length, at_most);
-            if !head.joinable && !keep.there.covers(&(0..length)) {
+            disk.consult(0..length, length, at_most);
+            if !head.joinable && !disk.there.covers(&(0..length)) {
                 return match is_loading {
                     true => Met::Failed,
                     false => Met::Useless, // the rest of it can't be had
                 };
             }
         }
-        match store.restored(kept.key, kept.born_seq, head, keep, &read.data) {
+        match store.restored(kept.key, kept.born_seq, head, disk, &read.data) {
             Some(restored) => self.put(volume, (&read.id, found), variant, restored),
             None => Met::Failed,
         }
@@ -189,7 +189,7 @@ impl Recall {
         (object, weight): (Arc<Object>, u64),
     ) -> Met {
         let (store, placeholder) = (self.landing.store(), self.landing.object());
-        let (from, primary) = (self.landing.place(), self.landing.place().primary);
+        let (from, primary) = (self.landing.table_key(), self.landing.table_key().primary);
         store.enter(primary, |locked| {
             if !locked.holds(from.variant, placeholder) {
                 return Met::Failed; // it was taken out meanwhile
@@ -229,14 +229,14 @@ impl Store {
         key: Bytes,
         born_seq: u64,
         head: super::Head,
-        keep: Keep,
+        disk: DiskCopy,
         data: &Bytes,
     ) -> Option<(Arc<Object>, u64)> {
         let object = self.create_with(&key, born_seq)?;
         let charge = self.charge_head(head.memory())?;
         let mut weight = self.weight(&key) + charge.bytes();
-        let sparse = head.joinable && head.length > Some(keep.block);
-        let block = std::num::NonZeroU32::new(keep.block.try_into().ok()?);
+        let sparse = head.joinable && head.length > Some(disk.block);
+        let block = std::num::NonZeroU32::new(disk.block.try_into().ok()?);
         let page = match data.is_empty() {
             true => None,
             false => {
@@ -248,7 +248,7 @@ impl Store {
             }
         };
         object
-            .open(Arc::new(head), charge, block.filter(|_| sparse), Some(keep))
+            .open(Arc::new(head), charge, block.filter(|_| sparse), Some(disk))
             .wake();
         if let Some(bytes) = page {
             let mut state = object.lock();
@@ -263,7 +263,7 @@ impl Store {
 mod tests {
     use super::super::tests::*;
     use super::*;
-    use crate::store::tests::{content, place};
+    use crate::store::tests::{content, table_key};
 
     #[test]
     fn a_head_that_moved_while_it_was_read_is_looked_for_again() {
@@ -275,12 +275,12 @@ mod tests {
         };
         put();
         let spare = placed(&store, 1);
-        let recall = store.recall(&spare, place(1), 0).expect("it is kept");
+        let recall = store.recall(&spare, table_key(1), 0).expect("it is kept");
         let (_, found) = recall.heads[0];
         let read = block_on(volumes[0].read_head(found, 7, 1)).expect("it is there");
         put();
         let spare = placed(&store, 1);
-        let again = store.recall(&spare, place(1), 0).expect("it is kept");
+        let again = store.recall(&spare, table_key(1), 0).expect("it is kept");
         assert_ne!(again.heads[0].1, found);
         assert!(matches!(
             again.restore(&volumes[0], found, &read),

@@ -14,13 +14,13 @@ pub const WINDOW: u64 = 1 << 20;
 
 impl Object {
     /// From now on bytes that every reader has passed are dropped.
-    pub(super) fn make_windowed(&self) {
-        self.lock().windowed = true;
+    pub(super) fn begin_pass_through(&self) {
+        self.lock().passes_through = true;
     }
 
-    /// Whether flight `id` at `at` may bring more into a windowed object: not too far ahead of the
+    /// Whether flight `id` at `at` may bring more into a passes_through object: not too far ahead of the
     /// slowest reader. `Err` when nobody reads any more.
-    pub(super) fn poll_window(
+    pub(super) fn poll_pass_through(
         &self,
         at: u64,
         window: u64,
@@ -38,14 +38,14 @@ impl Object {
         }
     }
 
-    /// Riders of a windowed object that hold back one who waits at its end are left behind: the
+    /// Riders of a passes_through object that hold back one who waits at its end are left behind: the
     /// bytes before its last window go, and whoever still wants them is cut. Called by a flight
     /// that has had to wait for them too long.
     pub fn leave_behind(&self) {
         let mut state = self.lock();
         let end = state.present.end();
         let held_back = state.riders.iter().any(|(_, rider)| rider.at >= end);
-        if !state.windowed || !held_back {
+        if !state.passes_through || !held_back {
             return;
         }
         let kept = end.saturating_sub(PAGE) / PAGE;
@@ -63,7 +63,7 @@ impl Object {
 
     /// A rider moved or left: a flight that waited for that goes on.
     pub(super) fn moved(&self, mut state: MutexGuard<'_, State>) {
-        if !state.windowed {
+        if !state.passes_through {
             let passed = state.pass_on();
             drop(state);
             return drop(passed); // frees pages: after the lock
@@ -87,7 +87,7 @@ impl State {
     /// them. The page that a flight is in stays, also where the riders are ahead of it: bytes that
     /// are there have a page.
     fn trim(&mut self) {
-        let Some(slowest) = self.slowest().filter(|_| self.windowed) else {
+        let Some(slowest) = self.slowest().filter(|_| self.passes_through) else {
             return;
         };
         let flights = self.claims.iter().map(|claim| claim.at);

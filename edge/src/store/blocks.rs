@@ -10,32 +10,32 @@ use super::object::{Object, Phase, Rider, State};
 use super::page::{PAGE, Page};
 use super::pages::span;
 use super::slots::{Dropped, Slot};
-use super::{Place, Store};
+use super::{Store, TableKey};
 use crate::ranges::Ranges;
 
 /// What the bookkeeping for one block takes: its rows in the table of blocks, in the list of ids
 /// and in the eviction policy.
-pub(super) const PART_OVERHEAD: u64 = 256;
+pub(super) const BLOCK_OVERHEAD: u64 = 256;
 
 /// The blocks of one object that hold bytes, as the table knows them.
-pub(super) struct Parts {
+pub(super) struct Blocks {
     /// Bytes of a block.
     pub(super) block: u64,
     /// Bytes that all of them take.
     pub(super) weight: u64,
     /// By first byte.
-    pub(super) list: BTreeMap<u64, Part>,
+    pub(super) list: BTreeMap<u64, Block>,
 }
 
 /// One block.
-pub(super) struct Part {
+pub(super) struct Block {
     pub(super) id: u32,
     pub(super) weight: u64,
 }
 
-impl Parts {
-    pub(super) fn of(block: u64) -> Parts {
-        Parts {
+impl Blocks {
+    pub(super) fn of(block: u64) -> Blocks {
+        Blocks {
             block,
             weight: 0,
             list: BTreeMap::new(),
@@ -43,7 +43,7 @@ impl Parts {
     }
 
     /// The block that holds this byte.
-    pub(super) fn at(&self, at: u64) -> Option<&Part> {
+    pub(super) fn at(&self, at: u64) -> Option<&Block> {
         self.list.get(&(at / self.block * self.block))
     }
 }
@@ -57,8 +57,8 @@ impl Object {
             return None;
         }
         let pages = state.pages.take(span(&block));
-        if let Some(keep) = &mut state.keep {
-            keep.transient.remove(block.clone());
+        if let Some(disk) = &mut state.disk {
+            disk.transient.remove(block.clone());
         }
         state.present.remove(block);
         Some(pages)
@@ -95,9 +95,9 @@ impl Object {
             needed.insert(rider.at..rider.at.saturating_add(1));
             wanted.insert(rider.wants());
         }
-        let kept = state.keep.iter();
-        let kept = kept.flat_map(|keep| keep.queued().chain(keep.transient.iter()));
-        for queued in kept {
+        let disk = state.disk.iter();
+        let held = disk.flat_map(|disk| disk.queued().chain(disk.transient.iter()));
+        for queued in held {
             needed.insert(queued.clone());
             wanted.insert(queued);
         }
@@ -151,7 +151,7 @@ impl State {
         };
         let bytes = match self.has_pages(&block) {
             true => Page::footprint(self.capacity(index)),
-            false => Page::footprint(self.capacity(index)) + PART_OVERHEAD,
+            false => Page::footprint(self.capacity(index)) + BLOCK_OVERHEAD,
         };
         shed.weight += bytes;
         match shed.weights.last_mut() {
@@ -164,17 +164,19 @@ impl State {
 impl Store {
     /// Lets an object keep only what its flights and readers need now, or `soon`, as far as that
     /// takes to have `enough` bytes less.
-    pub(super) fn shed(&self, place: Place, object: &Arc<Object>, enough: u64, soon: bool) {
+    pub(super) fn shed(&self, table_key: TableKey, object: &Arc<Object>, enough: u64, soon: bool) {
         let shed = object.shed(enough, soon);
         drop(shed.pages);
         for (block, bytes) in shed.weights {
-            self.weigh(place, object, Some(block), -(bytes as i64));
+            self.weigh(table_key, object, Some(block), -(bytes as i64));
         }
     }
 
     /// A use of the block that holds this byte.
-    pub fn touch_part(&self, place: Place, object: &Arc<Object>, at: u64) {
-        self.shard(place.primary).lock().touch(place, object, at);
+    pub fn touch_block(&self, table_key: TableKey, object: &Arc<Object>, at: u64) {
+        self.shard(table_key.primary)
+            .lock()
+            .touch(table_key, object, at);
     }
 }
 
@@ -203,7 +205,7 @@ impl State {
         };
         self.block.is_none()
             || self.claims.iter().any(|claim| claim.meets(block))
-            || self.keep.as_ref().is_some_and(|keep| keep.is_queued(block))
+            || self.disk.as_ref().is_some_and(|disk| disk.is_queued(block))
             || self.riders.iter().any(|(_, rider)| needs(rider))
     }
 }

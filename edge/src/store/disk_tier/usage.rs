@@ -16,17 +16,17 @@ impl Object {
         if !self.used.load(Ordering::Relaxed) {
             return;
         }
-        let keep = self.lock().keep.as_ref().map(|keep| keep.seen());
-        let Some(keep) = keep else {
+        let disk = self.lock().disk.as_ref().map(|disk| disk.seen());
+        let Some(disk) = disk else {
             return;
         };
-        keep.volumes.touch(&keep.volumes.head_id(keep.place));
-        let blocks = keep.there.iter().flat_map(|range| keep.blocks(&range));
+        disk.volumes.touch(&disk.volumes.head_id(disk.table_key));
+        let blocks = disk.there.iter().flat_map(|range| disk.blocks(&range));
         for id in blocks
             .take(TOUCHED)
-            .filter_map(|number| keep.block_id(number))
+            .filter_map(|number| disk.block_id(number))
         {
-            keep.volumes.touch(&id);
+            disk.volumes.touch(&id);
         }
     }
 }

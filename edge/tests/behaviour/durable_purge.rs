@@ -1,4 +1,5 @@
-//! Purges that last: acknowledged, they are in force after any end, whatever was stored, written or on its way.
+//! Tests of durable purges: an acknowledged purge holds after any kind of restart, whether its
+//! objects were stored, written or in flight.
 
 use std::fs;
 use std::thread;
@@ -23,7 +24,7 @@ fn tagged(length: u64, tags: &str) -> Resource {
     fresh(length).header("Surrogate-Key", tags)
 }
 
-/// Four things on a volume: two of them small, two with a tag.
+/// Four objects on a volume: two of them small, two with a tag.
 const PATHS: [&str; 4] = ["/a/x", "/a/y?q=1", "/b", "/c"];
 
 fn four() -> Origin {
@@ -47,7 +48,7 @@ fn keep_four(edge: &Edge) {
     settled(edge);
 }
 
-/// Orders, and what each of them takes away.
+/// Purges, and the objects that each of them removes.
 fn orders() -> Vec<(Value, Vec<&'static str>)> {
     vec![
         (json!({"url": url("/a/x")}), vec!["/a/x"]),
@@ -63,9 +64,10 @@ fn orders() -> Vec<(Value, Vec<&'static str>)> {
     ]
 }
 
-// "fsynced before they are acknowledged; never undone by a restart": of what was in memory, too.
+// A purge is synced before it is acknowledged and is never undone by a restart, for objects in
+// memory as well.
 #[test]
-fn what_was_purged_stays_purged() {
+fn purged_objects_stay_purged_after_a_restart() {
     for how in ENDS {
         for (order, gone) in orders() {
             let origin = four();
@@ -83,9 +85,9 @@ fn what_was_purged_stays_purged() {
     }
 }
 
-// The same for what is on the volume alone when the purge comes, and for a second restart.
+// The same for objects that are on the volume only, and for a second restart.
 #[test]
-fn what_is_on_the_volume_alone_is_purged() {
+fn objects_on_the_volume_only_are_purged() {
     for (order, gone) in orders() {
         let origin = four();
         let disks = Disks::in_memory(1);
@@ -100,7 +102,7 @@ fn what_is_on_the_volume_alone_is_purged() {
             let hit = is_hit(&get(&edge, path));
             assert_eq!(hit, !gone.contains(&path), "{order} {path}");
         }
-        // What is stored anew is not touched by the old purge.
+        // An object stored after the purge is not affected by it.
         settled(&edge);
         edge = again(edge, End::Killed, &setup);
         without_origin(&origin, "stored anew", || {
@@ -109,9 +111,9 @@ fn what_is_on_the_volume_alone_is_purged() {
     }
 }
 
-// At once: what is on the volume alone is not served after a purge, without any restart.
+// Without a restart, an object on the volume only is not served after a purge.
 #[test]
-fn a_purge_counts_at_once_for_what_is_on_the_volume() {
+fn a_purge_applies_at_once_to_objects_on_the_volume() {
     for (order, gone) in orders() {
         let origin = four();
         let disks = Disks::in_memory(1);
@@ -127,9 +129,10 @@ fn a_purge_counts_at_once_for_what_is_on_the_volume() {
     }
 }
 
-// Soft: stale, to be validated, also after a restart; what was validated since is fresh.
+// After a soft purge objects are stale and revalidated, also after a restart; objects revalidated
+// since are fresh.
 #[test]
-fn soft_purges_last() {
+fn soft_purges_hold_after_a_restart() {
     for how in ENDS {
         for order in [
             json!({"url": url("/a/y?q=1"), "soft": true}),
@@ -156,9 +159,9 @@ fn soft_purges_last() {
     }
 }
 
-// All variants of a URL, those on the volume alone included.
+// All variants of a URL are purged, including those on the volume only.
 #[test]
-fn all_variants_go_for_good() {
+fn all_variants_stay_purged_after_a_restart() {
     let origin = serving("/x", fresh(SMALL).vary("X-A"));
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
@@ -177,9 +180,10 @@ fn all_variants_go_for_good() {
     }
 }
 
-// Numbers go on rising from run to run: what was stored in a later run is newer than an earlier purge.
+// Sequence numbers grow from run to run: an object stored in a later run is newer than an earlier
+// purge.
 #[test]
-fn numbers_rise_from_run_to_run() {
+fn sequence_numbers_grow_from_run_to_run() {
     let origin = serving("/x", fresh(SMALL));
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
@@ -203,9 +207,9 @@ fn numbers_rise_from_run_to_run() {
     }
 }
 
-// "a flight that began before a purge can't bring the object back", neither in this run nor in the next.
+// A flight that began before a purge does not restore the object, in this run or the next.
 #[test]
-fn a_fetch_from_before_a_purge_brings_nothing_back() {
+fn a_fetch_that_began_before_a_purge_restores_nothing() {
     for length in [SMALL, LARGE] {
         for order in [
             json!({"url": url("/x")}),
@@ -235,9 +239,9 @@ fn a_fetch_from_before_a_purge_brings_nothing_back() {
     }
 }
 
-// A purge right behind what is stored, before the writer has come to it.
+// The object is purged right after it was stored, before it is written.
 #[test]
-fn what_waits_to_be_written_is_purged_too() {
+fn objects_in_the_write_queue_are_purged() {
     let origin = shelf();
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
@@ -256,9 +260,10 @@ fn what_waits_to_be_written_is_purged_too() {
     }
 }
 
-// "a volume that was out meanwhile": it comes back without what was purged, in whichever placement.
+// A volume that was missing during a purge comes back without the purged objects, with any
+// placement.
 #[test]
-fn a_volume_that_was_not_there_brings_nothing_back() {
+fn a_volume_missing_during_a_purge_restores_nothing() {
     for placement in ["mirror", "hash", "stripe"] {
         for lost in [1, 2] {
             let origin = four();
@@ -270,7 +275,7 @@ fn a_volume_that_was_not_there_brings_nothing_back() {
             PATHS.iter().for_each(|path| drop(get(&edge, path)));
             settled(&edge);
             end(edge, End::Stopped);
-            // The file is elsewhere for a run, in which everything is purged.
+            // Everything is purged in a run during which the file is in another place.
             let (path, aside) = (disks.path(lost), disks.path(9));
             fs::rename(&path, &aside).expect("moved");
             let edge = start(&setup);
@@ -291,7 +296,7 @@ fn a_volume_that_was_not_there_brings_nothing_back() {
     }
 }
 
-// The same where the path can't be opened for a while.
+// The same if the path can't be opened for a while.
 #[test]
 fn a_volume_that_could_not_be_opened_comes_back_empty() {
     let origin = four();
@@ -336,9 +341,10 @@ fn keep_four_twice(edge: &Edge) {
     written(edge, 2 * (2 + 2 * records(LARGE)));
 }
 
-// "if none of a cache's volumes can take it … the answer is 503 saying that it may not outlast a restart"
+// If none of a cache's volumes can log the purge, the response is 503 and says that a restart may
+// undo it.
 #[test]
-fn a_purge_that_can_t_last_says_so() {
+fn a_purge_that_can_not_be_logged_is_answered_503() {
     let origin = four();
     let disks = Disks::in_memory(1).each("retry = \"1h\"");
     let missing = disks.setup(&origin).text().replace("/1.vol", "/sub/1.vol");
@@ -351,13 +357,14 @@ fn a_purge_that_can_t_last_says_so() {
     let reply = ask_purge(&edge, &json!({"tag": "two"}));
     assert_eq!(reply.status, 503, "{}", reply.text());
     assert!(reply.text().contains("restart"), "{}", reply.text());
-    // It is in force all the same.
+    // The purge is in force all the same.
     for path in PATHS {
         assert_eq!(is_hit(&get(&edge, path)), !path.starts_with("/a"), "{path}");
     }
 }
 
-/// An edge with one of two volumes out, of which both have the four; and the set-up with both.
+/// An edge with one of two volumes missing, each of which has the four objects, and the set-up with
+/// both volumes.
 fn with_the_first_away(disks: &Disks, origin: &Origin) -> (Setup, Edge) {
     let both = disks.setup(origin).cache("placement = \"mirror\"");
     let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
@@ -371,9 +378,10 @@ fn with_the_first_away(disks: &Disks, origin: &Origin) -> (Setup, Edge) {
     (both, edge)
 }
 
-// With one of two volumes out, the other one takes it: acknowledged, and in force after a restart with both.
+// If one of two volumes is missing, the other one logs the purge: it is acknowledged, and in force
+// after a restart with both.
 #[test]
-fn one_of_two_volumes_is_enough_to_take_a_purge() {
+fn one_of_two_volumes_is_enough_to_log_a_purge() {
     let origin = four();
     let disks = Disks::in_memory(2).each("retry = \"1h\"");
     let (both, edge) = with_the_first_away(&disks, &origin);
@@ -389,9 +397,9 @@ fn one_of_two_volumes_is_enough_to_take_a_purge() {
     without_origin(&origin, "not purged", || assert_hit(&get(&edge, "/b")));
 }
 
-// RFC 9111 4.4: what an unsafe request made unusable stays so where a volume missed that.
+// RFC 9111 4.4: an invalidation by an unsafe request also holds for a volume that was missing.
 #[test]
-fn what_a_post_took_away_stays_away_when_a_volume_was_out() {
+fn an_invalidation_holds_for_a_volume_that_was_missing() {
     let origin = four();
     let disks = Disks::in_memory(2).each("retry = \"1h\"");
     let (both, edge) = with_the_first_away(&disks, &origin);
@@ -405,9 +413,10 @@ fn what_a_post_took_away_stays_away_when_a_volume_was_out() {
     });
 }
 
-// More purges than a log holds: each that was acknowledged is in force, and none that is refused is called good.
+// With more purges than a log holds, each acknowledged purge is in force, and a purge that is not
+// in force is refused.
 #[test]
-fn many_purges_last_all_the_same() {
+fn more_purges_than_the_log_holds_are_durable_or_refused() {
     let origin = shelf();
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
@@ -419,7 +428,7 @@ fn many_purges_last_all_the_same() {
     let mut acknowledged = 0;
     for round in 0..2 {
         fill(&edge, &files);
-        // Long names fill the log; of the files' own each is told.
+        // Purges with long names fill the log; each file is also purged by its own URL.
         for n in 0..900 {
             let order = json!({"url": url(&format!("/none/{n}/{}", "x".repeat(200)))});
             let fields = [("x-sluice", "1")];
@@ -451,9 +460,9 @@ fn many_purges_last_all_the_same() {
     assert!(acknowledged > 1000, "{acknowledged}");
 }
 
-// Nothing is checked against for ever: when all that it was about is gone, a rule goes, too.
+// A rule is dropped once everything that it covers has gone.
 #[test]
-fn rules_go_when_nothing_older_is_left() {
+fn rules_are_dropped_when_nothing_older_is_left() {
     let origin = shelf();
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
@@ -466,19 +475,19 @@ fn rules_go_when_nothing_older_is_left() {
         fill(&edge, &File::row(1000 * (round + 1), 100, 150_000));
         edge = again(edge, ENDS[round as usize % 2], &setup);
     }
-    // A further purge has rules looked through.
+    // A further purge triggers the check for rules that can be dropped.
     purge(&edge, &json!({"tag": "none"}));
     eventually("they are gone", || edge.cache_state("purges") <= 1);
 }
 
-// "A rule is dropped when no segment holds anything older": nor may one that a restart would find again.
+// A rule is kept while a segment holds anything older that a restart would find again.
 #[test]
-fn a_rule_stays_as_long_as_a_restart_finds_what_it_covers() {
+fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
     let origin = shelf();
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin);
     let edge = start(&setup);
-    // Less than the first segment; all else is younger than the purge.
+    // Less than the first segment; all other data is newer than the purge.
     let old = File::row(0, 10, 60_000);
     fill(&edge, &old);
     purge(&edge, &json!({"prefix": "/shelf/"}));
@@ -493,8 +502,8 @@ fn a_rule_stays_as_long_as_a_restart_finds_what_it_covers() {
         }
         records = now;
     }
-    // The oldest segment has been given up. A further purge has rules looked through; when the first
-    // has gone is the moment to look.
+    // The oldest segment has been reclaimed. A further purge triggers the check for rules that can
+    // be dropped; its result is visible once the first rule has gone.
     purge(&edge, &json!({"url": url("/none")}));
     let gone = within(Duration::from_secs(3), || edge.cache_state("purges") < 2);
     let edge = again(edge, End::Killed, &setup);
@@ -504,7 +513,7 @@ fn a_rule_stays_as_long_as_a_restart_finds_what_it_covers() {
     }
 }
 
-/// Whether it comes true in this time.
+/// Whether the condition holds within this time.
 fn within(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + time;
     while !holds() {
@@ -516,9 +525,10 @@ fn within(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-// The method and the command are acknowledged on the same terms as the admin address.
+// PURGE and `sluice purge` are acknowledged under the same conditions as purges at the admin
+// address.
 #[test]
-fn the_method_and_the_command_last() {
+fn purges_by_method_and_command_are_durable() {
     for how in ENDS {
         let origin = four();
         let disks = Disks::in_memory(1);
@@ -538,9 +548,9 @@ fn the_method_and_the_command_last() {
     }
 }
 
-// A purge while the index loads counts for what it has yet to find.
+// A purge during the loading of the index covers entries that are yet to be loaded.
 #[test]
-fn a_purge_while_the_index_loads_counts() {
+fn a_purge_during_loading_covers_entries_not_yet_loaded() {
     let origin = shelf();
     let disks = Disks::new(1).sized(64 << 20);
     let setup = disks.setup(&origin);
@@ -563,9 +573,10 @@ fn a_purge_while_the_index_loads_counts() {
     }
 }
 
-// A large object that was purged leaves no block behind that its next version, or the same again, would be given.
+// Blocks of a purged object are never used for its next version, even if that has the same
+// validator.
 #[test]
-fn blocks_of_what_was_purged_are_not_joined_to_a_new_head() {
+fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
     let origin = origin();
     let disks = Disks::in_memory(1);
     let setup = disks.setup(&origin).cache("fill = \"slice\"");
@@ -573,7 +584,8 @@ fn blocks_of_what_was_purged_are_not_joined_to_a_new_head() {
     keep_x(&edge, &origin, LARGE);
     edge = again(edge, End::Stopped, &setup);
     purge_path(&edge, "/x");
-    // The same validator and length as before: only the purge says that its bytes are not good.
+    // The validator and length are the same as before: only the purge shows that the old bytes are
+    // wrong.
     let other = Resource::noise(77, LARGE).cache_control("max-age=3600");
     origin.serve("/x", other);
     for round in 0..3 {

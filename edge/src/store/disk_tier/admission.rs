@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Which keys were asked for lately: a table of fixed size, in which newer ones take the places of
 /// older ones.
-pub(super) struct Asked(Box<[AtomicU32]>);
+pub(super) struct RecentKeys(Box<[AtomicU32]>);
 
 /// Keys that it remembers at most; a power of two.
 const ASKED: usize = 1 << 20;
 
-impl Asked {
-    pub(super) fn new() -> Asked {
-        Asked((0..ASKED).map(|_| AtomicU32::new(0)).collect())
+impl RecentKeys {
+    pub(super) fn new() -> RecentKeys {
+        RecentKeys((0..ASKED).map(|_| AtomicU32::new(0)).collect())
     }
 
     /// Remembers that this key was asked for; whether it had been before.

@@ -5,9 +5,9 @@
 //! again finds them. Bytes come from a volume as they come from an origin: into pages that a claim
 //! was made for.
 
-mod asked;
+mod admission;
+mod durable_purge;
 mod known;
-mod lasting;
 mod meta;
 pub mod placement;
 mod reads;
@@ -25,17 +25,17 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use asked::Asked;
-pub use lasting::{Lasting, NotLasting};
+use admission::RecentKeys;
+pub use durable_purge::{DurablePurge, NotDurable};
 pub use placement::{Kind as PlacementKind, Placement};
-pub use reads::KeptRead;
+pub use reads::DiskRead;
 pub use recall::Recall;
 
 use super::head::Head;
 use super::ledger::Charge;
 use super::object::Object;
 use super::sync::Mutex;
-use super::table::{Place, VARIANTS_MAX};
+use super::table::{TableKey, VARIANTS_MAX};
 use super::{PAGE, Store};
 use crate::ranges::Ranges;
 use crate::volume::{Found, Id, Kind, Volume};
@@ -73,7 +73,7 @@ pub struct Volumes {
     options: Options,
     space: u64,
     volumes: Vec<Arc<Volume>>,
-    asked: Option<Asked>,
+    asked: Option<RecentKeys>,
     /// Which of them are out, as far as the others have noted that.
     absent: Mutex<SmallVec<[bool; 8]>>,
 }
@@ -94,7 +94,7 @@ impl Volumes {
             volume.set_inactive(space, options.inactive);
         }
         Arc::new(Volumes {
-            asked: (options.admit == Admit::Second).then(Asked::new),
+            asked: (options.admit == Admit::Second).then(RecentKeys::new),
             options: options.clone(),
             space,
             volumes,
@@ -112,8 +112,8 @@ impl Volumes {
         self.volumes.iter().any(|volume| volume.is_loading())
     }
 
-    fn head_id(&self, place: Place) -> Id {
-        self.id_of_head(place.primary, tag_of(place.variant))
+    fn head_id(&self, table_key: TableKey) -> Id {
+        self.id_of_head(table_key.primary, tag_of(table_key.variant))
     }
 
     fn id_of_head(&self, key: u128, tag: u32) -> Id {
@@ -213,27 +213,32 @@ impl Volumes {
 impl Store {
     /// What an object that is about to be opened with this head knows of volumes, where there are
     /// any. An older head of it is forgotten, and so are those that its Vary leaves out of reach.
-    pub(super) fn keeps(&self, object: &Arc<Object>, place: Place, head: &Head) -> Option<Keep> {
+    pub(super) fn disk_copy(
+        &self,
+        object: &Arc<Object>,
+        table_key: TableKey,
+        head: &Head,
+    ) -> Option<DiskCopy> {
         let volumes = self.volumes()?;
         let varies = head.vary.is_some();
-        volumes.forget_heads(place.primary, |tag| (tag != 0) != varies);
+        volumes.forget_heads(table_key.primary, |tag| (tag != 0) != varies);
         // These by name, too: they may not be known yet, as the index still loads.
         if varies {
-            volumes.forget(&volumes.id_of_head(place.primary, 0));
+            volumes.forget(&volumes.id_of_head(table_key.primary, 0));
         }
-        volumes.forget(&volumes.head_id(place));
-        volumes.bound_heads(place.primary);
-        let since = self.purges.newest_hard(place.primary, &object.key);
+        volumes.forget(&volumes.head_id(table_key));
+        volumes.bound_heads(table_key.primary);
+        let since = self.purges.newest_hard(table_key.primary, &object.key);
         let blocks = (u64::from(self.block()?.get()), since);
-        let mut keep = Keep::new(volumes.clone(), place, head, object.born_seq, blocks);
-        keep.admitted = volumes.admits_key(place.primary);
+        let mut disk = DiskCopy::new(volumes.clone(), table_key, head, object.born_seq, blocks);
+        disk.admitted = volumes.admits_key(table_key.primary);
         if let Some(length) = head
             .length
             .filter(|&length| head.generation != 0 && length > PAGE)
         {
-            keep.consult(0..length, length, LOOKED_UP);
+            disk.consult(0..length, length, LOOKED_UP);
         }
-        Some(keep)
+        Some(disk)
     }
 
     /// Gives up writes that wait for so many bytes, if there are any.
@@ -244,10 +249,10 @@ impl Store {
     }
 
     /// What volumes have under the head of this place is not found any more.
-    pub fn forget_head(&self, place: Place) {
+    pub fn forget_head(&self, table_key: TableKey) {
         if let Some(volumes) = self.volumes() {
             // Also where it is not known yet, as the index still loads.
-            volumes.forget(&volumes.head_id(place));
+            volumes.forget(&volumes.head_id(table_key));
         }
     }
 
@@ -257,7 +262,7 @@ impl Store {
     }
 
     /// What volumes have of this key is not found any more.
-    pub fn forget_kept(&self, primary: u128) {
+    pub fn forget_on_disk(&self, primary: u128) {
         if let Some(volumes) = self.volumes() {
             volumes.forget_heads(primary, |_| true);
         }
@@ -281,9 +286,9 @@ fn spread(key: u128) -> u64 {
 }
 
 /// What an object knows of what is kept of it; under its lock.
-pub(super) struct Keep {
+pub(super) struct DiskCopy {
     pub(super) volumes: Arc<Volumes>,
-    place: Place,
+    table_key: TableKey,
     /// Names the version of its blocks.
     version: u64,
     /// Bytes of a block.
@@ -315,28 +320,28 @@ pub(super) struct Keep {
     _charge: Option<Charge>,
 }
 
-impl Keep {
+impl DiskCopy {
     /// For an object that is about to be opened with this head. `block`: bytes of one; `since`: the
     /// newest purge that took out what there was of it.
     pub(super) fn new(
         volumes: Arc<Volumes>,
-        place: Place,
+        table_key: TableKey,
         head: &Head,
         born_seq: u64,
         (block, since): (u64, u64),
-    ) -> Keep {
+    ) -> DiskCopy {
         // Without a strong validator no other fetch brings bytes of this version.
         let own = if head.generation == 0 { born_seq } else { 0 };
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&place.variant.to_le_bytes());
+        hasher.update(&table_key.variant.to_le_bytes());
         for number in [head.generation, own, block, since] {
             hasher.update(&number.to_le_bytes());
         }
         let mut version = [0; 8];
         hasher.finalize_xof().fill(&mut version);
-        Keep {
+        DiskCopy {
             volumes,
-            place,
+            table_key,
             version: u64::from_le_bytes(version),
             block,
             since,
@@ -356,24 +361,24 @@ impl Keep {
     }
 
     /// It was asked for by another request, or was not.
-    pub(super) fn asked(self, again: bool) -> Keep {
-        Keep {
+    pub(super) fn asked(self, again: bool) -> DiskCopy {
+        DiskCopy {
             admitted: self.admitted || again,
             ..self
         }
     }
 
     /// It is paid for.
-    pub(super) fn charged(self, charge: Charge) -> Keep {
-        Keep {
+    pub(super) fn charged(self, charge: Charge) -> DiskCopy {
+        DiskCopy {
             _charge: Some(charge),
             ..self
         }
     }
 
     /// What is known to be there, to be surveyed when no lock is held.
-    pub(super) fn seen(&self) -> Keep {
-        Keep {
+    pub(super) fn seen(&self) -> DiskCopy {
+        DiskCopy {
             volumes: self.volumes.clone(),
             there: self.there.clone(),
             known: Ranges::new(),
@@ -408,7 +413,7 @@ impl Keep {
     fn block_id(&self, number: u64) -> Option<Id> {
         Some(Id {
             space: self.volumes.space,
-            key: self.place.primary,
+            key: self.table_key.primary,
             version: self.version,
             part: u32::try_from(number).ok()?,
             kind: Kind::Block,

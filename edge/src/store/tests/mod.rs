@@ -12,6 +12,10 @@ use smallvec::smallvec;
 use super::*;
 use crate::evict;
 
+mod model;
+#[cfg(feature = "shuttle")]
+mod shuttle;
+
 pub(super) fn store(memory: u64) -> Arc<Store> {
     Store::new(&Options {
         memory,
@@ -22,8 +26,8 @@ pub(super) fn store(memory: u64) -> Arc<Store> {
     })
 }
 
-pub(super) fn place(primary: u128) -> Place {
-    Place {
+pub(super) fn table_key(primary: u128) -> TableKey {
+    TableKey {
         primary,
         variant: 0,
     }
@@ -50,7 +54,7 @@ pub(super) fn launch(store: &Arc<Store>, primary: u128) -> Option<Landing> {
     let weight = store.weight(b"key");
     store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
     let all = |_: &Seen<'_>| (smallvec![0..u64::MAX], ());
-    let ((), landings) = store.arrange(&object, place(primary), 0, all);
+    let ((), landings) = store.arrange(&object, table_key(primary), 0, all);
     landings.into_iter().next()
 }
 
@@ -303,5 +307,5 @@ fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
     drop(writing);
     let mut late = object.reader(0);
     assert!(read_on(&mut late, &mut Vec::new()).is_err());
-    assert!(!object.xray(0).stored.contains(0));
+    assert!(!object.snapshot(0).stored.contains(0));
 }

@@ -15,7 +15,7 @@ use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
 use crate::store::pages::span;
 use crate::store::slots::Dropped;
-use crate::store::{Place, Store};
+use crate::store::{Store, TableKey};
 use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
 
@@ -33,7 +33,7 @@ const BUSY: Duration = Duration::from_millis(100);
 const CROWD: usize = 4;
 
 /// One read of a part of a block, which has to be run.
-pub struct KeptRead {
+pub struct DiskRead {
     landing: Landing,
     volumes: Arc<Volumes>,
     id: Id,
@@ -44,23 +44,23 @@ pub struct KeptRead {
 impl Store {
     /// Claims what of the next wanted bytes is on volumes and not in memory: in the block where they
     /// begin, and in the one behind it. The reads are to be run.
-    pub fn claim_kept(
+    pub fn claim_disk_reads(
         self: &Arc<Self>,
         object: &Arc<Object>,
-        place: Place,
+        table_key: TableKey,
         want: Range<u64>,
         now_us: u64,
-    ) -> SmallVec<[KeptRead; 2]> {
+    ) -> SmallVec<[DiskRead; 2]> {
         let mut state = object.lock();
         let Some(length) = state.length.filter(|_| state.may_read()) else {
             return SmallVec::new();
         };
-        let Some(keep) = &mut state.keep else {
+        let Some(disk) = &mut state.disk else {
             return SmallVec::new();
         };
-        keep.rested(now_us);
-        keep.consult(want.clone(), length, LOOKED_UP);
-        let (volumes, block) = (keep.volumes.clone(), keep.block);
+        disk.rested(now_us);
+        disk.consult(want.clone(), length, LOOKED_UP);
+        let (volumes, block) = (disk.volumes.clone(), disk.block);
         let first = want.start / block;
         let mut claimed = SmallVec::<[(Claim, Id, u64); 2]>::new();
         for number in first..first + 2 {
@@ -69,7 +69,7 @@ impl Store {
             }
             let of_block = number * block..(number + 1).saturating_mul(block);
             let wanted = want.start.max(of_block.start)..want.end.min(of_block.end);
-            let Some(id) = state.kept_at(number, length) else {
+            let Some(id) = state.block_on_disk(number, length) else {
                 break;
             };
             for claim in state.claim_reads(wanted, length, now_us, || self.next_flight_id()) {
@@ -79,8 +79,8 @@ impl Store {
         drop(state);
         let reads = claimed.into_iter().map(|(claim, id, base)| {
             let birth = self.birth();
-            let landing = Landing::new(self.clone(), object.clone(), place, &claim, birth);
-            KeptRead {
+            let landing = Landing::new(self.clone(), object.clone(), table_key, &claim, birth);
+            DiskRead {
                 landing,
                 volumes: volumes.clone(),
                 id,
@@ -94,7 +94,7 @@ impl Store {
 impl State {
     /// Whether bytes may come from volumes: also for those who still read what was superseded.
     fn may_read(&self) -> bool {
-        matches!(self.phase, Phase::Open(_) | Phase::Retired) && !self.windowed
+        matches!(self.phase, Phase::Open(_) | Phase::Retired) && !self.passes_through
     }
 
     /// Whether the origin may bring what volumes don't.
@@ -103,11 +103,11 @@ impl State {
     }
 
     /// The id of a block, if it is on volumes.
-    fn kept_at(&self, number: u64, length: u64) -> Option<Id> {
-        let keep = self.keep.as_ref()?;
-        let bytes = keep.range_of(number, length);
-        let there = !bytes.is_empty() && keep.there.covers(&bytes);
-        there.then(|| keep.block_id(number)).flatten()
+    fn block_on_disk(&self, number: u64, length: u64) -> Option<Id> {
+        let disk = self.disk.as_ref()?;
+        let bytes = disk.range_of(number, length);
+        let there = !bytes.is_empty() && disk.there.covers(&bytes);
+        there.then(|| disk.block_id(number)).flatten()
     }
 
     /// Claims the pages of a range, as far as their bytes neither are in memory nor claimed.
@@ -144,14 +144,14 @@ impl Store {
     /// asked for so lately that it would still be there; else it would drive out what is in use.
     pub fn begin_ride(&self, object: &Object) {
         let mut state = object.lock();
-        let Some(keep) = &mut state.keep else {
+        let Some(disk) = &mut state.disk else {
             return;
         };
         let now = self.ledger.turned();
-        let before = keep.asked_at.replace(now);
-        if keep.transient.is_empty() {
+        let before = disk.asked_at.replace(now);
+        if disk.transient.is_empty() {
             let near = self.ledger.limit() / 2;
-            keep.passing = before.is_none_or(|before| now - before > near);
+            disk.passing = before.is_none_or(|before| now - before > near);
         }
     }
 }
@@ -159,7 +159,7 @@ impl Store {
 impl State {
     /// Whether pages that come from volumes are to go again.
     pub(in crate::store) fn is_passing(&self) -> bool {
-        self.keep.as_ref().is_some_and(|keep| keep.passing)
+        self.disk.as_ref().is_some_and(|disk| disk.passing)
     }
 
     /// Takes out the pages that came from volumes and that no claim and no reader is in or comes to
@@ -168,25 +168,25 @@ impl State {
     pub(in crate::store) fn pass_on(&mut self) -> Dropped {
         let mut passed = Dropped::new();
         let riders = self.riders.len();
-        let Some(keep) = self.keep.as_mut().filter(|keep| !keep.transient.is_empty()) else {
+        let Some(disk) = self.disk.as_mut().filter(|disk| !disk.transient.is_empty()) else {
             return passed;
         };
         // A crowd would look at itself at every step.
-        keep.moves += 1;
-        if keep.moves * CROWD <= riders {
+        disk.moves += 1;
+        if disk.moves * CROWD <= riders {
             return passed;
         }
-        keep.moves = 0;
-        let soon = 2 * keep.block;
-        let transient = std::mem::take(&mut keep.transient);
+        disk.moves = 0;
+        let soon = 2 * disk.block;
+        let transient = std::mem::take(&mut disk.transient);
         let needed = self.needed_soon(soon);
         for gone in transient.iter().flat_map(|there| needed.gaps(there)) {
             self.present.remove(gone.clone());
             passed.extend(self.pages.take(span(&gone)));
         }
-        if let Some(keep) = &mut self.keep {
+        if let Some(disk) = &mut self.disk {
             let stays = transient.iter().flat_map(|there| needed.within(there));
-            keep.transient = stays.collect();
+            disk.transient = stays.collect();
         }
         passed
     }
@@ -197,7 +197,7 @@ impl State {
         let riders = self.riders.iter().map(|(_, rider)| rider);
         let riders = riders.filter(|rider| rider.at < length).map(|rider| {
             let upto = rider.at.saturating_add(soon);
-            rider.at..rider.keep.max(upto)
+            rider.at..rider.wanted_until.max(upto)
         });
         let claims = self.claims.iter().map(|claim| claim.at..claim.end);
         let pages = |range: Range<u64>| {
@@ -208,7 +208,7 @@ impl State {
     }
 }
 
-impl KeptRead {
+impl DiskRead {
     /// Reads what was claimed. What can't be had is claimed no longer, and known not to be there.
     pub async fn run(self, now_us: impl Fn() -> u64) {
         let object = self.landing.object().clone();
@@ -296,17 +296,17 @@ impl KeptRead {
     /// It can't be had from any volume now. What nobody waits for may be had when someone does.
     fn miss(self, why: Missing, now_us: u64) {
         let object = self.landing.object().clone();
-        let (place, store) = (self.landing.place(), self.landing.store().clone());
+        let (table_key, store) = (self.landing.table_key(), self.landing.store().clone());
         let gone = matches!(why, Missing::Gone | Missing::Damaged);
         let awaited = self.landing.is_awaited();
         let mut state = object.lock();
         let (length, elsewhere) = (state.length.unwrap_or(0), state.is_had_elsewhere());
-        if let Some(keep) = &mut state.keep {
+        if let Some(disk) = &mut state.disk {
             match gone || awaited && !elsewhere {
-                true => keep
+                true => disk
                     .there
-                    .remove(keep.range_of(u64::from(self.id.part), length)),
-                false if elsewhere => keep.rest_until(now_us.saturating_add(REST_US)),
+                    .remove(disk.range_of(u64::from(self.id.part), length)),
+                false if elsewhere => disk.rest_until(now_us.saturating_add(REST_US)),
                 false => {}
             }
         }
@@ -314,10 +314,10 @@ impl KeptRead {
         drop(state);
         if lost {
             // Nobody can bring the rest of it: it is fetched anew.
-            store.withdraw(place, &object);
+            store.withdraw(table_key, &object);
             object.retire();
             if gone {
-                store.forget_head(place);
+                store.forget_head(table_key);
             }
         }
         self.landing.put_down();
@@ -328,10 +328,10 @@ impl KeptRead {
 mod tests {
     use super::super::tests::*;
     use super::*;
-    use crate::store::tests::place;
+    use crate::store::tests::table_key;
 
-    fn only_read(store: &Arc<Store>, object: &Arc<Object>, now_us: u64) -> KeptRead {
-        let mut reads = store.claim_kept(object, place(1), 0..PAGE, now_us);
+    fn only_read(store: &Arc<Store>, object: &Arc<Object>, now_us: u64) -> DiskRead {
+        let mut reads = store.claim_disk_reads(object, table_key(1), 0..PAGE, now_us);
         assert_eq!(reads.len(), 1);
         reads.remove(0)
     }
@@ -343,16 +343,16 @@ mod tests {
         let rider = object.reader(0);
         only_read(&store, &object, 5).miss(Missing::Slow, 7);
         assert!(!object.has(0..1), "the origin is to be asked");
-        let claim = |now_us| store.claim_kept(&object, place(1), 0..PAGE, now_us);
+        let claim = |now_us| store.claim_disk_reads(&object, table_key(1), 0..PAGE, now_us);
         assert!(claim(7 + REST_US - 1).is_empty());
         // What the origin brings meanwhile is not written a second time.
         let block = 0..128 << 10;
         assert!(
             object
                 .lock()
-                .keep
+                .disk
                 .as_ref()
-                .is_some_and(|keep| keep.has(&block))
+                .is_some_and(|disk| disk.has(&block))
         );
         assert_eq!(claim(7 + REST_US).len(), 1);
         drop(rider);
@@ -368,13 +368,13 @@ mod tests {
         let rider = object.reader(290_000);
         for why in [Missing::Busy, Missing::Slow, Missing::Failed] {
             only_read(&store, &object, 0).miss(why, 0);
-            assert!(store.holds(place(1), &object) && object.has(0..300_000));
+            assert!(store.holds(table_key(1), &object) && object.has(0..300_000));
         }
         drop(rider);
         let rider = object.reader(0);
         only_read(&store, &object, 0).miss(Missing::Slow, 0);
-        assert!(!store.holds(place(1), &object) && object.is_retired());
-        assert!(store.is_kept(1), "its head is still there");
+        assert!(!store.holds(table_key(1), &object) && object.is_retired());
+        assert!(store.is_on_disk(1), "its head is still there");
         // Others may have what they come to.
         assert!(!object.has(0..1) && object.has(290_000..300_000));
         drop(rider);

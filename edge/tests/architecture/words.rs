@@ -1,0 +1,94 @@
+//! Finds paragraphs of comments and documents that begin without naming their subject.
+
+use std::collections::BTreeMap;
+
+/// Beginnings of sentences that do not name their subject.
+const UNCLEAR: [&str; 5] = ["It ", "What ", "Who ", "That ", "So much "];
+
+/// Findings: folders with more such paragraphs than the list of exceptions permits. `files` are
+/// names and texts of Rust files and of documents.
+pub fn beginnings(files: &[(String, String)], exceptions: &[(&str, usize)]) -> Vec<String> {
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (file, text) in files {
+        let paragraphs = match file.ends_with(".rs") {
+            true => of_comments(text),
+            false => of_document(text),
+        };
+        let unclear = paragraphs.iter().filter(|(_, text)| is_unclear(text));
+        let listed = unclear.map(|(line, text)| format!("{file}:{line}: {text}"));
+        found.entry(folder(file)).or_default().extend(listed);
+    }
+    let too_many = found.into_iter().filter(|(folder, unclear)| {
+        let allowed = exceptions.iter().find(|(of, _)| of == folder);
+        unclear.len() > allowed.map_or(0, |(_, most)| *most)
+    });
+    too_many
+        .map(|(folder, unclear)| {
+            format!(
+                "`{folder}`: {} paragraphs begin without naming their subject, more than the list of \
+                 exceptions permits:\n{}",
+                unclear.len(),
+                unclear.join("\n")
+            )
+        })
+        .collect()
+}
+
+/// The folder whose paragraphs are counted together: `edge/src/cache`, or the first folder of the
+/// path.
+fn folder(file: &str) -> &str {
+    let depth = if file.starts_with("edge/src/") { 3 } else { 1 };
+    let mut ends = file.match_indices('/').map(|(at, _)| at);
+    let end = ends.nth(depth - 1).or_else(|| file.rfind('/'));
+    end.map_or(".", |end| &file[..end])
+}
+
+fn is_unclear(paragraph: &str) -> bool {
+    UNCLEAR.iter().any(|start| paragraph.starts_with(start))
+}
+
+/// The first line of each paragraph in comments that fill whole lines, with its number.
+fn of_comments(text: &str) -> Vec<(usize, &str)> {
+    let mut first = Vec::new();
+    let mut before = None;
+    for (n, line) in text.lines().enumerate() {
+        let comment = comment(line);
+        if let Some((kind, text)) = comment
+            && before.is_none_or(|(of, before): (&str, &str)| of != kind || before.is_empty())
+        {
+            first.push((n + 1, text));
+        }
+        before = comment;
+    }
+    first
+}
+
+/// The kind and text of a line that is a comment.
+fn comment(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim_start();
+    let kind = ["///", "//!", "//"]
+        .into_iter()
+        .find(|kind| line.starts_with(kind))?;
+    Some((kind, line[kind.len()..].trim()))
+}
+
+/// The first line of each paragraph, list item and table cell outside code, with its number.
+fn of_document(text: &str) -> Vec<(usize, &str)> {
+    let mut first = Vec::new();
+    let (mut code, mut blank) = (false, true);
+    for (n, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with("```") {
+            code = !code;
+        } else if code {
+        } else if line.starts_with('|') {
+            first.extend(line.split('|').map(|cell| (n + 1, cell.trim())));
+        } else if let Some(item) = line.strip_prefix("- ") {
+            first.push((n + 1, item));
+        } else if blank {
+            first.push((n + 1, line));
+        }
+        blank = line.is_empty();
+    }
+    first
+}
