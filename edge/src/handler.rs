@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
 use crate::reason::Reason;
 
-pub use encodings::{Choice, Encoded, Encodings, Get, Plain};
+pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
 
 /// Anything that answers a request: a cache, an upstream, files, the admin pages.

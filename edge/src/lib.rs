@@ -1,6 +1,6 @@
-//! Sluice: a caching reverse proxy that hands out any byte of a file the moment it has arrived.
+//! Sluice: a caching reverse proxy that sends any byte of a file as soon as it has arrived.
 //!
-//! The map of the folders, the rule of who may import whom and the invariants stand in `ARCHITECTURE.md`.
+//! `ARCHITECTURE.md` describes the folders, the permitted imports and the invariants.
 
 pub mod admin;
 pub mod balance;

@@ -32,7 +32,7 @@ use crate::downstream::{ConnectionBalance, ConnectionSetup};
 use crate::sys::net::Listener;
 use crate::sys::{Clock, Random, limits};
 use crate::telemetry::{Telemetry, messages};
-use privileges::GivenUp;
+use privileges::DroppedPrivileges;
 pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
@@ -64,7 +64,7 @@ struct Edge {
     telemetry: Telemetry,
     balance: Arc<ConnectionBalance>,
     source: Option<Source>,
-    given_up: GivenUp,
+    given_up: DroppedPrivileges,
     /// The snapshot in force. Workers watch it; only `reload` sends.
     snapshots: watch::Sender<Arc<Snapshot>>,
     /// Why the last reload changed nothing.
@@ -101,7 +101,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     raise_descriptors();
     let count = worker_count(&plan);
     let (mut sockets, listeners) = bind(&plan, count)?;
-    let given_up = give_up(&plan, source.as_ref())?;
+    let given_up = drop_privileges(&plan, source.as_ref())?;
     let clock = Clock::system();
     let admin_address = plan.admin;
     let first = Snapshot::build(plan, count, None, &clock).map_err(|e| given_up.explain(e))?;
@@ -164,9 +164,9 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
 
 /// Keeps no right that is not needed, and begins to log messages. No thread has been started before it,
 /// and all that needs rights is done.
-fn give_up(plan: &Plan, source: Option<&Source>) -> anyhow::Result<GivenUp> {
+fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<DroppedPrivileges> {
     let file = source.map(|source| source.file.as_path());
-    let given_up = privileges::give_up(plan, file)?;
+    let given_up = privileges::drop_privileges(plan, file)?;
     if let Some(messages) = messages::installed() {
         messages
             .begin()

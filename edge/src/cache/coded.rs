@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::Cache;
 use super::decide::admission::Admitted;
 use crate::fill::OPEN;
-use crate::handler::{Choice, Get, Head as RequestHead, Plain};
+use crate::handler::{Choice, Get, Head as RequestHead, Identity};
 use crate::http::coding::Accepted;
 use crate::store::{Head, Next, Object, TableKey};
 
@@ -23,14 +23,14 @@ impl Cache {
         place: TableKey,
     ) -> Choice {
         let Some(encodings) = self.0.encodings.as_deref().filter(|_| head.status == 200) else {
-            return Choice::Plain;
+            return Choice::Identity;
         };
         // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
         let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
             true => Accepted::default(),
             false => Accepted::of(&request.fields),
         };
-        let content = Plain {
+        let content = Identity {
             id: content_id(object, head, place),
             length: head.length.or_else(|| object.length()),
             fields: &head.fields,
@@ -41,9 +41,9 @@ impl Cache {
 
     /// Whether the origin is asked for content as it is, whatever clients accept.
     #[inline]
-    pub(super) fn asks_for_plain(&self) -> bool {
+    pub(super) fn requests_identity(&self) -> bool {
         let encodings = self.0.encodings.as_deref();
-        encodings.is_some_and(|encodings| encodings.asks_for_plain())
+        encodings.is_some_and(|encodings| encodings.requests_identity())
     }
 }
 

@@ -219,7 +219,7 @@ impl Cache {
         history: &ResourceHistory,
         now_ms: u64,
     ) -> Option<Codings> {
-        if self.asks_for_plain() {
+        if self.requests_identity() {
             return Some(Codings::IDENTITY);
         }
         let kind = self.0.options.fill.kind;

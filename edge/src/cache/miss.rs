@@ -13,7 +13,7 @@ use super::{Cache, decide, fault_of, flight, not_cached, read_ahead, serve};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
-use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
+use crate::http::wanted::{Wanted, for_several_codings, has_condition_or_range};
 use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
 use crate::store::{Head, Object, Phase, Revalidated, TableKey};
@@ -181,8 +181,8 @@ impl Cache {
         let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
         let choice = self.choose(request, admitted, (object, &head), place);
         match choice {
-            Choice::Plain => {}
-            Choice::Varying(_) => wanted = of_several_codings(wanted, &request.fields),
+            Choice::Identity => {}
+            Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
             // That is there, whatever there is of the object itself.
             Choice::Coded(_) => {
                 return Rode::Answered(Ok(self.answer(ride, &head, wanted, true, why, choice)));
@@ -255,7 +255,7 @@ impl Cache {
         };
         let mut answering = self.answering(head, status, now_ms);
         let coded = match choice {
-            Choice::Plain => None,
+            Choice::Identity => None,
             Choice::Varying(fields) => {
                 answering.varying = Some(fields);
                 None
@@ -389,7 +389,7 @@ pub(super) fn found_in(stored: Revalidated, place: TableKey, how: How) -> Found 
 /// asked for otherwise than this request admitted: a range or a condition is for the origin to judge.
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
-        200 => !asks_for_less(&request.head.fields),
+        200 => !has_condition_or_range(&request.head.fields),
         206 | 304 | 416 => false,
         _ => true,
     }

@@ -192,7 +192,7 @@ impl Cache {
         } = found;
         let mut answering = self.answering(head, how.status(head, now_ms), now_ms);
         match self.choose(&request.head, admitted, (object, head), *place) {
-            Choice::Plain => {}
+            Choice::Identity => {}
             Choice::Varying(fields) => answering.varying = Some(fields),
             Choice::Coded(encoded) => {
                 return Some(serve::coded(&answering, &request.head, &encoded));

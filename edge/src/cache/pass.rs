@@ -89,7 +89,7 @@ impl Cache {
     /// and no more.
     pub(super) fn level(&self, fields: &mut Fields) {
         let languages = self.0.rules.normal(None).languages;
-        let codings = match self.asks_for_plain() {
+        let codings = match self.requests_identity() {
             true => Codings::IDENTITY,
             false => Codings::of(fields),
         };

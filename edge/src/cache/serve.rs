@@ -9,7 +9,7 @@ use super::decide::want;
 use super::ride::Ride;
 use crate::handler::representation::{Ranged, Representation};
 use crate::handler::{Body, BodyStream, Encoded, Fault, Frame, Head as RequestHead, Response};
-use crate::http::wanted::{self, Wanted, asks_for_less};
+use crate::http::wanted::{self, Wanted, has_condition_or_range};
 use crate::http::{CacheStatus, Method, Outcome};
 use crate::store::{Head, Object};
 use crate::sys::Random;
@@ -54,7 +54,7 @@ impl Answering<'_> {
     /// What a request comes to, against the content as it is.
     pub(super) fn judged(&self, wanted: Wanted, request: &RequestHead) -> Wanted {
         match self.varying {
-            Some(_) => wanted::of_several_codings(wanted, &request.fields),
+            Some(_) => wanted::for_several_codings(wanted, &request.fields),
             None => wanted,
         }
     }
@@ -118,14 +118,14 @@ pub(super) fn coded(
 ) -> Response {
     let length = Some(encoded.content.len() as u64);
     let representation = answering.with_fields(&encoded.fields, length);
-    if request.method == Method::Get && !asks_for_less(&request.fields) {
+    if request.method == Method::Get && !has_condition_or_range(&request.fields) {
         let mut response = representation.begin(answering.head.status);
         response.body = Body::Bytes(encoded.content.clone());
         return response;
     }
     let etag = encoded.etag.as_deref();
     let wanted = want::judge_as(request, answering.head, etag, length);
-    let wanted = wanted::of_several_codings(wanted, &request.fields);
+    let wanted = wanted::for_several_codings(wanted, &request.fields);
     representation.in_memory(wanted, &encoded.content, || answering.boundary())
 }
 

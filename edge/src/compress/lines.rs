@@ -1,4 +1,4 @@
-//! Field lines: which content may be compressed, and what is said of it when it is.
+//! Header lines of compressed content: which content may be compressed, and how its headers change.
 
 use bytes::Bytes;
 
@@ -9,15 +9,16 @@ use crate::http::coding::Coding;
 use crate::http::conditional::EntityTag;
 use crate::http::fields::lines_of;
 
-/// Digests of the content as it is (RFC 9530, RFC 3230, RFC 2616 14.15), which are wrong for it in a coding.
+/// Digests of the uncompressed content (RFC 9530, RFC 3230, RFC 2616 14.15), which don't match the
+/// compressed content.
 const DIGESTS: [&[u8]; 4] = [b"content-md5", b"content-digest", b"digest", b"repr-digest"];
 
-/// Tells coded bytes of one content apart.
+/// A short hash that distinguishes compressed forms of the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(u32);
 
 impl Mark {
-    /// Of these.
+    /// Hashes compressed content.
     pub fn of(coded: &[u8]) -> Mark {
         let hash = blake3::hash(coded);
         let [a, b, c, d, ..] = *hash.as_bytes();
@@ -25,8 +26,9 @@ impl Mark {
     }
 }
 
-/// Whether content of this length with these field lines would be compressed: it has one of the types,
-/// is in no coding, is no part, and nobody forbids it (RFC 9110 7.7, RFC 9111 5.2.2.6).
+/// Whether content of this length with these header lines may be compressed: its type is
+/// configured, it has no Content-Encoding, it is not a part, and no header forbids it (RFC 9110
+/// 7.7, RFC 9111 5.2.2.6).
 pub(super) fn is_eligible(options: &Options, length: Option<u64>, fields: &[u8]) -> bool {
     if length.is_some_and(|length| !options.sizes().contains(&length)) {
         return false;
@@ -52,14 +54,14 @@ pub(super) fn is_eligible(options: &Options, length: Option<u64>, fields: &[u8])
     typed
 }
 
-/// The value of ETag, if it is an entity tag.
+/// The value of ETag, if it is a valid entity tag.
 pub(super) fn etag(fields: &[u8]) -> Option<EntityTag<'_>> {
     let mut lines = lines_of(fields).filter(|(name, _)| name.eq_ignore_ascii_case(b"etag"));
     let (_, value) = lines.next()?;
     EntityTag::parse(value).filter(|_| lines.next().is_none())
 }
 
-/// These field lines, with Accept-Encoding in Vary (RFC 9110 12.5.5).
+/// Adds Accept-Encoding to Vary (RFC 9110 12.5.5).
 pub(super) fn varying(fields: &Bytes) -> Bytes {
     match says_varying(fields) {
         true => fields.clone(),
@@ -67,9 +69,10 @@ pub(super) fn varying(fields: &Bytes) -> Bytes {
     }
 }
 
-/// The field lines of content in a coding, and its ETag: what the content's own is, marked by the coding.
-/// A strong one names the coded bytes, too: another version or level of the same codec gives others
-/// under the same name, and bytes of the two would be mixed (RFC 9110 8.8.3.3).
+/// The header lines of compressed content, and its ETag: the original ETag, marked with the
+/// encoding. A strong ETag also contains a hash of the compressed bytes. Another version or level
+/// of the same codec gives different bytes, which clients must not mix under one ETag (RFC 9110
+/// 8.8.3.3).
 pub(super) fn coded(fields: &Bytes, coding: Coding, mark: Mark) -> (Bytes, Option<Box<[u8]>>) {
     let etag = etag(fields).map(|tag| {
         let mut value = Vec::with_capacity(tag.opaque.len() + 24);
@@ -111,7 +114,7 @@ fn collected(fields: Fields) -> Bytes {
     Bytes::copy_from_slice(fields.text())
 }
 
-/// Whether Vary says already that responses depend on Accept-Encoding, or on everything.
+/// Whether Vary already contains Accept-Encoding or `*`.
 fn says_varying(fields: &[u8]) -> bool {
     lines_of(fields)
         .filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"))
@@ -120,7 +123,8 @@ fn says_varying(fields: &[u8]) -> bool {
         .any(|member| member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding"))
 }
 
-/// Those lines that stay, with Accept-Encoding added to the first Vary, or in a Vary of its own.
+/// The lines for which `stays` holds, with Accept-Encoding added to the first Vary, or in a new
+/// Vary.
 fn with_vary(fields: &[u8], stays: impl Fn(&[u8]) -> bool) -> Fields {
     let mut out = Fields::with_capacity(fields.len() + 64, 16);
     let mut said = false;
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_transformed_is() {
+    fn only_content_that_may_be_transformed_is_compressed() {
         let options = Options::default();
         let html = ("Content-Type", "text/html");
         let is = |length, lines: &[(&str, &str)]| is_eligible(&options, length, &text(lines));
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn vary_is_said_once() {
+    fn vary_is_added_once() {
         for (before, after) in [
             (&[][..], "vary: accept-encoding\r\n"),
             (
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn coded_content_has_its_own_tag_and_no_digest_of_the_other() {
+    fn compressed_content_has_its_own_etag_and_no_digest_of_the_original() {
         let plain = text(&[
             ("Content-Type", "text/css"),
             ("ETag", "\"x\""),

@@ -14,8 +14,8 @@ use super::names::few;
 use super::report::Problem;
 use super::value::{OrTable, Table, YEAR, show_size, show_time};
 use crate::edit::{
-    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, SECURITY, Template, Variable,
-    Which,
+    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, PageFor, SECURITY, Template,
+    Variable,
 };
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{self, HOP_BY_HOP, is_in};
@@ -192,7 +192,7 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
         ));
     }
     if is_in(HOP_BY_HOP, name) {
-        return Some(("it belongs to one connection (RFC 9110 7.6.1)", out));
+        return Some(("it is a hop-by-hop header (RFC 9110 7.6.1)", out));
     }
     let is_forwarding = || {
         let is = |field: &[u8]| hop::reads_as(name, field);
@@ -210,7 +210,7 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
             Some(("requests that go in circles are found by it", out))
         }
         Side::Request if is_forwarding() => Some((
-            "it is set anew, or left out, on the way to the origin",
+            "Sluice replaces or removes it in requests to the origin",
             "choose another name, as in X-Client = \"{client}\"",
         )),
         Side::Response if is_in(&["content-encoding", "content-range"], name) => {
@@ -328,9 +328,9 @@ fn pages(key: &Key<ErrorsFile>, read: Read<'_>, checks: &mut Checks) -> Option<V
             .ok()
             .filter(|status| (400..=599).contains(status));
         let which = match which.get_ref().as_str() {
-            "4xx" => Some(Which::Class(4)),
-            "5xx" => Some(Which::Class(5)),
-            _ => status.map(Which::Status).or_else(|| {
+            "4xx" => Some(PageFor::Class(4)),
+            "5xx" => Some(PageFor::Class(5)),
+            _ => status.map(PageFor::Status).or_else(|| {
                 checks.push(
                     Problem::error(format!("`{}` is no error's status", which.get_ref()))
                         .at(which.span())
@@ -345,7 +345,7 @@ fn pages(key: &Key<ErrorsFile>, read: Read<'_>, checks: &mut Checks) -> Option<V
 }
 
 fn one_page(
-    which: Which,
+    which: PageFor,
     typed: &Spanned<OrTable<PageFile>>,
     read: Read<'_>,
     checks: &mut Checks,
@@ -377,7 +377,7 @@ fn one_page(
         }
     };
     Some(ErrorPage {
-        which,
+        statuses: which,
         file: page
             .file
             .as_ref()
@@ -470,9 +470,9 @@ pub fn describe(options: &Options) -> Vec<String> {
         lines.push(format!("added where missing: {}", names.join(", ")));
     }
     if !options.errors.pages.is_empty() {
-        let shown = |page: &ErrorPage| match page.which {
-            Which::Status(status) => status.to_string(),
-            Which::Class(class) => format!("{class}xx"),
+        let shown = |page: &ErrorPage| match page.statuses {
+            PageFor::Status(status) => status.to_string(),
+            PageFor::Class(class) => format!("{class}xx"),
         };
         let all: Vec<String> = options.errors.pages.iter().map(shown).collect();
         let whose = match options.errors.intercept {

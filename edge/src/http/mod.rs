@@ -1,4 +1,5 @@
-//! Pure words of HTTP: heads, field lines, ranges, caching directives. No I/O, no clock, no async.
+//! HTTP semantics as pure functions: methods, headers, ranges, cache keys, caching directives.
+//! Nothing here does I/O, reads the clock or uses async.
 
 pub mod cache_control;
 pub mod cache_status;
@@ -34,7 +35,7 @@ pub use network::Network;
 /// A status code (RFC 9110 15), 100 to 999.
 pub type Status = u16;
 
-/// The protocol version a request came in.
+/// The protocol version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0 (RFC 1945).
@@ -46,7 +47,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As written in a request line, in `Via` and in logs.
+    /// The version as written in a request line, in `Via` and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
@@ -66,7 +67,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// As written in a URI.
+    /// The scheme as written in a URI.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",

@@ -1,4 +1,4 @@
-//! A socket pair that lives in memory, for tests that need every byte and every pause in hand.
+//! An in-memory socket pair, for tests that control every byte and every pause.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -6,13 +6,13 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// One end of the pair. Dropping it closes both ways.
+/// One end of the pair. Dropping it closes both directions.
 pub struct End {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
 }
 
-/// Bytes one way, at most `capacity` of them.
+/// Bytes of one direction, at most `capacity`.
 struct Pipe {
     bytes: VecDeque<u8>,
     capacity: usize,
@@ -46,7 +46,7 @@ impl Pipe {
     }
 }
 
-/// A pair of ends between which at most `capacity` bytes lie each way.
+/// Creates a pair of ends with buffers of `capacity` bytes in each direction.
 pub fn pair(capacity: usize) -> (End, End) {
     let (a, b) = (Pipe::new(capacity), Pipe::new(capacity));
     let one = End {
@@ -61,7 +61,7 @@ pub fn pair(capacity: usize) -> (End, End) {
 }
 
 impl End {
-    /// As `recv(2)`: 0 when the other end wrote its last.
+    /// As `recv(2)`: returns 0 after the other end has closed its direction.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut pipe = self.incoming.borrow_mut();
         if pipe.reset {
@@ -81,7 +81,7 @@ impl End {
         Poll::Ready(Ok(n))
     }
 
-    /// As `writev(2)`: takes what there is room for.
+    /// As `writev(2)`: accepts as many bytes as fit.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -106,14 +106,14 @@ impl End {
         Poll::Ready(Ok(n))
     }
 
-    /// Ends what this end writes.
+    /// Closes the direction in which this end writes.
     pub fn shutdown_write(&mut self) {
         let mut pipe = self.outgoing.borrow_mut();
         pipe.writer_closed = true;
         pipe.wake();
     }
 
-    /// Ends both ways so that the other end sees an error, not an end.
+    /// Closes both directions so that the other end sees an error instead of an end of file.
     pub fn reset(&mut self) {
         self.outgoing.borrow_mut().reset = true;
     }

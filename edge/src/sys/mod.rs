@@ -1,4 +1,4 @@
-//! The seams to the outside: clock, randomness, files, sockets. Nothing else reads them directly.
+//! Interfaces to the outside: clock, randomness, files, sockets. No other code uses these directly.
 
 pub mod account;
 pub mod buffer;

@@ -246,7 +246,7 @@ fn impossible_purges_are_refused_with_an_explanation() {
         (json!({"prefix": "a"}), 400, "a prefix begins with"),
         (json!({"prefix": "/a/.."}), 400, "a prefix can't end in .."),
         (json!({"prefix": "/a/*"}), 400, "a prefix needs no *"),
-        (json!({"url": "http://u:p@a/"}), 400, "leave out user name"),
+        (json!({"url": "http://u:p@a/"}), 400, "remove user name"),
         (json!({"all": false}), 400, "\"all\" is true"),
         (json!({"teg": "a"}), 400, "unknown field `teg`"),
         (

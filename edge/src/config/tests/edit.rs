@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{LEAST, plan, said};
 use crate::config::{LeadsTo, Report, describe, load};
-use crate::edit::{Lifetime, Options, Which};
+use crate::edit::{Lifetime, Options, PageFor};
 
 /// A route with these keys, in a site with those.
 fn route(site: &str, route: &str) -> String {
@@ -46,8 +46,13 @@ fn every_key_may_stand_in_a_site_and_in_a_route() {
     assert_eq!(removed, ["x-one", "x-two", "cookie"]);
     let expires = options.expires.expect("lifetimes");
     assert_eq!(expires.types[0], ("text/html".into(), Lifetime::Epoch));
-    let which: Vec<Which> = options.errors.pages.iter().map(|page| page.which).collect();
-    assert_eq!(which, [Which::Status(404), Which::Class(5)]);
+    let which: Vec<PageFor> = options
+        .errors
+        .pages
+        .iter()
+        .map(|page| page.statuses)
+        .collect();
+    assert_eq!(which, [PageFor::Status(404), PageFor::Class(5)]);
     assert_eq!(
         &*options.errors.pages[0].media_type,
         "text/plain; charset=utf-8"

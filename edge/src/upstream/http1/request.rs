@@ -10,7 +10,7 @@ use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::is_in;
 use crate::http::{Fields, Method, Version};
 use crate::reason::Reason;
-use crate::upstream::hop::{self, Ending};
+use crate::upstream::hop::{self, HopByHop};
 
 /// The name under which we stand in Via.
 pub(super) const PSEUDONYM: &[u8] = b"sluice";
@@ -133,9 +133,9 @@ fn host<'a>(source: &Source<'a>) -> &'a str {
 
 /// Copies what goes on; Trailer only where the content will be chunked and can have some.
 fn copy_fields(head: &Head, trailers: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
-    let ending = Ending::of(&head.fields);
+    let hop_by_hop = HopByHop::of(&head.fields);
     for (name, value) in head.fields.iter() {
-        if ending.covers(name) || is_in(REPLACED, name) || hop::is_forwarding(name) {
+        if hop_by_hop.covers(name) || is_in(REPLACED, name) || hop::is_forwarding(name) {
             continue;
         }
         if !trailers && name.eq_ignore_ascii_case(b"trailer") {

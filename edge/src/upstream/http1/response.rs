@@ -10,7 +10,7 @@ use crate::handler::Fault;
 use crate::http::fields::is_field_value;
 use crate::http::{Fields, Method, Status, Version};
 use crate::reason::Reason;
-use crate::upstream::hop::{self, Ending};
+use crate::upstream::hop::{self, HopByHop};
 
 /// Field lines in one head or trailer section.
 const LINES_MAX: usize = 256;
@@ -159,13 +159,13 @@ fn digits(value: &[u8]) -> Option<u64> {
 
 /// The field lines of a head without those that end at this hop; names in lower case.
 fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
-    let ending = Ending::new(values(headers, "connection"));
+    let hop_by_hop = HopByHop::new(values(headers, "connection"));
     // Names, values, four bytes around each; and Via.
     let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
     let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
     for header in headers {
         let (name, value) = (header.name.as_bytes(), header.value);
-        if header.name.eq_ignore_ascii_case("content-length") || ending.covers(name) {
+        if header.name.eq_ignore_ascii_case("content-length") || hop_by_hop.covers(name) {
             continue;
         }
         if !is_field_value(value) {

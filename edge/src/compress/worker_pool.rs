@@ -1,4 +1,5 @@
-//! Where content is compressed: threads of low priority, and the bounded queue of what they are to do.
+//! The worker pool that compresses content: threads of low priority, and their bounded queue of
+//! jobs.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -17,17 +18,17 @@ use crate::handler::Get;
 use crate::http::coding::Coding;
 use crate::sys::priority;
 
-/// Codings that may wait to be made. What waits holds no content.
+/// Largest number of queued jobs. A queued job holds no content.
 const JOBS_MAX: usize = 1024;
 
-/// What came out may be nine tenths of what went in: else the client has the trouble of decoding it
-/// for nothing.
+/// Largest size of the compressed content, as a fraction of the original: otherwise the client
+/// would spend time on decompression for little gain.
 const WORTH: (u64, u64) = (9, 10);
 
-/// Threads that compress, while it lives.
-pub struct Workshop(Arc<Queue>);
+/// Threads that compress while the value lives.
+pub struct WorkerPool(Arc<Queue>);
 
-/// What is to be compressed.
+/// The queue of jobs.
 pub(super) struct Queue {
     state: Mutex<State>,
     more: Condvar,
@@ -35,51 +36,51 @@ pub(super) struct Queue {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Of those jobs, and of those that are being done: by encoder, content and coding.
+    /// Queued and running jobs by encoder, content and encoding.
     names: HashSet<Name>,
     is_open: bool,
 }
 
 type Name = (usize, u128, Coding);
 
-/// A content to be made in a coding.
+/// A content to be compressed with one content coding.
 pub(super) struct Job {
     pub encoder: Arc<Encoder>,
     pub id: u128,
     pub coding: Coding,
-    /// The content's.
+    /// The content's header lines.
     pub fields: Bytes,
     pub get: Get,
 }
 
-impl Workshop {
-    /// Starts its threads: two at most, and no more than half of the cores.
+impl WorkerPool {
+    /// Starts the threads: two at most, and no more than half of the cores.
     ///
     /// # Errors
-    /// When a thread can't be had.
-    pub fn start() -> io::Result<Arc<Workshop>> {
+    /// A thread can't be started.
+    pub fn start() -> io::Result<Arc<WorkerPool>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Workshop::of((cores / 2).clamp(1, 2))
+        WorkerPool::of((cores / 2).clamp(1, 2))
     }
 
-    /// Starts so many threads.
+    /// Starts this many threads.
     ///
     /// # Errors
-    /// When a thread can't be had.
-    pub(super) fn of(threads: usize) -> io::Result<Arc<Workshop>> {
-        // First, so that it ends those that have begun if one can't be had.
-        let workshop = Arc::new(Workshop(Queue::new()));
+    /// A thread can't be started.
+    pub(super) fn of(threads: usize) -> io::Result<Arc<WorkerPool>> {
+        // Dropping the value ends the threads that were started, if a later one can't be.
+        let worker_pool = Arc::new(WorkerPool(Queue::new()));
         for index in 0..threads {
-            let queue = workshop.queue();
+            let queue = worker_pool.queue();
             let name = format!("compress-{index}");
             thread::Builder::new().name(name).spawn(move || {
                 if let Err(error) = priority::lower() {
-                    tracing::warn!(%error, "compression has the priority of everything else");
+                    tracing::warn!(%error, "can't lower the priority of compression threads");
                 }
                 queue.work();
             })?;
         }
-        Ok(workshop)
+        Ok(worker_pool)
     }
 
     pub(super) fn queue(&self) -> Arc<Queue> {
@@ -87,8 +88,8 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
-    /// Threads end with what they have in hand; nobody waits for them.
+impl Drop for WorkerPool {
+    /// Closes the queue. The threads end after their current job, without anybody waiting for them.
     fn drop(&mut self) {
         self.0.close();
     }
@@ -106,7 +107,7 @@ impl Queue {
         })
     }
 
-    /// Puts a job at the end, unless it is there or being done. `false`: there is no room.
+    /// Adds a job unless the same job is queued or running. Returns `false` if the queue is full.
     pub fn put(&self, job: Job) -> bool {
         let mut state = self.state.lock();
         if state.names.contains(&job.name()) {
@@ -122,18 +123,18 @@ impl Queue {
         true
     }
 
-    /// Does what there is to do, until it is closed.
+    /// Runs jobs until the queue is closed.
     fn work(&self) {
         while let Some(job) = self.next() {
             let name = job.name();
             let finished = job.run();
-            // Who asks from now on asks anew.
+            // From here on, a new request can queue the job again.
             self.state.lock().names.remove(&name);
             finished.note();
         }
     }
 
-    /// The next job, once there is one; `None`: it is closed.
+    /// Waits for the next job; `None` if the queue is closed.
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         while state.is_open {
@@ -150,7 +151,7 @@ impl Queue {
         state.is_open = false;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
-        // Only now: they may be the last to hold an encoder.
+        // Jobs may hold the last reference to an encoder, so they are dropped after the lock.
         drop(jobs);
         self.more.notify_all();
     }
@@ -161,7 +162,8 @@ impl Job {
         (Arc::as_ptr(&self.encoder) as usize, self.id, self.coding)
     }
 
-    /// Does it. Whatever happens, what was asked for is seen to no longer; a panic costs this job alone.
+    /// Runs the job. The job's mark is always removed afterwards, and a panic affects this job
+    /// only.
     fn run(self) -> Finished {
         let Job {
             encoder,
@@ -205,7 +207,7 @@ impl Job {
     }
 }
 
-/// A job, and what became of it.
+/// A finished job and its result.
 struct Finished {
     encoder: Arc<Encoder>,
     id: u128,
@@ -221,12 +223,12 @@ impl Finished {
     }
 }
 
-/// What came of a job.
+/// The result of running a job.
 enum Done {
-    /// It was made, from so many bytes.
+    /// The compressed form was made from this many bytes.
     Made(Bytes, u64),
     NotWorth,
-    /// The content could not be had.
+    /// The content was not available.
     Gone,
     Failed,
 }
