@@ -61,6 +61,20 @@ impl Answer {
         })
     }
 
+    /// This answer with its result changed by `change`, now or when it comes.
+    pub fn map(
+        self,
+        change: impl FnOnce(Result<Response, Fault>) -> Result<Response, Fault> + 'static,
+    ) -> Answer {
+        match self {
+            Answer::Ready(result) => Answer::Ready(change(result)),
+            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
+                response: Box::pin(async move { change(response.await) }),
+                interim,
+            }),
+        }
+    }
+
     /// The response, whether it was ready or has to be awaited (1xx heads are not shown).
     pub async fn wait(self) -> Result<Response, Fault> {
         match self {

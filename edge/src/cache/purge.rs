@@ -11,8 +11,7 @@ use crate::http::key::{self, KeyHash, KeyRules, Parts};
 use crate::http::purge::{self, Purge, Purged};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
-use crate::http::{CacheStatus, Fields, Fwd, Method, Scheme, Status};
-use crate::reason::Reason;
+use crate::http::{CacheStatus, Fields, Fwd, Scheme, Status};
 use crate::store::disk_tier::{DurablePurge, NotDurable};
 use crate::store::{self, Full, Rule, Store};
 
@@ -293,11 +292,6 @@ impl Enforced {
     pub fn log(&self) -> Result<(), NotDurable> {
         self.durable.iter().try_for_each(DurablePurge::log)
     }
-}
-
-/// Whether a request is to purge what is stored of its own target.
-pub(super) fn is_purge(head: &Head) -> bool {
-    matches!(&head.method, Method::Other(token) if &**token == "PURGE")
 }
 
 impl Cache {

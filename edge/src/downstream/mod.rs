@@ -45,7 +45,7 @@ pub struct Options {
     pub connections: usize,
     /// Of those, from one client: an IPv4 address, or the first 64 bits of an IPv6 address.
     /// Further ones are closed at once. 0: no limit.
-    pub connections_per_address: usize,
+    pub connections_per_ip: usize,
     /// Bytes a second that a body upload or a response's reader must keep up on average, once
     /// `min_rate_grace` has passed; slower ones are cut. 0: no minimum.
     pub min_rate: u64,
@@ -68,7 +68,7 @@ impl Default for Options {
             keepalive_header: false,
             keepalive_requests: 0,
             connections: 0,
-            connections_per_address: 0,
+            connections_per_ip: 0,
             min_rate: 128,
             min_rate_grace: Duration::from_secs(10),
             drain: Duration::from_secs(30),

@@ -5,7 +5,7 @@ use crate::handler::{Request, Response};
 use crate::http::fields::lines_of;
 use crate::http::{Fields, Status, hop};
 
-/// `request_fields` or `response_fields`: edits of a head's header lines.
+/// `request_headers` or `response_headers`: edits of a head's header lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldEdits {
     /// Lower-case names whose lines are all removed: those of `remove` and of `set`.

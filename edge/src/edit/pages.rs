@@ -30,7 +30,7 @@ pub struct ErrorPage {
     pub media_type: Box<str>,
 }
 
-/// The options `errors` and `intercept`.
+/// The options `error_pages` and `intercept_errors`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorPages {
     /// The pages.

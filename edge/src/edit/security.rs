@@ -1,4 +1,4 @@
-//! `security`: response headers that protect browsers against common attacks.
+//! `security_headers`: response headers that protect browsers against common attacks.
 
 use super::fields::value_of;
 use crate::handler::Response;

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::handler::{Answer, Fault, Handler, Pending, Request};
+use crate::handler::{Answer, Fault, Handler, Request};
 use crate::http::{Method, Network};
 use crate::reason::Reason;
 use crate::sys::Clock;
@@ -31,8 +31,8 @@ use table::{BucketKind, ClientId};
 /// The checks of one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Networks that are admitted; if empty, all are.
-    pub allow: Vec<Network>,
+    /// Networks that are admitted; `None`: all are.
+    pub allow: Option<Vec<Network>>,
     /// Networks that are denied, even if `allow` contains them.
     pub deny: Vec<Network>,
     /// Networks from which a PURGE skips all checks.
@@ -46,7 +46,7 @@ pub struct Options {
 impl Options {
     /// Whether there are no checks.
     pub fn is_open(&self) -> bool {
-        let nobody_is_denied = self.allow.is_empty() && self.deny.is_empty();
+        let nobody_is_denied = self.allow.is_none() && self.deny.is_empty();
         nobody_is_denied && self.limit.is_none() && self.signed.is_none()
     }
 }
@@ -159,20 +159,14 @@ impl Gate {
             clock: self.clock.clone(),
             counters: self.counters.clone(),
         };
-        match answer {
-            Answer::Ready(response) => Answer::Ready(response.map(|response| pacer.slow(response))),
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-                response: Box::pin(async move { response.await.map(|whole| pacer.slow(whole)) }),
-                interim,
-            }),
-        }
+        answer.map(move |result| result.map(|response| pacer.slow(response)))
     }
 }
 
 impl Handler for Gate {
     fn handle(&self, mut request: Request) -> Answer {
         let client = request.peer.client;
-        if self.shared.may_purge(client) && is_purge(&request.head.method) {
+        if self.shared.may_purge(client) && request.head.method.is_purge() {
             self.without_signature(&mut request);
             return self.inner.handle(request);
         }
@@ -181,10 +175,6 @@ impl Handler for Gate {
             Err(fault) => Answer::Ready(Err(fault)),
         }
     }
-}
-
-fn is_purge(method: &Method) -> bool {
-    matches!(method, Method::Other(token) if &**token == "PURGE")
 }
 
 #[cfg(test)]

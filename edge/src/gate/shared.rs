@@ -14,7 +14,7 @@ use crate::sys::disk;
 /// A gate with its keys, networks and table of clients.
 pub struct Shared {
     options: Options,
-    allow: Networks,
+    allow: Option<Networks>,
     deny: Networks,
     purge: Networks,
     keys: Vec<Key>,
@@ -42,7 +42,7 @@ impl Shared {
         let secrets = options.signed.as_ref().map(secrets).transpose()?;
         let secrets = secrets.unwrap_or_default();
         Ok(Shared {
-            allow: Networks::new(&options.allow),
+            allow: options.allow.as_deref().map(Networks::new),
             deny: Networks::new(&options.deny),
             purge: Networks::new(&options.purge),
             keys: secrets.iter().filter_map(Key::new).collect(),
@@ -65,7 +65,8 @@ impl Shared {
     /// Whether an address is admitted.
     #[inline]
     pub(super) fn admits(&self, client: IpAddr) -> bool {
-        (self.allow.is_empty() || self.allow.contains(client)) && !self.deny.contains(client)
+        let allowed = self.allow.as_ref();
+        allowed.is_none_or(|allow| allow.contains(client)) && !self.deny.contains(client)
     }
 
     /// Whether an address may purge.

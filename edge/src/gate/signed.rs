@@ -34,7 +34,7 @@ const PREFIX_BYTES_MAX: usize = 2048;
 /// Bytes of a signature (SHA-256, FIPS 180-4).
 const SIGNATURE_BYTES: usize = 32;
 
-/// Options of `[site.route.signed]`.
+/// Options of `[site.route.signed_urls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Accepted keys.

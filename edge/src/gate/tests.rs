@@ -137,7 +137,7 @@ fn sign(target: &str, until_s: u64) -> String {
 #[test]
 fn a_denied_address_is_refused_although_allowed() {
     let options = Options {
-        allow: vec![network("10.0.0.0", 8), network("2001:db8::", 32)],
+        allow: Some(vec![network("10.0.0.0", 8), network("2001:db8::", 32)]),
         deny: vec![network("10.1.0.0", 16)],
         ..Options::default()
     };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use crate::config::{self, Confine, Plan};
+use crate::config::{self, Plan, Sandbox};
 use crate::sys::account::{self, Account};
 use crate::sys::confine::{self, Allowed, Confined, Reach};
 use crate::sys::disk;
@@ -68,7 +68,7 @@ pub(super) fn drop_privileges(
         account::gain_no_rights().context("can't set no_new_privs")?;
         given.user = Some(user.to_string());
     }
-    if wanted.confine != Confine::No {
+    if wanted.sandbox != Sandbox::No {
         given.given = confined(plan, config)?;
     }
     if let Some(path) = config
@@ -92,12 +92,12 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = confine::confine(&allowed.allowed, &ports);
-    match (outcome, plan.privileges.confine) {
+    match (outcome, plan.privileges.sandbox) {
         (Ok(Confined::Fully), _) => tracing::info!("the sandbox is active"),
         (Ok(Confined::Partly), _) => {
             tracing::info!("the sandbox is active with the restrictions that this kernel supports");
         }
-        (Ok(Confined::Not), Confine::Yes) => {
+        (Ok(Confined::Not), Sandbox::Yes) => {
             bail!("can't start the sandbox: this kernel has no Landlock, or Landlock is disabled")
         }
         (Ok(Confined::Not), _) => {
@@ -172,7 +172,7 @@ impl DroppedPrivileges {
             .collect();
         (!beyond.is_empty()).then(|| {
             format!(
-                "only a new start can change this: it is confined (`confine` in [server]), and can't reach {}\n",
+                "only a new start can change this: it is sandboxed (`sandbox` in [server]), and can't reach {}\n",
                 beyond.join(", ")
             )
         })
@@ -184,7 +184,7 @@ impl DroppedPrivileges {
         if !text.contains("ermission denied") {
             return error;
         }
-        let confined = "it is confined (`confine` in [server]) to what its configuration names";
+        let confined = "it is sandboxed (`sandbox` in [server]) to what its configuration names";
         match (&self.user, self.given.is_some()) {
             (Some(user), false) => {
                 anyhow::anyhow!("{text}\nit runs as {user}, which needs permission for this")

@@ -14,7 +14,7 @@ use crate::harness::eventually;
 fn an_object_is_written_on_its_second_request() {
     let origin = shelf();
     let disks = Disks::new(1);
-    let setup = disks.setup(&origin).cache("admit = \"second\"");
+    let setup = disks.setup(&origin).cache("min_uses = 2");
     let edge = start(&setup);
     let once = [File::row(0, 5, 10_000), File::row(10, 2, 400_000)].concat();
     let twice = [File::row(100, 5, 10_000), File::row(110, 2, 400_000)].concat();
@@ -45,7 +45,7 @@ fn a_second_request_counts_while_the_first_is_answered() {
     let slow = crate::harness::fresh(400_000).gate(&gate);
     origin.serve("/x", slow);
     let disks = Disks::new(1);
-    let setup = disks.setup(&origin).cache("admit = \"second\"");
+    let setup = disks.setup(&origin).cache("min_uses = 2");
     let edge = start(&setup);
     thread::scope(|scope| {
         let clients = [0; 2].map(|_| scope.spawn(|| crate::disks::get(&edge, "/x")));

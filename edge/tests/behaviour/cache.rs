@@ -394,12 +394,12 @@ fn eviction_keeps_the_cache_within_its_memory() {
     }
 }
 
-// A response larger than `object` is passed through, and nothing is evicted for it.
+// A response larger than `max_object_size` is passed through, and nothing is evicted for it.
 #[test]
 fn objects_above_the_limit_are_not_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin)
-        .cache("object = \"1MiB\"\nfill = \"whole\"")
+        .cache("max_object_size = \"1MiB\"\nfill = \"whole\"")
         .start();
     for _ in 0..2 {
         let reply = edge.get("/offset/1048577", &[]);

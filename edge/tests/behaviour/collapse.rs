@@ -106,11 +106,13 @@ fn clients_that_waited_for_a_revalidation_do_not_queue() {
     }
 }
 
-// The key is passed for `pass_for`; afterwards the response is stored again if it may be.
+// The key is passed for `hit_for_pass`; afterwards the response is stored again if it may be.
 #[test]
-fn a_passed_key_is_tried_again_after_pass_for() {
+fn a_passed_key_is_tried_again_after_hit_for_pass() {
     let origin = serving("/x", unshared());
-    let edge = Setup::cached(&origin).cache("pass_for = \"1s\"").start();
+    let edge = Setup::cached(&origin)
+        .cache("hit_for_pass = \"1s\"")
+        .start();
     assert_has_parameter(&edge.get("/x", &[]), "detail=no-store");
     origin.serve("/x", current());
     eventually("it is stored again", || {
@@ -121,9 +123,11 @@ fn a_passed_key_is_tried_again_after_pass_for() {
 }
 
 #[test]
-fn a_passed_key_is_not_tried_within_pass_for() {
+fn a_passed_key_is_not_tried_within_hit_for_pass() {
     let origin = serving("/x", unshared());
-    let edge = Setup::cached(&origin).cache("pass_for = \"1h\"").start();
+    let edge = Setup::cached(&origin)
+        .cache("hit_for_pass = \"1h\"")
+        .start();
     edge.get("/x", &[]);
     origin.serve("/x", current());
     for asked in 2..=4 {

@@ -7,10 +7,10 @@ use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
 };
 
-/// A cache with `client_directives` on.
+/// A cache with `client_cache_control` on.
 fn obedient(origin: &Origin) -> Edge {
     Setup::cached(origin)
-        .cache("client_directives = true")
+        .cache("client_cache_control = true")
         .start()
 }
 
@@ -130,7 +130,7 @@ fn pragma_counts_only_without_cache_control() {
 }
 
 // RFC 9111 5.2.1.7: the response is 504 without asking the origin, with or without
-// `client_directives`.
+// `client_cache_control`.
 #[test]
 fn only_if_cached_is_answered_from_the_cache_or_with_504() {
     let origin = serving("/x", current());

@@ -63,7 +63,7 @@ fn the_deadline_cuts_off_remaining_requests() {
     let origin = origin();
     origin.serve("/body", Resource::offset(5000).gate(&gate));
     let mut edge = Setup::uncached(&origin)
-        .limits("drain = \"200ms\"")
+        .limits("shutdown_timeout = \"200ms\"")
         .logged("json")
         .start();
     let mut client = edge.client();
@@ -82,7 +82,9 @@ fn a_second_signal_cuts_off_remaining_requests_at_once() {
     let gate = Gate::closed();
     let origin = origin();
     origin.serve("/head", Resource::offset(5000).gate_head(&gate));
-    let mut edge = Setup::uncached(&origin).limits("drain = \"1h\"").start();
+    let mut edge = Setup::uncached(&origin)
+        .limits("shutdown_timeout = \"1h\"")
+        .start();
     let mut client = edge.client();
     client.send("GET", "/head", &[], b"").expect("sent");
     wait_asked(&origin, "/head", 1);

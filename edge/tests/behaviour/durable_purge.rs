@@ -533,7 +533,7 @@ fn purges_by_method_and_command_are_durable() {
         let origin = four();
         let disks = Disks::in_memory(1);
         let text = disks.setup(&origin).text();
-        let allowed = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let allowed = "[admin]\npurge_from = [\"127.0.0.1\"]\n";
         let setup = Setup::of_text(text.replace("[admin]\n", allowed));
         let edge = start(&setup);
         keep_four(&edge);

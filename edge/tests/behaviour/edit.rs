@@ -42,7 +42,7 @@ fn site(lines: &str) -> Setup {
     ))
 }
 
-const REQUEST: &str = "[site.route.request_fields]\n\
+const REQUEST: &str = "[site.route.request_headers]\n\
     set = { X-Set = \"ours\", X-Client = \"{client} {method} {header:X-Who}\" }\n\
     add = { X-Add = \"more\" }\nremove = [\"Cookie\", \"X-Gone\"]\n";
 
@@ -101,14 +101,14 @@ fn edited_headers_with_a_client_s_value_are_not_shared() {
     let origin = telling();
     let edge = Setup::cached(&origin)
         .tables(
-            "request_fields = { set = { X-Set = \"1\" }, add = { X-Set = \"{header:X-Who}\" } }\n",
+            "request_headers = { set = { X-Set = \"1\" }, add = { X-Set = \"{header:X-Who}\" } }\n",
         )
         .start();
     let first = edge.get("/x", &[("X-Who", "mallory")]);
     assert!(!first.text().contains("mallory"), "{}", first.text());
 }
 
-const RESPONSE: &str = "response_fields = { set = { Server = \"edge\", X-Asked = \"{host}{path}{query} {status}\" }, \
+const RESPONSE: &str = "response_headers = { set = { Server = \"edge\", X-Asked = \"{host}{path}{query} {status}\" }, \
     add = { Vary = \"X-Two\" }, remove = [\"X-Powered-By\", \"ETag\"] }\n";
 
 fn edited() -> Resource {
@@ -185,7 +185,7 @@ fn error_responses_get_edited_headers_and_keep_their_reasons() {
     };
     let plain = told("");
     assert_eq!(plain, (502, "502 connect-failed\n".to_owned(), None));
-    let edited = told("response_fields = { set = { X-A = \"b\" } }\n");
+    let edited = told("response_headers = { set = { X-A = \"b\" } }\n");
     assert_eq!(edited, (plain.0, plain.1, Some("b".to_owned())));
 }
 
@@ -242,7 +242,7 @@ fn expires_goes_by_type_and_counts_from_now() {
     origin.serve("/a.txt", typed("text/plain"));
     origin.serve("/gone", Resource::status(404).cache_control("max-age=60"));
     let edge = Setup::cached(&origin)
-        .tables("expires = { default = \"off\", types = { \"text/html\" = \"epoch\", \"image/*\" = \"1h\" } }\n")
+        .tables("expires = { default = false, types = { \"text/html\" = \"epoch\", \"image/*\" = \"1h\" } }\n")
         .start();
     let control = |target: &str| {
         let reply = edge.get(target, &[]);
@@ -278,8 +278,8 @@ fn a_configured_cache_control_applies_to_files_and_not_to_errors() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("a.css"), "p {}").expect("written");
     let edge = site(&format!(
-        "[[site.route]]\nfiles = {:?}\ncache_control = \"public, max-age=31536000, immutable\"\nsecurity = true\n\
-         response_fields = {{ remove = [\"X-Frame-Options\"], set = {{ Referrer-Policy = \"no-referrer\" }} }}\n",
+        "[[site.route]]\nfiles = {:?}\ncache_control = \"public, max-age=31536000, immutable\"\nsecurity_headers = true\n\
+         response_headers = {{ remove = [\"X-Frame-Options\"], set = {{ Referrer-Policy = \"no-referrer\" }} }}\n",
         folder.path().display().to_string()
     ))
     .start();
@@ -317,7 +317,9 @@ fn a_configured_cache_control_applies_to_files_and_not_to_errors() {
 #[test]
 fn security_headers_of_the_origin_are_kept() {
     let origin = serving("/x", fresh(10).header("X-Frame-Options", "DENY"));
-    let edge = Setup::cached(&origin).tables("security = true\n").start();
+    let edge = Setup::cached(&origin)
+        .tables("security_headers = true\n")
+        .start();
     for _ in 0..2 {
         let reply = edge.get("/x", &[]);
         assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
@@ -326,7 +328,7 @@ fn security_headers_of_the_origin_are_kept() {
     // The same applies to one that the configuration adds.
     origin.serve("/y", fresh(10));
     let edge = Setup::cached(&origin)
-        .tables("security = true\nresponse_fields = { add = { X-Frame-Options = \"DENY\" } }\n")
+        .tables("security_headers = true\nresponse_headers = { add = { X-Frame-Options = \"DENY\" } }\n")
         .start();
     let reply = edge.get("/y", &[]);
     assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
@@ -336,7 +338,7 @@ fn security_headers_of_the_origin_are_kept() {
 fn pages(folder: &tempfile::TempDir, more: &str) -> String {
     let page = folder.path().join("404.html");
     fs::write(&page, "<p>first").expect("written");
-    format!("errors = {{ 404 = {page:?}, 5xx = {{ text = \"busy\" }} }}\n{more}")
+    format!("error_pages = {{ 404 = {page:?}, 5xx = {{ text = \"busy\" }} }}\n{more}")
 }
 
 // An error response gets the configured page. Its status stays, and its reason stays in
@@ -374,7 +376,7 @@ fn error_responses_get_pages() {
     );
 }
 
-// With `intercept`, error responses of origins, hits included, get the same pages, and keep the
+// With `intercept_errors`, error responses of origins, hits included, get the same pages, and keep the
 // headers that do not describe the content.
 #[test]
 fn errors_of_origins_get_pages_if_intercepted() {
@@ -385,7 +387,7 @@ fn errors_of_origins_get_pages_if_intercepted() {
     let origin = serving("/x", missing);
     origin.serve("/y", fresh(10));
     let edge = Setup::cached(&origin)
-        .tables(&pages(&folder, "intercept = true\n"))
+        .tables(&pages(&folder, "intercept_errors = true\n"))
         .start();
     for hit in [false, true] {
         if hit {
@@ -443,8 +445,9 @@ fn a_reload_reads_pages_again() {
 // If a page's file is missing, the program does not start and names the line of the configuration.
 #[test]
 fn the_program_does_not_start_if_an_error_page_is_missing() {
-    let said = site("errors = { 404 = \"/nowhere/404.html\" }\n[[site.route]]\nrespond = \"x\"\n")
-        .refused();
+    let said =
+        site("error_pages = { 404 = \"/nowhere/404.html\" }\n[[site.route]]\nrespond = \"x\"\n")
+            .refused();
     assert!(
         said.contains("can't read an error page: No such file"),
         "{said}"
@@ -458,8 +461,8 @@ fn a_fixed_response_supports_conditions_and_ranges() {
         "[[site.route]]\npath = \"/robots.txt\"\nrespond = \"User-agent: *\\n\"\n\
          [[site.route]]\npath = \"/long\"\nrespond = \"{:1000}\"\n\
          [[site.route]]\npath = \"/gone\"\nrespond = {{ status = 410, body = \"<p>gone\", type = \"text/html\" }}\n\
-         errors = {{ 4xx = {{ text = \"page\" }} }}\n\
-         [[site.route]]\nrespond = {{ status = 403 }}\nerrors = {{ 403 = {{ text = \"page\" }} }}\n",
+         error_pages = {{ 4xx = {{ text = \"page\" }} }}\n\
+         [[site.route]]\nrespond = {{ status = 403 }}\nerror_pages = {{ 403 = {{ text = \"page\" }} }}\n",
         "long"
     ))
     .start();
@@ -506,7 +509,7 @@ fn a_fixed_response_supports_conditions_and_ranges() {
 fn redirects_lead_only_to_their_target() {
     let edge = site(
         "[[site.route]]\npath = \"/old/*\"\nredirect = { to = \"/new{path}{query}\", status = 308 }\n\
-         [[site.route]]\nmatch = '^//'\nredirect = \"{path}\"\n\
+         [[site.route]]\npath_regex = '^//'\nredirect = \"{path}\"\n\
          [[site.route]]\nredirect = \"https://{hostname}{path}{query}\"\n",
     )
     .start();
@@ -537,7 +540,7 @@ fn redirects_lead_only_to_their_target() {
 #[test]
 fn a_clients_field_stays_within_its_line() {
     let edge = site(
-        "response_fields = { set = { X-Echo = \"<{header:X-Say}>\", X-None = \"{header:X-None}\" } }\n\
+        "response_headers = { set = { X-Echo = \"<{header:X-Say}>\", X-None = \"{header:X-None}\" } }\n\
          [[site.route]]\nrespond = \"x\"\n",
     )
     .start();
@@ -552,7 +555,7 @@ fn a_clients_field_stays_within_its_line() {
 #[test]
 fn refused_requests_get_the_pages_and_headers_of_the_route() {
     let edge = site(
-        "errors = { 403 = { text = \"no\" }, 429 = { text = \"later\" } }\nsecurity = true\n\
+        "error_pages = { 403 = { text = \"no\" }, 429 = { text = \"later\" } }\nsecurity_headers = true\n\
          [[site.route]]\npath = \"/denied\"\nrespond = \"x\"\ndeny = [\"127.0.0.0/8\"]\n\
          [[site.route]]\nrespond = \"x\"\nlimit = { requests = \"1/h\", burst = 1 }\n",
     )

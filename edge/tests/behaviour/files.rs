@@ -257,7 +257,7 @@ fn an_unreadable_file_is_403() {
 fn fallbacks_are_served_for_missing_files() {
     let shelf = Shelf::new(
         &[("about.html", b"about"), ("app.html", b"app")],
-        "fallback = [\"{path}.html\", \"/app.html\"]",
+        "try_files = [\"{path}.html\", \"/app.html\"]",
     );
     assert_eq!(shelf.get("/about").body, b"about");
     assert_eq!(shelf.get("/some/where").body, b"app");
@@ -267,7 +267,7 @@ fn fallbacks_are_served_for_missing_files() {
 #[test]
 fn index_names_with_a_slash_are_below_the_folder() {
     let keys = "symlinks = \"any\"\nindex = [\"//etc/passwd\", \"/home.html\"]\n\
-                fallback = [\"//etc/passwd\", \"{path}/etc/passwd\", \"//app.html\"]";
+                try_files = [\"//etc/passwd\", \"{path}/etc/passwd\", \"//app.html\"]";
     let shelf = Shelf::new(&[("home.html", b"home"), ("app.html", b"app")], keys);
     assert_eq!(shelf.get("/").body, b"home");
     assert_eq!(shelf.get("/none").body, b"app");
@@ -313,7 +313,7 @@ fn validators_are_strong() {
 
 #[test]
 fn a_path_prefix_is_stripped() {
-    let shelf = Shelf::new(&[("a.txt", b"a")], "strip = \"/static\"");
+    let shelf = Shelf::new(&[("a.txt", b"a")], "strip_prefix = \"/static\"");
     assert_eq!(shelf.get("/static/a.txt").body, b"a");
     assert_eq!(shelf.status("/a.txt"), 404);
 }
@@ -322,7 +322,7 @@ fn a_path_prefix_is_stripped() {
 fn changed_files_are_noticed() {
     let shelf = Shelf::new(
         &[("small", b"one"), ("large", &large(200_000, 1))],
-        "valid = \"1ms\"",
+        "recheck = \"1ms\"",
     );
     for (path, first, second) in [
         ("small", b"one".to_vec(), b"two".to_vec()),
@@ -349,7 +349,7 @@ fn changed_files_are_noticed() {
 fn versions_are_never_mixed() {
     let first = large(40_000_000, 1);
     for how in ["replaced", "emptied", "overwritten"] {
-        let shelf = Shelf::new(&[("large", &first)], "valid = \"1ms\"");
+        let shelf = Shelf::new(&[("large", &first)], "recheck = \"1ms\"");
         let mut client = shelf.edge.reluctant_client();
         client
             .send("GET", "/large", &[("Host", "a")], b"")
@@ -389,7 +389,7 @@ fn precompressed_files_are_sent_to_clients_that_accept_them() {
             ("a.css.gz", b"gzipped"),
             ("a.css.br", b"brotli"),
         ],
-        "precompressed = true\nvalid = \"1ms\"",
+        "precompressed = true\nrecheck = \"1ms\"",
     );
     for (accepted, body, coding) in [
         ("", &b"plain"[..], None),
@@ -447,7 +447,7 @@ fn a_hanging_disk_does_not_block_other_requests() {
         ("film", &content),
     ];
     // Long enough that the file is not checked again while the disk hangs.
-    let shelf = Shelf::within(folder, &files, "valid = \"1h\"");
+    let shelf = Shelf::within(folder, &files, "recheck = \"1h\"");
     assert_eq!(shelf.get("/small").body, b"small");
     assert_eq!(shelf.status("/none"), 404);
     for name in ["cold", "film"] {
@@ -485,7 +485,7 @@ fn forget_pages(path: &std::path::Path) {
 // Content held in memory is served even when no file can be opened to check it for changes.
 #[test]
 fn files_in_memory_are_served_when_descriptors_have_run_out() {
-    let shelf = Shelf::new(&[("small", b"small")], "valid = \"1ms\"");
+    let shelf = Shelf::new(&[("small", b"small")], "recheck = \"1ms\"");
     let mut client = shelf.edge.client();
     let mut get = |target: &str| {
         client
@@ -537,7 +537,7 @@ fn open_files_are_limited_and_reported() {
     let content = large(100_000, 0);
     let names: Vec<String> = (0..200).map(|n| format!("film{n}")).collect();
     let files: Vec<_> = names.iter().map(|name| (&**name, &content[..])).collect();
-    let shelf = Shelf::new(&files, "open = 32");
+    let shelf = Shelf::new(&files, "open_files = 32");
     for name in &names {
         assert!(shelf.get(&format!("/{name}")).body == content);
     }

@@ -74,7 +74,7 @@ fn rules_of_a_route_replace_those_of_its_site() {
     origin.serve("/open/x", fresh(10));
     let text = Setup::uncached(&origin).text().replace(
         "[[site.route]]\n",
-        "deny = [\"127.0.0.0/8\"]\n[[site.route]]\npath = \"/open/*\"\nproxy = \"origin\"\ndeny = []\n[[site.route]]\n",
+        "deny = [\"127.0.0.0/8\"]\n[[site.route]]\npath = \"/open/*\"\nproxy = \"origin\"\ndeny = false\n[[site.route]]\n",
     );
     let edge = Setup::of_text(text).start();
     assert_eq!(edge.get("/open/x", &[]).status, 200);
@@ -138,7 +138,7 @@ fn purging_is_not_rate_limited() {
     let text = Setup::cached(&origin)
         .tables("[site.route.limit]\nrequests = \"1/h\"\nburst = 2\n")
         .text()
-        .replace("[admin]\n", "[admin]\npurge = [\"127.0.0.1\"]\n");
+        .replace("[admin]\n", "[admin]\npurge_from = [\"127.0.0.1\"]\n");
     let edge = Setup::of_text(text).start();
     assert_eq!(edge.get("/x", &[]).status, 200);
     for _ in 0..5 {
@@ -156,7 +156,9 @@ fn purging_is_not_rate_limited() {
 
 /// A route that accepts signed URLs only, with a key and further lines.
 fn signing(setup: Setup, more: &str) -> Setup {
-    setup.tables(&format!("[site.route.signed]\nkeys = [\"{KEY}\"]\n{more}"))
+    setup.tables(&format!(
+        "[site.route.signed_urls]\nkeys = [\"{KEY}\"]\n{more}"
+    ))
 }
 
 // Neither the cache nor the origin sees the signature.
@@ -281,8 +283,9 @@ fn keys_change_with_a_reload() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("key");
     std::fs::write(&file, "another key, not that one").expect("written");
-    let setup =
-        Setup::cached(&origin).tables(&format!("[site.route.signed]\nkey_files = [{file:?}]\n"));
+    let setup = Setup::cached(&origin).tables(&format!(
+        "[site.route.signed_urls]\nkey_files = [{file:?}]\n"
+    ));
     let edge = setup.start();
     let signed = sign("/x", &[]);
     assert_eq!(edge.get(&signed, &[]).status, 403);

@@ -400,11 +400,11 @@ fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
     })
 }
 
-// `forward` adds headers to shared fetches.
+// `forward_headers` adds headers to shared fetches.
 #[test]
 fn shared_fetches_carry_the_configured_headers() {
     let cases: [(&str, &[&str]); 4] = [
-        ("[]", &[]),
+        ("false", &[]),
         ("[\"x-tenant\"]", &["X-Tenant"]),
         ("[\"*\"]", &["X-Tenant", "X-Anything"]),
         ("[\"*\", \"Cookie\"]", &["X-Tenant", "X-Anything", "Cookie"]),
@@ -412,7 +412,7 @@ fn shared_fetches_carry_the_configured_headers() {
     for (setting, expected) in cases {
         let origin = serving("/x", current());
         let edge = Setup::cached(&origin)
-            .cache(&format!("forward = {setting}"))
+            .cache(&format!("forward_headers = {setting}"))
             .cache("fill = \"whole\"")
             .start();
         assert_eq!(carried(&edge, &origin), expected, "{setting}");

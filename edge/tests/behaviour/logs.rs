@@ -89,9 +89,9 @@ fn a_route_logs_according_to_its_rule() {
     let text = logged(&origin, "{status} {target}", "").replace(
         "[[site]]\n[[site.route]]\n",
         "[[site]]\nlog = { statuses = [\"4xx\", \"5xx\"] }\n\
-         [[site.route]]\npath = \"/off/*\"\nproxy = \"origin\"\nlog = \"off\"\n\
+         [[site.route]]\npath = \"/off/*\"\nproxy = \"origin\"\nlog = false\n\
          [[site.route]]\npath = \"/some/*\"\nproxy = \"origin\"\nlog = { sample = 0.5 }\n\
-         [[site.route]]\npath = \"/all/*\"\nproxy = \"origin\"\nlog = \"on\"\n[[site.route]]\n",
+         [[site.route]]\npath = \"/all/*\"\nproxy = \"origin\"\nlog = true\n[[site.route]]\n",
     );
     let edge = Setup::of_text(text).start();
     let mut client = edge.client();
@@ -126,13 +126,13 @@ fn a_log_rule_can_be_reloaded() {
     let path = edge.file("access.log");
     let text = text
         .replace("\"access.log\"", &format!("{path:?}"))
-        .replace("[[site]]\n", "[[site]]\nlog = \"off\"\n");
+        .replace("[[site]]\n", "[[site]]\nlog = false\n");
     edge.rewrite(&text);
     let output = edge.command(&["reload"]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("requests that are logged changed"), "{said}");
     edge.get("/x?unseen", &[]);
-    edge.rewrite(&text.replace("log = \"off\"", "log = \"on\""));
+    edge.rewrite(&text.replace("log = false", "log = true"));
     assert!(edge.command(&["reload"]).status.success());
     edge.get("/x?after", &[]);
     assert_eq!(edge.log(2), ["/x?before", "/x?after"]);

@@ -214,7 +214,7 @@ fn a_post_response_that_can_not_be_stored_is_passed_on() {
         };
         let origin = serving("/x", Resource::dynamic(large));
         let edge = posting(&origin)
-            .cache(&format!("fill = \"{mode}\"\nobject = \"1MiB\""))
+            .cache(&format!("fill = \"{mode}\"\nmax_object_size = \"1MiB\""))
             .start();
         let reply = post(&edge, &[]);
         reply.verify_whole(3 * MIB).expect("all of it");

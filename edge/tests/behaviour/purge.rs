@@ -239,7 +239,7 @@ fn impossible_purges_are_refused_with_an_explanation() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (order, status, said) in [
-        (json!({}), 400, "say what"),
+        (json!({}), 400, "name what to purge"),
         (json!({"tag": "a", "url": "b"}), 400, "only one"),
         (json!({"tag": "a b"}), 400, "a tag has"),
         (json!({"url": "/a"}), 400, "a URL begins with"),
@@ -269,7 +269,7 @@ fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     let origin = serving("/x", fresh(LENGTH));
     let target = "/x?b=1&a=1";
     let text = |setup: Setup| {
-        let admin = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let admin = "[admin]\npurge_from = [\"127.0.0.1\"]\n";
         setup.text().replace("[admin]\n", admin)
     };
     let sorted = text(Setup::cached(&origin).cache("query_sort = true"));
@@ -313,7 +313,7 @@ fn a_cache_without_routes_can_be_purged() {
 /// The harness's configuration, with these addresses permitted to send PURGE.
 fn allowing(origin: &Origin, networks: &str) -> Edge {
     let text = Setup::cached(origin).text();
-    let admin = format!("[admin]\npurge = [{networks}]\n");
+    let admin = format!("[admin]\npurge_from = [{networks}]\n");
     Setup::of_text(text.replace("[admin]\n", &admin)).start()
 }
 

@@ -16,7 +16,9 @@ use crate::harness::{
 fn during_shutdown_a_rider_keeps_the_flight_of_another_worker() {
     let gate = Gate::at(100_000);
     let origin = serving("/x", fresh(300_000).gate(&gate));
-    let mut edge = Setup::cached(&origin).limits("drain = \"1h\"").start();
+    let mut edge = Setup::cached(&origin)
+        .limits("shutdown_timeout = \"1h\"")
+        .start();
     // So many clients that both workers certainly have some of them.
     let mut clients: Vec<Client> = (0..6).map(|_| edge.client()).collect();
     for client in &mut clients {

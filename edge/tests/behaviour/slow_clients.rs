@@ -40,7 +40,7 @@ fn both(limits: &str) -> Both {
         "[server]\nworkers = 1\n[limits]\n{limits}\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
          [admin]\naddress = \"127.0.0.1:0\"\n[upstream.o]\nservers = [{:?}]\n[cache.main]\n\
          [[site]]\n[[site.route]]\npath = \"/files/*\"\n\
-         [site.route.files]\nroot = {:?}\nstrip = \"/files\"\n\
+         [site.route.files]\nroot = {:?}\nstrip_prefix = \"/files\"\n\
          [[site.route]]\npath = \"/cached/*\"\nproxy = \"o\"\ncache = \"main\"\n\
          [[site.route]]\nproxy = \"o\"\n",
         origin.url(""),

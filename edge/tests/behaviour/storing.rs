@@ -343,7 +343,7 @@ fn malformed_targeted_headers_are_ignored() {
 #[test]
 fn targeted_headers_are_configurable() {
     let origin = origin();
-    let setup = Setup::cached(&origin).cache("targets = [\"X-Cache-Control\"]");
+    let setup = Setup::cached(&origin).cache("target_list = [\"X-Cache-Control\"]");
     let cases = vec![
         (
             "named",
@@ -364,7 +364,7 @@ fn targeted_headers_are_configurable() {
 #[test]
 fn surrogate_control_may_be_a_target() {
     let origin = origin();
-    let setup = Setup::cached(&origin).cache("targets = [\"Surrogate-Control\"]");
+    let setup = Setup::cached(&origin).cache("target_list = [\"Surrogate-Control\"]");
     let control = |value: &str| with("Surrogate-Control", value).cache_control("no-store");
     let cases: Vec<Case<'_>> = vec![
         ("max-age", control("max-age=3600"), Some(HOUR)),
@@ -512,16 +512,18 @@ fn headers_of_responses_can_be_ignored() {
     ] {
         let origin = origin();
         let setup = Setup::cached(&origin).cache(valid);
-        let ignoring = setup.cache(&format!("ignore = [\"{name}\"]"));
+        let ignoring = setup.cache(&format!("ignore_headers = [\"{name}\"]"));
         check_kept(&ignoring, &origin, vec![(name, resource, Some(HOUR))]);
     }
 }
 
-// With `ignore = ["vary"]` there is one response for all requests.
+// With `ignore_headers = ["vary"]` there is one response for all requests.
 #[test]
 fn vary_can_be_ignored() {
     let origin = serving("/x", current().vary("X-Flavour"));
-    let edge = Setup::cached(&origin).cache("ignore = [\"vary\"]").start();
+    let edge = Setup::cached(&origin)
+        .cache("ignore_headers = [\"vary\"]")
+        .start();
     edge.get("/x", &[("X-Flavour", "cherry")]);
     assert_hit(&edge.get("/x", &[("X-Flavour", "lemon")]));
     assert_hit(&edge.get("/x", &[]));

@@ -57,7 +57,7 @@ fn connections_to_an_origin_are_limited() {
     let origin = serving("/x", Resource::offset(10).gate_head(&gate));
     let edge = Setup::uncached(&origin)
         .workers(1)
-        .upstream("connections = 2\nqueue = 1")
+        .upstream("max_connections = 2\nqueue = 1")
         .start();
     let mut clients: Vec<Client> = (0..3).map(|_| edge.client()).collect();
     for client in &mut clients {

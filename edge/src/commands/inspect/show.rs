@@ -111,7 +111,7 @@ fn describe(paper: &mut Paper<'_>, object: &ObjectState) {
 
 fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
     let why = match object.why.as_deref() {
-        Some("too-large") => "larger than `object`".to_owned(),
+        Some("too-large") => "larger than `max_object_size`".to_owned(),
         why => paper.foreign(why.unwrap_or("no reason given")),
     };
     let flying = !object.in_flight.is_empty() || !object.flights.is_empty();

@@ -298,7 +298,7 @@ fn states_say_what_they_mean() {
     };
     let large = state("refused", "too-large");
     assert!(
-        large.contains("not shared: larger than `object`;"),
+        large.contains("not shared: larger than `max_object_size`;"),
         "{large}"
     );
     let retired = state("retired", "");

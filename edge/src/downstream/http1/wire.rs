@@ -53,11 +53,11 @@ impl Wire {
     /// there is room for it.
     pub fn enter(&mut self) -> bool {
         let worker = &self.worker;
-        let most = worker.serving().options.connections_per_address;
+        let most = worker.serving().options.connections_per_ip;
         if most > 0 {
             self.entered = worker.balance.addresses.enter(self.peer.address.ip(), most);
             if !self.entered {
-                worker.counters.connections_over_address.add(1);
+                worker.counters.connections_over_ip.add(1);
                 return false;
             }
         }

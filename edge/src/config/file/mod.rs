@@ -1,85 +1,75 @@
-//! What was typed: the configuration file as it stands, each value with its place in the text.
+//! What the configuration file says: every section as it was written, each value with its place.
 //!
-//! Every key is optional here; `plan` knows the defaults and the bounds. A key that nothing reads does
-//! not exist. `docs/configuration.md` describes each one, and a test compares the two.
+//! Every key is optional here; `checks` knows the defaults and the bounds. `docs/configuration.md` describes
+//! each key, and a test compares the two.
 
+mod compress;
+mod server;
 mod tables;
+mod words;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::compress::{CompressFile, ListOrTable};
-use super::gate::OrOff;
-use super::privileges::Confine;
 use super::value::{
-    Ahead, Cookies, Ignorable, OrTable, Parallel, ServerFile, Size, Statuses, Table, Time, Usable,
-    Word, word,
+    Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Parallel, Sandbox, Size,
+    Statuses, Switch, Table, Time, Word, Words, word,
 };
-use crate::store::disk_tier::{Admit, PlacementKind};
+use crate::store::disk_tier::PlacementKind;
 use crate::{balance, evict, fill};
 
+pub use compress::{CompressFile, CompressForm};
+pub use server::ServerFile;
 pub use tables::*;
+pub use words::*;
 
-/// A value that may be missing, with its place.
-pub type Key<T> = Option<Spanned<T>>;
-
-/// Named sections: `[cache.NAME]`.
-pub type Named<T> = BTreeMap<Spanned<String>, T>;
-
-/// Names, each with its place.
-pub type Names = Vec<Spanned<String>>;
-
-/// Words of a kind, each with its place.
-pub type Words<T> = Vec<Spanned<Word<T>>>;
-
-/// The keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share. They are listed
-/// here alone: `$make` gets them after `$own`. (serde's `flatten` would lose their places in the
-/// text, and let unknown keys pass.)
+/// The keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share. This is their only
+/// list: `$make` gets them after `$own`. (serde's `flatten` would lose their places in the text, and
+/// let unknown keys pass.)
 macro_rules! rule_keys {
     ($make:ident $own:tt) => {
         $make! { $own {
-            valid: Statuses,
-            heuristic: Time,
-            lifetime_min: Time,
-            lifetime_max: Time,
-            stale_while_revalidate: Time,
-            stale_if_error: Time,
-            stale_while_updating: Time,
-            ignore: Words<Ignorable>,
-            set_cookie: Word<Cookies>,
-            targets: Names,
-            tags: Names,
-            client_directives: bool,
-            key: String,
-            query_sort: bool,
-            query_ignore: Names,
-            query_only: Names,
-            languages: Names,
-            bypass: Table<BypassFile>,
-            methods: Words<Usable>,
-            forward: Names,
-            pass_for: Time,
+            valid: Key<OrFalse<Statuses>>,
+            heuristic: Key<Time>,
+            lifetime_min: Key<Time>,
+            lifetime_max: Key<Time>,
+            stale_while_revalidate: Key<Time>,
+            stale_if_error: Key<Time>,
+            stale_while_updating: Key<Time>,
+            ignore_headers: Option<Words<Ignorable>>,
+            set_cookie: Key<Word<Cookies>>,
+            target_list: Option<Names>,
+            tag_headers: Option<Names>,
+            client_cache_control: Key<bool>,
+            key: Key<String>,
+            query_sort: Key<bool>,
+            query_ignore: Option<Names>,
+            query_only: Option<Names>,
+            languages: Option<Names>,
+            bypass: Key<OrFalse<Table<BypassFile>>>,
+            methods: Option<Words<Usable>>,
+            forward_headers: Option<Names>,
+            hit_for_pass: Key<Time>,
         } }
     };
 }
 
-/// What holds the caching rules of a section.
+/// Makes the type of a section's caching rules.
 macro_rules! rules_file {
     (() { $($key:ident: $kind:ty,)* }) => {
-        /// The caching rules that a section typed.
+        /// The caching rules of a section.
         #[derive(Clone, Debug, Default)]
         #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
         pub struct RulesFile {
-            $(pub $key: Key<$kind>,)*
+            $(pub $key: $kind,)*
         }
 
         impl RulesFile {
-            /// The keys that were typed, each with its place.
+            /// The keys that were written, each with its place.
             pub fn typed(&self) -> Vec<(&'static str, Range<usize>)> {
-                let keys = [$((stringify!($key), self.$key.as_ref().map(Spanned::span)),)*];
+                let keys = [$((stringify!($key), self.$key.as_ref().map(|typed| typed.span())),)*];
                 keys.into_iter()
                     .filter_map(|(key, at)| Some((key, at?)))
                     .collect()
@@ -88,7 +78,7 @@ macro_rules! rules_file {
     };
 }
 
-/// A section that has caching rules beside its own keys.
+/// Makes the type of a section that has caching rules beside its own keys.
 macro_rules! section {
     (
         ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $own:ident: $own_kind:ty,)* })
@@ -100,7 +90,7 @@ macro_rules! section {
         #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
         pub struct $name {
             $($(#[$of])* pub $own: $own_kind,)*
-            $(pub $key: Key<$kind>,)*
+            $(pub $key: $kind,)*
         }
 
         impl $name {
@@ -121,6 +111,7 @@ rule_keys!(rules_file());
 pub struct File {
     pub server: ServerSection,
     pub limits: LimitsFile,
+    pub listen: Option<Names>,
     pub listener: Vec<Spanned<ListenerFile>>,
     pub admin: AdminFile,
     pub log: LogFile,
@@ -128,6 +119,7 @@ pub struct File {
     pub cache: Named<CacheFile>,
     pub upstream: Named<UpstreamFile>,
     pub site: Vec<Spanned<SiteFile>>,
+    pub route: Vec<Spanned<RouteFile>>,
 }
 
 /// `[server]`
@@ -136,10 +128,10 @@ pub struct File {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ServerSection {
     pub user: Key<String>,
-    pub confine: Key<Confine>,
+    pub sandbox: Key<Sandbox>,
     pub workers: Key<u64>,
-    pub trusted_proxies: Key<Names>,
-    pub client_field: Key<Word<ClientWord>>,
+    pub trusted_proxies: Option<Names>,
+    pub client_ip_header: Key<Word<ClientHeader>>,
 }
 
 /// `[limits]`
@@ -157,10 +149,10 @@ pub struct LimitsFile {
     pub keepalive_header: Option<bool>,
     pub keepalive_requests: Key<u64>,
     pub connections: Key<u64>,
-    pub connections_per_address: Key<u64>,
+    pub connections_per_ip: Key<u64>,
     pub min_rate: Key<Size>,
     pub min_rate_grace: Key<Time>,
-    pub drain: Key<Time>,
+    pub shutdown_timeout: Key<Time>,
 }
 
 /// `[[listener]]`
@@ -173,31 +165,9 @@ pub struct ListenerFile {
     pub defer_accept: Option<bool>,
     pub receive_buffer: Key<Size>,
     pub send_buffer: Key<Size>,
-    pub keepalive: Key<Time>,
-    pub proxy_protocol: Key<Word<ProxyWord>>,
-    pub trusted: Key<Names>,
-}
-
-/// `proxy_protocol = "…"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
-pub enum ProxyWord {
-    #[default]
-    Off,
-    V1,
-    V2,
-    Any,
-}
-
-/// `client_field = "…"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
-pub enum ClientWord {
-    #[default]
-    XForwardedFor,
-    Forwarded,
+    pub tcp_keepalive: Key<Time>,
+    pub proxy_protocol: Key<OrFalse<Word<ProxyVersion>>>,
+    pub trusted: Option<Names>,
 }
 
 /// `[admin]`
@@ -205,8 +175,8 @@ pub enum ClientWord {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct AdminFile {
-    pub address: Key<String>,
-    pub purge: Key<Names>,
+    pub address: Key<OrFalse<String>>,
+    pub purge_from: Option<Names>,
 }
 
 /// `[log]`
@@ -214,13 +184,12 @@ pub struct AdminFile {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct LogFile {
-    pub access: Key<String>,
+    pub access: Key<OrFalse<String>>,
     pub format: Key<String>,
     pub buffer: Key<Size>,
     pub flush: Key<Time>,
     pub error: Key<String>,
-    #[serde(deserialize_with = "word")]
-    pub level: Option<super::Level>,
+    pub level: Option<OrFalse<Word<Level>>>,
 }
 
 /// `[volume.NAME]`
@@ -252,12 +221,12 @@ rule_keys!(section(
         lock_timeout: Key<Time>,
         lock_age: Key<Time>,
         client_budget: Key<Size>,
-        object: Key<Size>,
-        volumes: Key<Names>,
+        max_object_size: Key<Size>,
+        volumes: Option<Names>,
         placement: Key<Word<PlacementKind>>,
         weights: Key<Vec<Spanned<u64>>>,
         inactive: Key<Time>,
-        admit: Key<Word<Admit>>,
+        min_uses: Key<u64>,
         admit_min: Key<Size>,
         admit_max: Key<Size>,
     }
@@ -268,7 +237,7 @@ rule_keys!(section(
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct UpstreamFile {
-    pub servers: Key<Vec<Spanned<ServerFile>>>,
+    pub servers: Option<List<ServerFile>>,
     #[serde(deserialize_with = "word")]
     pub balance: Option<balance::Kind>,
     pub keepalive: Key<u64>,
@@ -277,10 +246,10 @@ pub struct UpstreamFile {
     pub connect_timeout: Key<Time>,
     pub read_timeout: Key<Time>,
     pub send_timeout: Key<Time>,
-    pub connections: Key<u64>,
+    pub max_connections: Key<u64>,
     pub queue: Key<u64>,
-    pub retries: Key<u64>,
-    pub head: Key<Size>,
+    pub retry: Key<OrFalse<Table<RetryFile>>>,
+    pub max_response_headers: Key<Size>,
     pub host: Key<String>,
 }
 
@@ -289,45 +258,46 @@ pub struct UpstreamFile {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SiteFile {
-    pub hosts: Vec<Spanned<String>>,
-    pub compress: Key<ListOrTable<CompressFile>>,
-    pub allow: Key<Names>,
-    pub deny: Key<Names>,
-    pub limit: Key<OrOff<LimitFile>>,
-    pub signed: Key<OrOff<SignedFile>>,
-    pub cache_control: Key<String>,
-    pub errors: Key<ErrorsFile>,
-    pub expires: Key<OrTable<ExpiresFile>>,
-    pub intercept: Key<bool>,
-    pub request_fields: Key<Table<FieldsFile>>,
-    pub response_fields: Key<Table<FieldsFile>>,
-    pub security: Option<bool>,
-    pub log: Key<OrTable<RouteLogFile>>,
+    pub hosts: Option<Names>,
+    pub compress: Key<CompressForm>,
+    pub allow: Option<AllowList>,
+    pub deny: Option<Names>,
+    pub limit: Key<OrFalse<Table<LimitFile>>>,
+    pub signed_urls: Key<OrFalse<Table<SignedFile>>>,
+    pub cache_control: Key<OrFalse<String>>,
+    pub error_pages: Key<OrFalse<Table<PagesFile>>>,
+    pub expires: Key<OrFalse<OrTable<ExpiresFile>>>,
+    pub intercept_errors: Key<bool>,
+    pub request_headers: Key<OrFalse<Table<HeadersFile>>>,
+    pub response_headers: Key<OrFalse<Table<HeadersFile>>>,
+    pub security_headers: Option<bool>,
+    pub log: Key<Switch<RouteLogFile>>,
     pub route: Vec<Spanned<RouteFile>>,
 }
 
 rule_keys!(section(
-    /// `[[site.route]]`
+    /// `[[site.route]]` and `[[route]]`
     RouteFile {
         path: Key<String>,
-        r#match: Key<String>,
+        path_regex: Key<String>,
+        query: Key<String>,
         proxy: Key<String>,
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
-        compress: Key<ListOrTable<CompressFile>>,
-        allow: Key<Names>,
-        deny: Key<Names>,
-        limit: Key<OrOff<LimitFile>>,
-        signed: Key<OrOff<SignedFile>>,
+        compress: Key<CompressForm>,
+        allow: Option<AllowList>,
+        deny: Option<Names>,
+        limit: Key<OrFalse<Table<LimitFile>>>,
+        signed_urls: Key<OrFalse<Table<SignedFile>>>,
         respond: Key<OrTable<RespondFile>>,
         redirect: Key<OrTable<RedirectFile>>,
-        cache_control: Key<String>,
-        errors: Key<ErrorsFile>,
-        expires: Key<OrTable<ExpiresFile>>,
-        intercept: Key<bool>,
-        request_fields: Key<Table<FieldsFile>>,
-        response_fields: Key<Table<FieldsFile>>,
-        security: Option<bool>,
-        log: Key<OrTable<RouteLogFile>>,
+        cache_control: Key<OrFalse<String>>,
+        error_pages: Key<OrFalse<Table<PagesFile>>>,
+        expires: Key<OrFalse<OrTable<ExpiresFile>>>,
+        intercept_errors: Key<bool>,
+        request_headers: Key<OrFalse<Table<HeadersFile>>>,
+        response_headers: Key<OrFalse<Table<HeadersFile>>>,
+        security_headers: Option<bool>,
+        log: Key<Switch<RouteLogFile>>,
     }
 ));
