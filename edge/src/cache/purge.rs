@@ -12,6 +12,7 @@ use crate::http::purge::{self, Purge, Purged};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
 use crate::http::{CacheStatus, Fields, Fwd, Scheme, Status};
+use crate::reason::Reason;
 use crate::store::disk_tier::{DurablePurge, NotDurable};
 use crate::store::{self, Full, Rule, Store};
 

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use super::*;
 use crate::handler::{Body, BodyStream, Fault, Frame, Head, Peer};
 use crate::http::Scheme;
+use crate::reason::Reason;
 use crate::telemetry::ServerNumbers;
 
 /// Runs on a worker's kind of runtime; a test that hangs fails.
