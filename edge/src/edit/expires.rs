@@ -246,7 +246,7 @@ mod tests {
                 default: Lifetime::For(Duration::from_secs(lifetime_s)),
                 types: Vec::new(),
             };
-            let freshness = expires.headers(&response, NOW).expect("it is freshness");
+            let freshness = expires.headers(&response, NOW).expect("freshness headers");
             let control = freshness.cache_control.expect("a directive");
             let max_age: u64 = control["max-age=".len()..].parse().expect("a number");
             prop_assert_eq!(max_age - u64::from(age_s), lifetime_s);

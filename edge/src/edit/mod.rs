@@ -23,7 +23,7 @@ pub use fields::FieldEdits;
 pub use pages::{ErrorPage, ErrorPages, PageFor};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
 pub use security::SECURITY;
-pub use template::{Template, TemplateError, Variable};
+pub use template::{Template, Variable};
 
 use expires::{Freshness, applies_to};
 use template::{OwnedValues, RequestValues};
