@@ -218,8 +218,7 @@ mod tests {
         };
         let of = |media_type: &'static str| {
             let mut response = Response::new(200);
-            let line = format!("Content-Type: {media_type}\r\n");
-            response.stored = line.into_bytes().into();
+            response.stored = [("Content-Type", media_type)].into_iter().collect();
             freshness(&expires, &response).map(|(_, control)| control)
         };
         assert_eq!(of("Image/PNG; q=1").as_deref(), Some("max-age=1"));

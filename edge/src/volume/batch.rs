@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::device_io::pad;
 use super::format::BLOCK;
 use super::index::RecordLocation;
-use super::{Id, Source};
+use super::types::{Id, RecordSource};
 use crate::sys::buffer::{ALIGNED, Buffer};
 
 /// Size in bytes of the buffers into which records are copied.
@@ -45,7 +45,7 @@ pub enum Told {
         /// Location of the record.
         place: RecordLocation,
         /// The source of the record's bytes.
-        source: Box<dyn Source>,
+        source: Box<dyn RecordSource>,
     },
     /// A record has been moved.
     Moved {

@@ -10,7 +10,7 @@ use super::format::segment::{ENTRY, Entry, Footer, Opening, RECORDS, table_crc};
 use super::format::{BLOCK, UNIT, up};
 use super::index::RecordLocation;
 use super::mounted::{Mounted, Position, place};
-use super::{Id, PAGE, Source};
+use super::types::{Id, PAGE, RecordSource};
 use crate::sys::buffer::Buffer;
 
 /// Bytes of a segment that the largest record can't use: opening block, footer, a table with one
@@ -45,7 +45,7 @@ pub enum Origin {
         /// Bytes charged to the queue.
         weight: u64,
         /// The source of the record's bytes.
-        source: Box<dyn Source>,
+        source: Box<dyn RecordSource>,
     },
     /// A caller that queued a tombstone, with its position in the queue.
     Tombstone(u64),

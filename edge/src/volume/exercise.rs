@@ -8,7 +8,7 @@ use super::format::{BLOCK, Geometry, SIZE_MAX};
 use super::index::RecordLocation;
 use super::purges;
 use super::recency::Recency;
-use super::{Id, Kind};
+use super::types::{Id, Kind};
 
 const SEGMENT: u64 = 1 << 20;
 const LAP: u64 = 3;

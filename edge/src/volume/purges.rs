@@ -7,7 +7,7 @@ use std::io;
 use super::checksum::Salt;
 use super::device_io::{read_block, read_exactly, write_aligned};
 use super::format::{BLOCK, Geometry, put, u32_at, u64_at, up};
-use super::{LogError, Logged};
+use super::types::{LogError, Logged};
 use crate::sys::disk::device::Device;
 
 const HALF_MAGIC: u32 = 0x676c_6f47; // "Golg"

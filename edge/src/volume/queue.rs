@@ -8,7 +8,7 @@ use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::index::{Index, Key, RecordLocation};
-use super::{Id, Source};
+use super::types::{Id, RecordSource};
 
 /// Minimum number of bytes charged for a queued record.
 const WEIGHT_MIN: u64 = 512;
@@ -33,7 +33,7 @@ pub enum Item {
         /// Id of the record when it was queued.
         id: Id,
         /// The source of the record's bytes.
-        source: Box<dyn Source>,
+        source: Box<dyn RecordSource>,
     },
     /// A tombstone to be written.
     Tombstone {
@@ -109,7 +109,11 @@ pub struct Overrun;
 impl Queue {
     /// Queues a record, unless `most` bytes are queued already or the queue is closed; then returns
     /// the record.
-    pub fn put(&self, source: Box<dyn Source>, most: u64) -> Result<(), Box<dyn Source>> {
+    pub fn put(
+        &self,
+        source: Box<dyn RecordSource>,
+        most: u64,
+    ) -> Result<(), Box<dyn RecordSource>> {
         let (id, weight) = (source.id(), source.bytes().max(WEIGHT_MIN));
         let most = match weight > SMALL {
             true => most - SPARED.min(most / 16),
@@ -191,7 +195,7 @@ impl Queue {
     }
 
     /// Removes the oldest queued records until the queue is `bytes` smaller. Returns them.
-    pub fn shed(&self, bytes: u64) -> (Vec<Box<dyn Source>>, u64) {
+    pub fn shed(&self, bytes: u64) -> (Vec<Box<dyn RecordSource>>, u64) {
         let mut state = self.state.lock();
         let (mut kept, mut given_up, mut freed) = (VecDeque::new(), Vec::new(), 0);
         while freed < bytes {

@@ -15,7 +15,7 @@ use super::format::{BLOCK, up};
 use super::index::{RecordLocation, Use};
 use super::mounted::{Mounted, Position, place};
 use super::reclaim_budget::ReclaimBudget;
-use super::{Id, PAGE};
+use super::types::{Id, PAGE};
 
 /// Bytes per read for records next to one another.
 const WINDOW: u64 = 1 << 20;

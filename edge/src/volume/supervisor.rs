@@ -16,8 +16,8 @@ use super::mount::{Mode, mount};
 use super::mounted::{Context, Mounted};
 use super::queue::Overrun;
 use super::recover::{load_tables, open_segment};
+use super::types::{Id, LogError};
 use super::writer;
-use super::{Id, LogError};
 use crate::sys::disk::device::{OpenError, Opened};
 
 /// Why a volume is out that was closed.
@@ -121,7 +121,7 @@ impl Inner {
     }
 
     /// Looks after the volume until it is closed.
-    pub fn keep(self: &Arc<Inner>) {
+    pub fn supervise(self: &Arc<Inner>) {
         let mut cursor = Cursor::default();
         let mut loaded: Option<Arc<Mounted>> = None;
         let mut is_out = false;

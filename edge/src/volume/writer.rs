@@ -14,8 +14,9 @@ use super::device_writer::{self, Done, Job};
 use super::format::record::Mark;
 use super::mounted::{LOADED, Mounted, Position};
 use super::queue::Item;
+use super::recency;
 use super::reclaim::Reclaim;
-use super::{Id, Kind, recency};
+use super::types::{Id, Kind};
 
 /// Approximate maximum size of a write in bytes.
 const BATCH: u64 = 8 << 20;

@@ -1,4 +1,4 @@
-//! The bytes on a device, of format version 1: `docs/disk-format.md` describes them all.
+//! The bytes on a device, of format version 2: `docs/disk-format.md` describes them all.
 //!
 //! Everything is read as if an enemy had written it: what does not decode is not there.
 
@@ -14,7 +14,7 @@ pub const BLOCK: u64 = 4096;
 pub const UNIT: u64 = 64;
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const MIB: u64 = 1 << 20;
 

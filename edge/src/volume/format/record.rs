@@ -1,7 +1,7 @@
 //! A record on a device: a header, a checksum per page of data, metadata, data.
 
 use crate::volume::checksum::Salt;
-use crate::volume::{Id, Kind, PAGE};
+use crate::volume::types::{Id, Kind, PAGE};
 
 use super::{BLOCK, UNIT, put, u32_at, u64_at, u128_at, up};
 

@@ -1,8 +1,8 @@
 //! A segment on a device: a block with its number and lap, records, and in a full segment a table
 //! of the records and a footer.
 
-use crate::volume::Id;
 use crate::volume::checksum::Salt;
+use crate::volume::types::Id;
 
 use super::record::Mark;
 use super::{BLOCK, NUMBER_MAX, UNIT, put, u32_at, u64_at, u128_at, up};

@@ -199,11 +199,13 @@ mod tests {
     #[test]
     fn another_version_is_told_apart_from_damage() {
         let mut other = sample().encode();
-        other[8] = 2;
-        assert_eq!(
-            Superblock::newest([&other, &[0; 4096]]),
-            Err(NotOurs::Version(2))
-        );
+        for version in [1, VERSION + 1] {
+            put(&mut other, 8, &version.to_le_bytes());
+            assert_eq!(
+                Superblock::newest([&other, &[0; 4096]]),
+                Err(NotOurs::Version(version))
+            );
+        }
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! An entry of the index: what it is found by, where its record is, and how it was used, in 24 bytes.
 
-use super::super::{Found, Kind, format};
+use crate::volume::format;
+use crate::volume::types::{Found, Kind};
 
 /// What records begin at multiples of.
 pub const UNIT: u32 = format::UNIT as u32;

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 pub use entry::{Key, RecordLocation, Use};
 
-use super::{Found, Id, Kind};
+use super::types::{Found, Id, Kind};
 use entry::{Entry, Packed, UNIT};
 use table::Table;
 

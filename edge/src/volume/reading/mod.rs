@@ -16,10 +16,10 @@ use tokio::time::timeout;
 
 pub use pins::Pins;
 pub use pool::Pool;
-pub use record::Source;
+pub use record::LogDevice;
 
 use super::index::{Index, Key, RecordLocation};
-use super::{Found, HeadRead, Id, Missing};
+use super::types::{Found, HeadRead, Id, Missing};
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::How;
@@ -46,7 +46,7 @@ pub type OnFailure = Box<dyn Fn(&io::Error) + Send + Sync>;
 /// Reads the records of one device, from when it is opened until it is given up.
 pub struct Reader {
     /// The device.
-    pub source: Source,
+    pub source: LogDevice,
     /// Where the records are.
     pub index: Arc<Index>,
     /// Who reads what now.

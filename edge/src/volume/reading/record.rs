@@ -12,7 +12,7 @@ use crate::volume::checksum::Salt;
 use crate::volume::device_io::shared;
 use crate::volume::format::record::{HEADER, Header, Layout, Mark, page_crc};
 use crate::volume::format::{BLOCK, Geometry, up};
-use crate::volume::{Found, HeadRead, Id, Kind, PAGE};
+use crate::volume::types::{Found, HeadRead, Id, Kind, PAGE};
 
 /// Pages that are read at a time when they are in memory: 256 KiB are still in the processor's cache
 /// when their checksums are computed.
@@ -20,7 +20,7 @@ const PAGES_AT_HAND: usize = 4;
 
 /// Where records are read from.
 #[derive(Clone)]
-pub struct Source {
+pub struct LogDevice {
     /// The device.
     pub device: Arc<dyn Device>,
     /// Where on it everything is.
@@ -51,7 +51,7 @@ pub trait Read: Send + 'static {
     ///
     /// # Errors
     /// Why it is not done.
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble>;
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble>;
 
     /// Begins anew.
     fn restart(&mut self);
@@ -60,7 +60,7 @@ pub trait Read: Send + 'static {
     fn finish(self) -> Option<(u64, Self::Output)>;
 }
 
-impl Source {
+impl LogDevice {
     /// Fills these pieces, all of them, from this place of a segment on.
     fn read(
         &self,
@@ -156,7 +156,7 @@ impl WholeHead {
         }
     }
 
-    fn check(&self, source: &Source, record: &[u8]) -> Result<(Header, Layout), Trouble> {
+    fn check(&self, source: &LogDevice, record: &[u8]) -> Result<(Header, Layout), Trouble> {
         let header = source.decode(&self.found, record)?;
         let id = &header.id;
         if header.mark != Mark::Stored(Kind::Head) || (id.space, id.key) != (self.space, self.key) {
@@ -190,13 +190,13 @@ fn span(layout: &Layout, begin: u64, length: u64) -> std::ops::Range<usize> {
 impl Read for WholeHead {
     type Output = HeadRead;
 
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
         let length = self.found.length as usize;
         let mut record = Buffer::new(length);
         let at = u64::from(self.found.offset);
         let into = &mut record.spare()[..length];
         source.read(&self.found, at, &mut [into], how)?;
-        // SAFETY: `Source::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled the whole piece.
         unsafe { record.set_filled(length) };
         let (header, layout) = self.check(source, record.filled())?;
         let record = shared(record);
@@ -251,7 +251,7 @@ impl SomePages {
 
     /// Reads the header and, if the first page is wanted, as many pages as are read at a time: where
     /// data begins is guessed from the record's length. Pages count only if that was right.
-    fn read_head(&mut self, source: &Source, how: How, at_once: usize) -> Result<(), Trouble> {
+    fn read_head(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let (gap, data) = match self.first {
             0 => guess_data(&self.found),
             _ => (head_room(&self.found), 0),
@@ -268,7 +268,7 @@ impl SomePages {
         source.read(&self.found, u64::from(self.found.offset), &mut into, how)?;
         let taken: SmallVec<[usize; 18]> = into[1..].iter().map(|piece| piece.len()).collect();
         drop(into);
-        // SAFETY: `Source::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled the whole piece.
         unsafe { head.set_filled(gap) };
         let header = self.check_head(source, head.filled())?;
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
@@ -283,7 +283,7 @@ impl SomePages {
         Ok(())
     }
 
-    fn check_head(&self, source: &Source, head: &[u8]) -> Result<Header, Trouble> {
+    fn check_head(&self, source: &LogDevice, head: &[u8]) -> Result<Header, Trouble> {
         let header = source.decode(&self.found, head)?;
         if header.mark != Mark::Stored(self.id.kind) || header.id != self.id {
             return Err(Trouble::Other);
@@ -303,7 +303,7 @@ impl SomePages {
     }
 
     /// Reads so many pages more.
-    fn read_pages(&mut self, source: &Source, how: How, at_once: usize) -> Result<(), Trouble> {
+    fn read_pages(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let Some((header, _)) = &self.head else {
             return Err(Trouble::Bad);
         };
@@ -325,7 +325,7 @@ impl SomePages {
     }
 
     /// Checks so many pages more, which have just been written to in all of their length.
-    fn check_pages(&mut self, source: &Source, count: usize) -> Result<(), Trouble> {
+    fn check_pages(&mut self, source: &LogDevice, count: usize) -> Result<(), Trouble> {
         let Some((header, head)) = &self.head else {
             return Err(Trouble::Bad);
         };
@@ -345,7 +345,7 @@ impl SomePages {
 impl Read for SomePages {
     type Output = Vec<Buffer>;
 
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
         let at_once = match how {
             How::AtHand => PAGES_AT_HAND,
             How::Wait | How::Direct => usize::MAX,
