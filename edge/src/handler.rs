@@ -22,6 +22,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::{CacheStatus, FieldBlock, Fields, Method, Scheme, Status, Version};
+use crate::reason::Reason;
 
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
