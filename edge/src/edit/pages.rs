@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::fields::take_out;
 use crate::handler::{Body, Fault, Response};
 use crate::http::{CacheStatus, Status};
-use crate::reason::Reason;
 
 /// The statuses of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
