@@ -3,7 +3,7 @@
 //! `ARCHITECTURE.md` describes the folders, the permitted imports and the invariants.
 
 pub mod admin;
-pub mod balance;
+pub(crate) mod balance;
 pub(crate) mod cache;
 pub(crate) mod compress;
 pub mod config;
@@ -21,6 +21,6 @@ pub mod route;
 pub mod store;
 pub mod sys;
 pub mod telemetry;
-pub mod upstream;
+pub(crate) mod upstream;
 pub mod volume;
 pub mod wiring;

@@ -21,11 +21,11 @@ use crate::http::Method;
 use crate::reason::Reason;
 use crate::sys::root::{FindError, How, Links, Root};
 use crate::sys::{Clock, Random};
+use crate::telemetry::FilesNumbers;
 
 use answer::Responder;
 use load::{FilePath, ParsedPath, Resolved};
 pub use path::{Located, locate};
-pub use table::Held;
 use table::Table;
 
 /// The `files` section of a route.
@@ -109,9 +109,12 @@ impl Shared {
         }))
     }
 
-    /// Current sizes of the cache.
-    pub fn held(&self) -> Held {
-        self.table.held()
+    /// Its numbers now.
+    pub fn numbers(&self) -> FilesNumbers {
+        FilesNumbers {
+            limit: self.options.memory,
+            ..self.table.numbers()
+        }
     }
 
     /// The options of the folder.

@@ -383,12 +383,12 @@ fn the_purge_command_reports_what_it_purged() {
     let (done, said) = out(&["http://A:80/img/*"]);
     assert!(done && said.contains(": URL http://a/img/*\n"), "{said}");
     assert!(
-        said.ends_with("for all that begins so: --prefix http://a/img/\n"),
+        said.ends_with("to purge every URL with this prefix: --prefix http://a/img/\n"),
         "{said}"
     );
     let (done, said) = out(&["--prefix", "//A:80/x/../%7e"]);
     assert!(
-        done && said.contains(": all that begins with //a/~\n"),
+        done && said.contains(": URLs with the prefix //a/~\n"),
         "{said}"
     );
     let (done, said) = out(&["--prefix", "/img/*"]);

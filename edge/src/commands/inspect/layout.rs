@@ -2,31 +2,31 @@
 
 use super::super::harmless;
 
-/// A space at which no line is broken.
+/// A space at which a line is never broken.
 const GLUE: char = '\u{a0}';
 
-/// How to draw.
+/// How text is laid out and coloured.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Columns.
+pub struct Style {
+    /// Columns of the terminal.
     pub width: usize,
-    /// No other characters than those of ASCII.
+    /// Only ASCII characters.
     pub ascii: bool,
     /// With colours.
     pub colour: bool,
 }
 
-/// Columns where nobody says how many there are.
+/// Columns if their number is not known.
 const WIDTH: usize = 80;
-/// Fewer and more are not believed.
+/// Fewer or more columns than these are taken for a mistake.
 const WIDTHS: std::ops::RangeInclusive<u16> = 20..=500;
 /// Where text begins after its label.
 const INDENT: usize = 11;
-/// Longer texts that others chose are cut.
+/// Longest text from a server or client; a longer one is cut.
 const FOREIGN_MAX: usize = 160;
 
-impl Look {
-    /// The columns of a terminal that says it has so many; 0 for one that doesn't say.
+impl Style {
+    /// The columns to use on a terminal that reports this number; 0 if the number is not known.
     pub fn width(columns: u16) -> usize {
         match columns {
             0 => WIDTH,
@@ -35,25 +35,25 @@ impl Look {
     }
 }
 
-/// A text in the making.
-pub struct Paper<'a> {
-    pub look: &'a Look,
+/// Text that is being laid out.
+pub struct Page<'a> {
+    pub style: &'a Style,
     pub out: String,
 }
 
-impl Paper<'_> {
-    /// A line as it is; where it was not to be broken, there are spaces now.
+impl Page<'_> {
+    /// Adds a line as it is, with `GLUE` replaced by spaces.
     pub fn line(&mut self, text: &str) {
         self.out += &text.replace(GLUE, " ");
         self.out.push('\n');
     }
 
-    /// A label, then text that is broken at its spaces.
+    /// Adds a label, then text that is broken at its spaces.
     pub fn entry(&mut self, label: &str, text: &str) {
         self.atoms(label, text.split(' ').map(str::to_owned));
     }
 
-    /// A label, then pieces that are never broken.
+    /// Adds a label, then pieces that are never broken.
     pub fn atoms(&mut self, label: &str, atoms: impl IntoIterator<Item = String>) {
         let mut line = match label {
             "" => String::new(),
@@ -62,7 +62,7 @@ impl Paper<'_> {
         let indent = line.len();
         let mut empty = true;
         for atom in atoms {
-            if !empty && columns(&line) + 1 + columns(&atom) > self.look.width {
+            if !empty && columns(&line) + 1 + columns(&atom) > self.style.width {
                 self.line(line.trim_end());
                 line = " ".repeat(indent);
                 empty = true;
@@ -76,12 +76,12 @@ impl Paper<'_> {
         self.line(line.trim_end());
     }
 
-    /// A label, then rows under a heading, laid out as the width allows; where it allows none of the
-    /// layouts, each row is a paragraph.
+    /// Adds a label, then rows under a heading, in the best layout for the width. If the width allows no
+    /// layout, each row is a paragraph.
     pub fn table<const N: usize>(&mut self, label: &str, heading: [&str; N], rows: &[[String; N]]) {
         let heading = heading.map(str::to_owned);
         let lines: Vec<&[String; N]> = std::iter::once(&heading).chain(rows).collect();
-        let width = self.look.width;
+        let width = self.style.width;
         let fitting = |layout: &&Layout| layout.widths(&lines, width).is_some();
         let chosen = LAYOUTS.iter().find(fitting);
         let Some((layout, widths)) = chosen.and_then(|l| Some((l, l.widths(&lines, width)?)))
@@ -123,19 +123,19 @@ impl Paper<'_> {
         }
     }
 
-    /// In this colour (a number of ECMA-48's SGR), where there are colours.
+    /// The text in this colour (a number of ECMA-48's SGR), if colours are on.
     pub fn painted(&self, text: &str, colour: &str) -> String {
-        match self.look.colour {
+        match self.style.colour {
             true => format!("\x1b[{colour}m{text}\x1b[0m"),
             false => text.to_owned(),
         }
     }
 
-    /// Text that a server or client chose: nothing in it reaches the terminal but what can be seen.
-    pub fn foreign(&self, text: &str) -> String {
+    /// Text from a server or client, with everything escaped that is not visible.
+    pub fn escaped(&self, text: &str) -> String {
         let short: String = text.chars().take(FOREIGN_MAX).collect();
         let cut = if short.len() < text.len() { "..." } else { "" };
-        let shown = match self.look.ascii {
+        let shown = match self.style.ascii {
             false => harmless(&short),
             true => harmless(&short)
                 .chars()
@@ -149,17 +149,17 @@ impl Paper<'_> {
     }
 }
 
-/// How a table is laid out.
+/// The layout of a table.
 struct Layout {
-    /// Columns before it, where its label stands; 0: below its label.
+    /// Columns before the table, for its label; 0 if the table is below its label.
     indent: usize,
-    /// Columns between its cells.
+    /// Columns between cells.
     gap: usize,
-    /// Behind these a cell may be broken.
+    /// A cell may be broken after these characters.
     breaks: &'static [char],
 }
 
-/// From the best to the narrowest.
+/// All layouts, from the best to the narrowest.
 const LAYOUTS: [Layout; 4] = [
     Layout {
         indent: INDENT,
@@ -184,8 +184,8 @@ const LAYOUTS: [Layout; 4] = [
 ];
 
 impl Layout {
-    /// The widths of the cells in a table that is to be no wider than `width`, if it can be so
-    /// narrow: what is left over goes to those in front.
+    /// The widths of the cells in a table no wider than `width`, or `None` if the table can't be so
+    /// narrow. Spare columns go to the first cells.
     fn widths<const N: usize>(&self, lines: &[&[String; N]], width: usize) -> Option<[usize; N]> {
         let (mut least, mut most) = ([0; N], [0; N]);
         for cells in lines {
@@ -210,7 +210,7 @@ impl Layout {
         text.split_inclusive(move |c| breaks.contains(&c))
     }
 
-    /// One row as the lines that it takes.
+    /// The lines of one row.
     fn fold<const N: usize>(&self, cells: &[String; N], widths: &[usize; N]) -> Vec<String> {
         let folded: Vec<Vec<String>> = cells
             .iter()
@@ -245,17 +245,17 @@ impl Layout {
     }
 }
 
-/// Without the spaces at its end.
+/// The text without the spaces at its end.
 fn bare(text: &str) -> &str {
     text.trim_end_matches(' ')
 }
 
-/// This text in one piece.
+/// The text with spaces at which no line is broken.
 pub fn glued(text: &str) -> String {
     text.replace(' ', "\u{a0}")
 }
 
-/// Columns that a text takes, not counting colours (the only escape sequences there are in it).
+/// The columns that a text takes, without its colours, which are its only escape sequences.
 fn columns(text: &str) -> usize {
     let mut parts = text.split('\x1b');
     let plain = parts.next().map_or(0, |part| part.chars().count());
