@@ -87,7 +87,7 @@ fn canonical(path: &str) -> anyhow::Result<String> {
     match target::canonical(&Method::Get, path.as_bytes(), &mut out) {
         Ok(Form::Origin) => Ok(out),
         Ok(_) => bail!("{path:?} is not a path"),
-        Err(error) => bail!("{path:?} is not a valid path and query: {}", error.word()),
+        Err(error) => bail!("{path:?} is not a valid path and query: {}", error.reason()),
     }
 }
 
