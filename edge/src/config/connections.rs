@@ -12,7 +12,7 @@ use super::plan::{LISTEN, address};
 use super::report::Problem;
 use super::value::{Key, Names, Size, Word, show_size, show_time};
 use super::words;
-use crate::downstream::{ClientField, ConnectionSetup, ProxyProtocol, Trust, Versions};
+use crate::downstream::{ClientField, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions};
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
 
@@ -36,6 +36,7 @@ impl ListenerPlan {
             setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: None,
+                protocol: Protocol::default(),
             },
         }
     }
@@ -101,6 +102,7 @@ pub fn listeners(
             setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: proxy(file.get_ref(), checks),
+                protocol: Protocol::default(),
             },
         });
     }

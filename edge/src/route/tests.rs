@@ -1,6 +1,6 @@
 //! Laws of the router: the host decides the site, the order decides the route.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 
@@ -174,7 +174,7 @@ fn request(authority: &str, target: &str) -> Request {
     let mut head = Head::new();
     head.authority.push_str(authority);
     head.target.push_str(target);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let address = crate::sys::Address::from((Ipv4Addr::LOCALHOST, 1));
     Request {
         head,
         body: Body::Empty,
@@ -199,7 +199,7 @@ fn as_a_handler_it_passes_on_or_says_that_there_is_no_route() {
     let Answer::Ready(Err(fault)) = router.handle(request("b", "/")) else {
         panic!("a host without a site has no route");
     };
-    assert_eq!(fault.cause, Cause::NoRoute);
+    assert_eq!(fault.reason, Reason::NoRoute);
 }
 
 proptest! {

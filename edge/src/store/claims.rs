@@ -19,6 +19,7 @@ use super::object_store::Store;
 use super::page::PAGE;
 use super::table_key::TableKey;
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
 /// The end of a claim that goes on to the end of the content, wherever that is.
 const OPEN: u64 = u64::MAX;
@@ -361,11 +362,11 @@ impl Object {
     }
 
     /// Ends flight `id`, whose response must not be shared. Riders wake, and go on separately.
-    pub(super) fn refuse(&self, id: u64, word: &'static str, until_ms: u64) {
+    pub(super) fn refuse(&self, id: u64, reason: Reason, until_ms: u64) {
         let mut state = self.lock();
         state.end_claim(id);
         if matches!(state.phase, Phase::Awaiting) {
-            state.phase = Phase::Refused { word, until_ms };
+            state.phase = Phase::Refused { reason, until_ms };
         }
         let wakes = state.all_riders();
         drop(state);

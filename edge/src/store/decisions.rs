@@ -5,6 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::ledger::Charge;
+use crate::reason::Reason;
 
 /// Decisions kept of one object.
 const DECISIONS_MAX: usize = 8;
@@ -25,7 +26,7 @@ pub struct Decision {
     /// What is fetched.
     pub ranges: SmallVec<[Range<u64>; 2]>,
     /// The reason.
-    pub why: &'static str,
+    pub why: Reason,
 }
 
 /// The last decisions, and what they take.

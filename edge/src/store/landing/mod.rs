@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::reason::Reason;
 use crate::store::claim::{Claim, NotOurs};
 use crate::store::head::Head;
 use crate::store::ledger::Charge;
@@ -193,8 +194,8 @@ impl Landing {
     /// halfway. Unused memory is released when the flight ends.
     ///
     /// # Errors
-    /// The named reason.
-    pub fn reserve(&mut self) -> Result<(), &'static str> {
+    /// The reason why there is none.
+    pub fn reserve(&mut self) -> Result<(), Reason> {
         if !self.store.holds(self.table_key, &self.object) {
             // Outside the table the object can't be evicted: its readers keep it.
             self.store
@@ -202,7 +203,7 @@ impl Landing {
         }
         let more = match self.unreserved() {
             0 => self.store.ledger.charge_anyway(0),
-            lacking => self.store.make_room(lacking).ok_or("no-room")?,
+            lacking => self.store.make_room(lacking).ok_or(Reason::NoRoom)?,
         };
         self.put_by(more);
         Ok(())
@@ -304,9 +305,9 @@ impl Landing {
 
     /// Ends the flight: the response must not be shared. Until then (Unix ms) requests for this key
     /// are forwarded without waiting for one another. For the first flight of an object.
-    pub fn refuse(mut self, word: &'static str, until_ms: u64) {
+    pub fn refuse(mut self, reason: Reason, until_ms: u64) {
         self.over = true;
-        self.object.refuse(self.id, word, until_ms);
+        self.object.refuse(self.id, reason, until_ms);
     }
 
     /// Marks the landing as over. Returns the id of its claim.
