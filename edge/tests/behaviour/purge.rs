@@ -8,7 +8,8 @@ use sluice_lab::client::{self, Reply};
 use sluice_lab::origin::{Gate, Origin, Resource};
 
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving, wait_asked,
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
+    wait_for_requests,
 };
 
 const LENGTH: u64 = 3000;
@@ -133,7 +134,7 @@ fn a_soft_purge_makes_responses_stale() {
     let stale = edge.get("/grace", &[]);
     assert!(is_hit(&stale), "{}", cache_status(&stale));
     assert!(cache_status(&stale).contains("detail=stale-while-revalidate"));
-    wait_asked(&origin, "/grace", 2);
+    wait_for_requests(&origin, "/grace", 2);
     eventually("it is fresh again", || {
         let status = cache_status(&edge.get("/grace", &[])).to_owned();
         status.starts_with("sluice; hit; ttl=3")
