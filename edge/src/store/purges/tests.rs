@@ -78,7 +78,7 @@ fn checks(store: &Arc<Store>) -> u64 {
 }
 
 #[test]
-fn each_rule_takes_out_what_it_covers_and_nothing_else() {
+fn each_rule_removes_only_objects_that_it_covers() {
     let rules = [
         (Rule::Resource(1), vec![1]),
         (prefix("/a/"), vec![1, 2]),
@@ -135,7 +135,7 @@ fn a_purge_touches_no_object_and_each_is_checked_once() {
 }
 
 #[test]
-fn what_is_being_fetched_is_not_joined_after_a_purge() {
+fn a_running_fetch_is_not_joined_after_a_purge() {
     let store = store(1 << 20);
     for soft in [false, true] {
         let landing = launch(&store, 1).expect("room");
@@ -153,7 +153,7 @@ fn what_is_being_fetched_is_not_joined_after_a_purge() {
 }
 
 #[test]
-fn a_flight_from_before_a_purge_brings_nothing_back() {
+fn a_flight_from_before_a_purge_restores_nothing() {
     let store = store(1 << 20);
     let landing = flying(&store, 1, "/");
     let soft = flying(&store, 2, "/");
@@ -168,7 +168,7 @@ fn a_flight_from_before_a_purge_brings_nothing_back() {
 }
 
 #[test]
-fn another_version_is_as_old_as_the_fetch_that_found_it() {
+fn another_version_is_as_old_as_the_fetch_that_received_it() {
     let store = store(1 << 20);
     let landing = flying(&store, 1, "/");
     let old = landing.object().clone();
@@ -187,7 +187,7 @@ fn another_version_is_as_old_as_the_fetch_that_found_it() {
 }
 
 #[test]
-fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
+fn a_validated_head_neither_hides_nor_survives_a_purge() {
     let renewed_when =
         |settled, rule: &Rule, soft, validated: bool, before: &[u64], after: &[u64]| {
             let store = store(1 << 20);
@@ -232,7 +232,7 @@ fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
 }
 
 #[test]
-fn an_object_whose_bytes_are_read_goes_from_the_table_only() {
+fn a_purged_object_stays_available_to_its_readers() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, Some(100)).expect("room");
     assert!(now(landing.write(&content(0, 100), 0)).is_ready());
@@ -247,7 +247,7 @@ fn an_object_whose_bytes_are_read_goes_from_the_table_only() {
 }
 
 #[test]
-fn variants_that_are_covered_are_not_counted() {
+fn purged_variants_are_not_counted() {
     let store = store(1 << 20);
     filed(&store, 1, "/", &[7]);
     let second = store.create(b"/").expect("room");
@@ -303,7 +303,7 @@ fn rules_are_bounded_and_everything_can_always_be_purged() {
 }
 
 #[test]
-fn nobody_is_told_to_wait_for_a_validation_from_before_a_purge() {
+fn no_request_waits_for_a_validation_from_before_a_purge() {
     let store = store(1 << 20);
     let object = filed(&store, 1, "/", &[7]);
     let validate = || {
@@ -323,7 +323,7 @@ fn nobody_is_told_to_wait_for_a_validation_from_before_a_purge() {
 }
 
 #[test]
-fn a_response_asked_for_before_a_purge_is_not_stored_after_it() {
+fn a_response_requested_before_a_purge_is_not_stored_after_it() {
     let store = store(1 << 20);
     let moment = store.moment();
     let object = store
@@ -338,7 +338,7 @@ fn a_response_asked_for_before_a_purge_is_not_stored_after_it() {
 }
 
 #[test]
-fn a_purge_wakes_who_sweeps() {
+fn a_purge_wakes_the_sweeping_thread() {
     let store = store(1 << 20);
     store.set_sweeper(std::thread::current());
     purge(&store, &Rule::All);
@@ -433,7 +433,7 @@ impl Known {
 
 proptest! {
     #[test]
-    fn they_do_what_asking_every_rule_would_do(steps in prop::collection::vec(a_step(), 1..80)) {
+    fn purges_act_like_a_check_of_every_rule(steps in prop::collection::vec(a_step(), 1..80)) {
         let store = store(16 << 20);
         let mut rules: Vec<(u64, Rule, bool)> = Vec::new();
         let mut known: BTreeMap<u8, Known> = BTreeMap::new();
