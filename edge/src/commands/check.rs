@@ -1,4 +1,4 @@
-//! `sluice check`: what is wrong with a configuration, else what would run; and with this machine.
+//! `sluice check`: reports errors in a configuration, or describes it; and reports kernel settings to change.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,7 @@ pub struct CheckArgs {
     /// The configuration file [default: sluice.toml]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Say what this machine should change to serve many connections; and check a file only if one
-    /// is named
+    /// Report kernel settings to change for many connections; check a file only if one is given
     #[arg(long)]
     system: bool,
 }

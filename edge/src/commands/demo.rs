@@ -1,4 +1,4 @@
-//! `sluice demo`: a slow origin, an edge in front of it, and three things to try.
+//! `sluice demo`: a slow origin, an edge in front of it, and three requests to try.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
@@ -14,7 +14,7 @@ use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
 use super::{announce, count, log_messages, say};
 
-/// The file holds its own offset every ten bytes, so that any piece shows where it is from.
+/// A file that contains its own offset every ten bytes, so that any part shows its position.
 const PATH: &str = "/offset.bin";
 const LENGTH: u64 = 10 << 20;
 /// Ten bytes in the middle, ten a bit further on, and ten near the end.
@@ -26,28 +26,28 @@ const RANGES: [(u64, u64); 3] = [
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Make the requests, say what each showed, and end
+    /// Make the requests, print the results, and end
     #[arg(long = "try")]
     try_it: bool,
-    /// Bytes a second that the origin sends on one connection
+    /// Bytes per second that the origin sends on one connection
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = rate)]
     rate: u64,
-    /// Where the edge listens [default: 127.0.0.1:8080, or a free port if that is taken]
+    /// Address of the edge [default: 127.0.0.1:8080, or a free port if that is taken]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Its admin address [default: 127.0.0.1:9901, or a free port if that is taken]
+    /// Address of its admin API [default: 127.0.0.1:9901, or a free port if that is taken]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// A file to keep things in beside memory, and its size, as in /tmp/sluice.vol:128MiB; may be given
-    /// several times
+    /// A file to store responses in besides memory, and its size, as in /tmp/sluice.vol:128MiB; may be
+    /// repeated
     #[arg(long, value_name = "PATH:SIZE")]
     volume: Vec<String>,
-    /// How objects are spread over several volumes: hash, stripe or mirror [default: hash]
+    /// How objects are distributed over several volumes: hash, stripe or mirror [default: hash]
     #[arg(long, value_name = "P")]
     placement: Option<String>,
 }
 
-/// Slower than this the demonstration would take longer than its patience.
+/// Least rate; with a lower one the demonstration would exceed its timeout.
 const RATE_MIN: u64 = 64 << 10;
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -116,30 +116,30 @@ fn free(port: u16) -> String {
 fn invitation(edge: SocketAddr, admin: Option<SocketAddr>, origin: &Origin, rate: u64) -> String {
     let url = format!("http://{edge}{PATH}");
     let (first, last) = RANGES[0];
-    // As it was called: it need not be installed.
+    // The name it was started with, because it may not be installed.
     let program = std::env::args().next();
     let program = program.as_deref().unwrap_or("sluice");
     let status = admin.map_or(String::new(), |admin| {
         format!(
-            "\nWhile it fills, see which bytes are there, which are on their way, and why:\n  \
+            "\nTo see which bytes are stored and which are being fetched, and why:\n  \
              {program} inspect {url} --admin {admin}\n"
         )
     });
     format!(
-        "origin on http://{origin}, {rate} a second on each connection
+        "origin on http://{origin}, {rate} per second and connection
 
-A file of {size} that holds its own offset every ten bytes is at {url}
+{url} is a file of {size} that contains its own offset every ten bytes.
 
-1. Ten bytes from the middle. Nothing of the file is stored, and the origin would need {seconds:.1} s to
-   get there: so it is asked for just these bytes first, and for the rest of their block behind.
+1. Ten bytes from the middle. Nothing is stored yet, and the origin would need {seconds:.1} s to reach them.
+   Sluice therefore fetches these bytes first, and the rest of their block in the background.
   curl -w '%{{time_total}} s\\n' -r {first}-{last} {url}
 
-2. All of it. What is missing comes over several connections at once, as many as make it faster;
-   what is stored is not fetched again. Over one connection it would take {whole:.1} s.
+2. The whole file. Sluice fetches the missing bytes over several connections, and fetches no stored byte
+   again. Over one connection this would take {whole:.1} s.
   curl -w 'first byte %{{time_starttransfer}} s, all %{{time_total}} s\\n' -o /dev/null {url}
 
-3. The first one again. Those bytes are stored: a hit in less than a millisecond, and the
-   Cache-Status field says so.
+3. The first request again. Its bytes are stored: a hit in less than a millisecond, as the header
+   Cache-Status shows.
   curl -si -w '%{{time_total}} s\\n' -r {first}-{last} {url}
 {status}
 Ctrl-C ends it.

@@ -1,4 +1,4 @@
-//! `sluice reload`: lets a running edge read its configuration again.
+//! `sluice reload`: makes a running edge read its configuration again.
 
 use anyhow::bail;
 

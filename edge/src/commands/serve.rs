@@ -15,42 +15,42 @@ const USAGE: &str = "sluice serve --config <FILE>
 
 const SIGNALS: &str = "Signals:
   SIGHUP                    Read the configuration file again
-  SIGUSR1                   Open the logs anew, after they were renamed
-  SIGTERM, SIGQUIT, SIGINT  Let running requests finish, then end; the second one ends at once";
+  SIGUSR1                   Open the logs again, after a rotation
+  SIGTERM, SIGQUIT, SIGINT  Let running requests finish, then end; a second signal ends at once";
 
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = SIGNALS)]
 #[command(group = ArgGroup::new("source").args(["config", "origin", "files"]).required(true).multiple(true))]
 pub struct ServeArgs {
-    /// The configuration file; no other option goes with it
+    /// The configuration file; excludes all other options
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// An origin server such as http://127.0.0.1:9000; may be given several times
+    /// An origin server such as http://127.0.0.1:9000; may be repeated
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
     /// A folder whose files are served, in place of an origin
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["origin", "volume", "placement", "fill", "slice"])]
     files: Option<String>,
-    /// Where requests are taken [default: 0.0.0.0:8080]; may be given several times
+    /// Address to listen on, such as :8080 [default: 0.0.0.0:8080]; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
     /// Address of the admin API, or "false" for none [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Size of the cache in memory [default: 256MiB], or of what is kept of files [default: 64MiB]
+    /// Size of the cache in memory [default: 256MiB], or of the memory for files [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// A file, or a block device, to keep things in, and its size, as in /mnt/disk1/sluice.vol:5GiB; may be
-    /// given several times
+    /// A file or block device to store responses on, and its size, as in /mnt/disk1/sluice.vol:5GiB; may be
+    /// repeated
     #[arg(long, value_name = "PATH:SIZE")]
     volume: Vec<String>,
-    /// How objects are spread over several volumes: hash, stripe or mirror [default: hash]
+    /// How objects are distributed over several volumes: hash, stripe or mirror [default: hash]
     #[arg(long, value_name = "P")]
     placement: Option<String>,
     /// How missing bytes are fetched: whole, lock, slice or auto [default: auto]
     #[arg(long, value_name = "MODE")]
     fill: Option<String>,
-    /// What is fetched with one request, from 64KiB to 16MiB [default: 1MiB]
+    /// Block size: bytes fetched with one request, from 64KiB to 16MiB [default: 1MiB]
     #[arg(long, value_name = "SIZE")]
     slice: Option<String>,
     /// Worker threads [default: one per core]
@@ -90,7 +90,7 @@ fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<wiring::Source>)> {
     Ok((loaded, Some(source)))
 }
 
-/// The first option that has to be a key of the file, and that key.
+/// The first option that is a key of the file, and that key.
 fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
     let options = [
         (

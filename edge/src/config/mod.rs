@@ -7,11 +7,10 @@
 //! - `file`: the sections of the file, each value with its place; `syntax`: errors of the TOML parser
 //! - `plan`: the result, ready to run; `reach`: the files that it needs; `checks`: collects problems
 //! - `lints`: configurations that are hardly meant, or dangerous
-//! - `build`: makes the plan from the file, with bounds and defaults
+//! - `planner`: makes the plan from the file, with bounds and defaults
 //! - `describe`: a plan in sentences; `changes`: the differences between two plans
 //! - `options`: the command line in place of a file
 
-mod build;
 mod changes;
 mod checks;
 mod describe;
@@ -19,6 +18,7 @@ mod file;
 mod lints;
 mod options;
 mod plan;
+mod planner;
 mod reach;
 mod report;
 mod suggestions;
@@ -41,8 +41,8 @@ pub use report::{Problem, Report};
 pub use value::{Level, Sandbox, show_size, show_time};
 
 use crate::sys::disk;
-use crate::sys::disk::place;
-use build::{Look, Read};
+use crate::sys::disk::path_info;
+use planner::{Look, Read};
 
 /// Longest configuration file, bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -103,7 +103,7 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
 
 /// The same, with a look at the volumes and error pages that it names.
 fn parse_here(name: &str, text: &str) -> Result<Loaded, Report> {
-    let read = |path: &Path| Some(disk::read_text(path, build::PAGE_BYTES_MAX));
+    let read = |path: &Path| Some(disk::read_text(path, planner::PAGE_BYTES_MAX));
     examine(name, text, &|path| path_info::look(path).ok(), &read)
 }
 
@@ -120,7 +120,7 @@ fn examine(name: &str, text: &str, look: Look<'_>, read: Read<'_>) -> Result<Loa
             return Err(report);
         }
     };
-    let (plan, problems) = build::build(&file, look, read);
+    let (plan, problems) = planner::plan(&file, look, read);
     report.problems = problems;
     match report.is_fatal() {
         true => Err(report),

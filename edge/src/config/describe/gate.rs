@@ -1,7 +1,7 @@
 //! Access rules, rate limits and signed URLs.
 
 use super::list::networks;
-use crate::config::build::AT_ONCE;
+use crate::config::planner::AT_ONCE;
 use crate::config::value::show_size;
 use crate::gate::{Limit, Options, SECOND, memory, signed};
 

@@ -35,7 +35,7 @@ pub use volumes::Look;
 
 /// Makes the plan, which is usable only if no problem is fatal. `look` returns what is at the path of a
 /// volume, `read` the content of an error page.
-pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
+pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(&file.admin, &mut checks);
     let listeners = listeners::listeners(&file.listener, file.listen.as_ref(), admin, &mut checks);
