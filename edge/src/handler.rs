@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
+use crate::http::{CacheStatus, FieldBlock, Fields, Method, Scheme, Status, Version};
 
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::{Cause, Fault, Stage, Whose};
@@ -58,6 +58,20 @@ impl Answer {
             response: Box::pin(future),
             interim: None,
         })
+    }
+
+    /// This answer with its result changed by `change`, now or when it comes.
+    pub fn map(
+        self,
+        change: impl FnOnce(Result<Response, Fault>) -> Result<Response, Fault> + 'static,
+    ) -> Answer {
+        match self {
+            Answer::Ready(result) => Answer::Ready(change(result)),
+            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
+                response: Box::pin(async move { change(response.await) }),
+                interim,
+            }),
+        }
     }
 
     /// The response, whether it was ready or has to be awaited (1xx heads are not shown).
@@ -194,8 +208,8 @@ impl Default for Head {
 pub struct Response {
     /// The final status.
     pub status: Status,
-    /// Field lines as stored (`Fields::text`), sent first; shared by all who get this response.
-    pub stored: Bytes,
+    /// Field lines that are sent first, and shared by all responses made of the same stored head.
+    pub stored: FieldBlock,
     /// Further field lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive:
     /// framing is downstream's.
     pub fields: Fields,
@@ -222,7 +236,7 @@ impl Response {
     pub fn new(status: Status) -> Response {
         Response {
             status,
-            stored: Bytes::new(),
+            stored: FieldBlock::new(),
             fields: Fields::new(),
             age_s: None,
             cache: None,

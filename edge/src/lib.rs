@@ -4,14 +4,14 @@
 
 pub mod admin;
 pub mod balance;
-pub mod cache;
-pub mod compress;
+pub(crate) mod cache;
+pub(crate) mod compress;
 pub mod config;
 pub mod downstream;
-pub mod edit;
+pub(crate) mod edit;
 pub mod evict;
 pub mod files;
-pub mod fill;
+pub(crate) mod fill;
 pub mod gate;
 pub mod handler;
 pub mod http;

@@ -111,7 +111,7 @@ impl Handler for Cache {
         let admitted = match decide::admission::admit(&request.head, request.body.is_empty(), rules)
         {
             Ok(admitted) => admitted,
-            Err(_) if purge::is_purge(&request.head) => {
+            Err(_) if request.head.method.is_purge() => {
                 return self.purge_for(&request);
             }
             Err(status) => return self.pass(request, status),

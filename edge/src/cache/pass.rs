@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Cache;
 use super::decide::{self, storing};
 use super::post_response::Posted;
-use crate::handler::{Answer, Body, Head, Pending, Request, Response};
+use crate::handler::{Answer, Body, Head, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::vary::{self, Codings};
 use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
@@ -31,18 +31,8 @@ impl Cache {
         }
         let teaches = self.teaches(&mut request, status);
         let cache = self.clone();
-        match self.0.origin.handle(request) {
-            Answer::Ready(result) => {
-                Answer::Ready(result.map(|response| cache.learn(teaches, response, status)))
-            }
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-                response: Box::pin(async move {
-                    let response = response.await?;
-                    Ok(cache.learn(teaches, response, status))
-                }),
-                interim,
-            }),
-        }
+        let answer = self.0.origin.handle(request);
+        answer.map(move |result| result.map(|response| cache.learn(teaches, response, status)))
     }
 
     fn teaches(&self, request: &mut Request, status: CacheStatus) -> Teaches {

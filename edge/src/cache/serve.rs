@@ -3,14 +3,12 @@
 use std::ops::Range;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-
 use super::decide::want;
 use super::ride::Ride;
 use crate::handler::representation::{Ranged, Representation};
 use crate::handler::{Body, BodyStream, Encoded, Fault, Frame, Head as RequestHead, Response};
 use crate::http::wanted::{self, Wanted, has_condition_or_range};
-use crate::http::{CacheStatus, Method, Outcome};
+use crate::http::{CacheStatus, FieldBlock, Method, Outcome};
 use crate::store::{Head, Object};
 use crate::sys::Random;
 
@@ -18,7 +16,7 @@ use crate::sys::Random;
 pub(super) struct Answering<'a> {
     pub(super) head: &'a Head,
     /// Field lines in place of the head's, where the content comes in several codings.
-    pub(super) varying: Option<Bytes>,
+    pub(super) varying: Option<FieldBlock>,
     pub(super) status: CacheStatus,
     pub(super) now_ms: u64,
     pub(super) random: &'a Random,
@@ -33,7 +31,7 @@ impl Answering<'_> {
     }
 
     #[inline]
-    fn with_fields<'f>(&self, fields: &'f Bytes, length: Option<u64>) -> Representation<'f> {
+    fn with_fields<'f>(&self, fields: &'f FieldBlock, length: Option<u64>) -> Representation<'f> {
         let age_s = (self.head.age_ms(self.now_ms) / 1000).min(1 << 31) as u32;
         let is_hit = self.status.outcome == Outcome::Hit;
         Representation {

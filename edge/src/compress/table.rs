@@ -14,6 +14,7 @@ use slab::Slab;
 use super::lines::{self, Mark};
 use crate::evict::{self, Policy};
 use crate::handler::{Choice, Encoded};
+use crate::http::FieldBlock;
 use crate::http::coding::{Accepted, Coding};
 
 /// Number of shards, large enough that two workers seldom need the same one.
@@ -46,9 +47,9 @@ struct Shard {
 struct Entry {
     id: u128,
     /// The content's header lines at its last lookup.
-    fields: Bytes,
+    fields: FieldBlock,
     /// The same lines with Accept-Encoding in Vary.
-    varying: Bytes,
+    varying: FieldBlock,
     /// Whether compression shortens the content, as far as known.
     is_worth: bool,
     /// The state of each encoding.
@@ -117,7 +118,7 @@ impl Table {
     pub fn look_up(
         &self,
         id: u128,
-        fields: &Bytes,
+        fields: &FieldBlock,
         accepted: &Accepted,
         order: &[Coding],
     ) -> Lookup {
@@ -136,7 +137,7 @@ impl Table {
     }
 
     /// Marks an encoding of a content as queued; returns whether the caller must queue it.
-    pub fn mark_queued(&self, id: u128, fields: &Bytes, coding: Coding) -> bool {
+    pub fn mark_queued(&self, id: u128, fields: &FieldBlock, coding: Coding) -> bool {
         self.with(id, fields, |entry| {
             let made = &mut entry.codings[coding as usize];
             let is_first = entry.is_worth && matches!(made, Made::Not);
@@ -158,9 +159,9 @@ impl Table {
 
     /// Stores the result of a job. `fields` are the content's header lines, for a content that was
     /// evicted meanwhile.
-    pub fn finish(&self, id: u128, fields: &Bytes, coding: Coding, outcome: Outcome) {
+    pub fn finish(&self, id: u128, fields: &FieldBlock, coding: Coding, outcome: Outcome) {
         if let Outcome::Made(content, _) = &outcome {
-            self.make_room((content.len() + 2 * fields.len()) as u64 + BOOKKEEPING);
+            self.make_room((content.len() + 2 * fields.memory()) as u64 + BOOKKEEPING);
         }
         // The result is prepared before the lock is taken: this thread has a low priority, and
         // workers would have to wait for it.
@@ -185,7 +186,7 @@ impl Table {
     }
 
     /// Replaces the header lines of a known content, with `varying` for responses that vary.
-    pub fn renew(&self, id: u128, fields: &Bytes, varying: &Bytes) {
+    pub fn renew(&self, id: u128, fields: &FieldBlock, varying: &FieldBlock) {
         self.with(id, fields, |entry| {
             entry.fields = fields.clone();
             entry.varying = varying.clone();
@@ -208,7 +209,7 @@ impl Table {
     }
 
     /// Changes the entry of a content, or a new entry with these header lines.
-    fn with<T>(&self, id: u128, fields: &Bytes, change: impl FnOnce(&mut Entry) -> T) -> T {
+    fn with<T>(&self, id: u128, fields: &FieldBlock, change: impl FnOnce(&mut Entry) -> T) -> T {
         let hash = self.hasher.hash_one(id);
         let mut locked = self.shard(id).lock();
         let shard = &mut *locked;
@@ -267,7 +268,7 @@ impl Table {
 }
 
 impl Entry {
-    fn new(id: u128, fields: &Bytes) -> Entry {
+    fn new(id: u128, fields: &FieldBlock) -> Entry {
         Entry {
             id,
             fields: fields.clone(),
@@ -280,12 +281,12 @@ impl Entry {
     /// Whether these are the content's header lines. Equal lines at another address are remembered,
     /// so that the next comparison is by address.
     #[inline]
-    fn is_under(&mut self, fields: &Bytes) -> bool {
-        let is_it = |own: &Bytes| own.as_ptr() == fields.as_ptr() && own.len() == fields.len();
+    fn is_under(&mut self, fields: &FieldBlock) -> bool {
+        let is_it = |own: &FieldBlock| own.is_same(fields);
         if is_it(&self.fields) {
             return true;
         }
-        let is_same = self.fields == fields;
+        let is_same = self.fields == *fields;
         if is_same {
             self.fields = fields.clone();
         }
@@ -319,15 +320,15 @@ impl Entry {
     /// Bytes of memory that the entry counts for.
     fn weight(&self) -> u64 {
         let coded = self.codings.iter().map(|made| match made {
-            Made::Done(coded, _) => OF_CODED + (coded.fields.len() + coded.content.len()) as u64,
+            Made::Done(coded, _) => OF_CODED + (coded.fields.memory() + coded.content.len()) as u64,
             _ => 0,
         });
-        BOOKKEEPING + (self.fields.len() + self.varying.len()) as u64 + coded.sum::<u64>()
+        BOOKKEEPING + (self.fields.memory() + self.varying.memory()) as u64 + coded.sum::<u64>()
     }
 }
 
 /// Builds the compressed form of a content with these header lines.
-fn encoded(fields: &Bytes, coding: Coding, content: Bytes, mark: Mark) -> Arc<Encoded> {
+fn encoded(fields: &FieldBlock, coding: Coding, content: Bytes, mark: Mark) -> Arc<Encoded> {
     let (fields, etag) = lines::coded(fields, coding, mark);
     Arc::new(Encoded {
         coding,

@@ -15,6 +15,7 @@ use super::lines::Mark;
 use super::table::Outcome;
 use super::{Encoder, codec};
 use crate::handler::Get;
+use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::priority;
 
@@ -49,7 +50,7 @@ pub(super) struct Job {
     pub id: u128,
     pub coding: Coding,
     /// The content's header lines.
-    pub fields: Bytes,
+    pub fields: FieldBlock,
     pub get: Get,
 }
 
@@ -211,7 +212,7 @@ impl Job {
 struct Finished {
     encoder: Arc<Encoder>,
     id: u128,
-    fields: Bytes,
+    fields: FieldBlock,
     coding: Coding,
     outcome: Outcome,
 }

@@ -218,8 +218,7 @@ mod tests {
         };
         let of = |media_type: &'static str| {
             let mut response = Response::new(200);
-            let line = format!("Content-Type: {media_type}\r\n");
-            response.stored = line.into_bytes().into();
+            response.stored = [("Content-Type", media_type)].into_iter().collect();
             freshness(&expires, &response).map(|(_, control)| control)
         };
         assert_eq!(of("Image/PNG; q=1").as_deref(), Some("max-age=1"));
@@ -246,7 +245,7 @@ mod tests {
                 default: Lifetime::For(Duration::from_secs(lifetime_s)),
                 types: Vec::new(),
             };
-            let freshness = expires.headers(&response, NOW).expect("it is freshness");
+            let freshness = expires.headers(&response, NOW).expect("freshness headers");
             let control = freshness.cache_control.expect("a directive");
             let max_age: u64 = control["max-age=".len()..].parse().expect("a number");
             prop_assert_eq!(max_age - u64::from(age_s), lifetime_s);

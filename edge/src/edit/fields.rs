@@ -2,7 +2,6 @@
 
 use super::template::{RequestValues, Template, Variable};
 use crate::handler::{Request, Response};
-use crate::http::fields::lines_of;
 use crate::http::{Fields, Status, hop};
 
 /// `request_headers` or `response_headers`: edits of a head's header lines.
@@ -130,27 +129,17 @@ impl FieldEdits {
 
 /// Removes lines from a response's head, including stored ones. If nothing is removed, the stored
 /// head stays shared with other responses.
-pub(super) fn take_out(response: &mut Response, mut goes: impl FnMut(&[u8]) -> bool) {
-    if lines_of(&response.stored).any(|(name, _)| goes(name)) {
-        let mut text = Vec::with_capacity(response.stored.len());
-        for line in response.stored.split_inclusive(|b| *b == b'\n') {
-            let name = memchr::memchr(b':', line).map_or(line, |colon| &line[..colon]);
-            if !goes(name) {
-                text.extend_from_slice(line);
-            }
-        }
-        response.stored = text.into();
+pub(super) fn take_out(response: &mut Response, goes: impl Fn(&[u8]) -> bool) {
+    if response.stored.iter().any(|(name, _)| goes(name)) {
+        response.stored = response.stored.filtered(|line| !goes(line.name));
     }
     response.fields.retain(|name, _| !goes(name));
 }
 
 /// The first value of a response header, stored or added. `name` is in lower case.
 pub(super) fn value_of<'r>(response: &'r Response, name: &str) -> Option<&'r [u8]> {
-    let mut stored = lines_of(&response.stored);
-    let found = stored.find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()));
-    found
-        .map(|(_, value)| value)
-        .or_else(|| response.fields.get(name))
+    let stored = response.stored.get(name);
+    stored.or_else(|| response.fields.get(name))
 }
 
 #[cfg(test)]
@@ -188,15 +177,15 @@ mod tests {
     #[test]
     fn a_stored_head_stays_shared_if_nothing_is_removed() {
         let mut response = Response::new(200);
-        response.stored = bytes::Bytes::from_static(b"Server: x\r\netag: \"a\"\r\n");
+        response.stored = [("Server", "x"), ("etag", "\"a\"")].into_iter().collect();
         response.fields.append("vary", "accept");
-        let before = response.stored.as_ptr();
+        let before = response.stored.text().as_ptr();
         take_out(&mut response, |name| name == b"expires");
-        assert_eq!(response.stored.as_ptr(), before);
+        assert_eq!(response.stored.text().as_ptr(), before);
         take_out(&mut response, |name| {
             name.eq_ignore_ascii_case(b"server") || name == b"vary"
         });
-        assert_eq!(&response.stored[..], b"etag: \"a\"\r\n");
+        assert_eq!(response.stored.text(), b"etag: \"a\"\r\n");
         assert!(response.fields.is_empty());
     }
 

@@ -14,7 +14,7 @@ mod template;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::handler::{Answer, Fault, Handler, Pending, Request, Response};
+use crate::handler::{Answer, Fault, Handler, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
 
@@ -23,7 +23,7 @@ pub use fields::FieldEdits;
 pub use pages::{ErrorPage, ErrorPages, PageFor};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
 pub use security::SECURITY;
-pub use template::{Template, TemplateError, Variable};
+pub use template::{Template, Variable};
 
 use expires::{Freshness, applies_to};
 use template::{OwnedValues, RequestValues};
@@ -100,13 +100,9 @@ impl Handler for Edit {
         let after = parts.edits_responses.then(|| After::of(parts, &request));
         parts.options.request.edit_request(&mut request);
         let answer = parts.inner.handle(request);
-        let Some(after) = after else { return answer };
-        match answer {
-            Answer::Ready(result) => Answer::Ready(after.finish(result)),
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-                response: Box::pin(async move { after.finish(response.await) }),
-                interim,
-            }),
+        match after {
+            Some(after) => answer.map(move |result| after.finish(result)),
+            None => answer,
         }
     }
 }
@@ -130,7 +126,7 @@ impl After {
             parts: parts.clone(),
             kept,
             scheme: request.peer.scheme,
-            pages: request.head.method.as_str() != "PURGE",
+            pages: !request.head.method.is_purge(),
         }
     }
 

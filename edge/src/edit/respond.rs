@@ -8,7 +8,7 @@ use super::template::{RequestValues, Template};
 use crate::handler::representation::{InMemory, Representation};
 use crate::handler::{Answer, Body, Handler, Request, Response};
 use crate::http::conditional::{EntityTag, Validators};
-use crate::http::{Fields, Method, Status, wanted};
+use crate::http::{FieldBlock, Fields, Method, Status, wanted};
 
 /// Options of `respond`, which always sends the same response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct RedirectOptions {
 pub struct Respond {
     status: Status,
     content: Bytes,
-    fields: Bytes,
+    fields: FieldBlock,
     etag: String,
 }
 
@@ -56,7 +56,7 @@ impl Respond {
         Respond {
             status: options.status,
             content,
-            fields: Bytes::copy_from_slice(fields.text()),
+            fields: FieldBlock::from(&fields),
             etag,
         }
     }

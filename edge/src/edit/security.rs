@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn missing_headers_are_added_and_hsts_only_on_https() {
         let mut response = Response::new(200);
-        response.stored = bytes::Bytes::from_static(b"X-FRAME-Options: DENY\r\n");
+        response.stored = [("X-FRAME-Options", "DENY")].into_iter().collect();
         response.fields.append("Referrer-Policy", "no-referrer");
         assert_eq!(added(&response, Scheme::Http), ["x-content-type-options"]);
         let both = ["x-content-type-options", "strict-transport-security"];

@@ -12,10 +12,10 @@ use crate::handler::representation::Representation;
 use crate::handler::{
     Body, Cause, Choice, Encoded, Encodings, Fault, Get, Head, Identity, Response,
 };
-use crate::http::Method;
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
 use crate::http::wanted::{self, Wanted, has_condition_or_range};
+use crate::http::{FieldBlock, Method};
 use crate::sys::{Random, root};
 
 /// A request, and what is needed to respond to it.
@@ -55,7 +55,7 @@ impl Responder<'_> {
 
     /// The uncompressed or precompressed file with these header lines. `several`: the content is
     /// also available in other encodings.
-    fn file(&self, file: &File, fields: &Bytes, several: bool) -> Response {
+    fn file(&self, file: &File, fields: &FieldBlock, several: bool) -> Response {
         let representation = whole_of(fields, file.length());
         match &file.content {
             Content::Memory(bytes) => {
@@ -147,7 +147,7 @@ impl Responder<'_> {
 }
 
 /// The complete content of a file, or of its compressed form.
-fn whole_of(fields: &Bytes, length: u64) -> Representation<'_> {
+fn whole_of(fields: &FieldBlock, length: u64) -> Representation<'_> {
     Representation {
         status: 200,
         fields,

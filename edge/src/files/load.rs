@@ -10,7 +10,7 @@ use super::path::{self, Located};
 use super::table::{Coded, Content, Entry, File, Known};
 use super::{Options, Shared, types};
 use crate::http::coding::Coding;
-use crate::http::{Fields, date};
+use crate::http::{FieldBlock, Fields, date};
 use crate::sys::root::{self, FindError, Found, How, Opened, Stamp};
 
 /// Encodings of precompressed files with their extensions, the best one first.
@@ -326,7 +326,7 @@ fn head(
     coding: Option<Coding>,
     options: &Options,
     now_s: u64,
-) -> Bytes {
+) -> FieldBlock {
     let mut fields = Fields::new();
     fields.append("content-type", media_type);
     if let Some(coding) = coding {
@@ -341,7 +341,7 @@ fn head(
     if options.precompressed {
         fields.append("vary", "accept-encoding");
     }
-    Bytes::copy_from_slice(fields.text())
+    FieldBlock::from(&fields)
 }
 
 /// The id of a file's content; another content has another id.

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::body::Large;
 use crate::evict::{self, Policy};
+use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::root::Stamp;
 
@@ -46,7 +47,7 @@ pub(super) struct File {
     /// The file's stamp when this value was made.
     pub stamp: Stamp,
     /// The response's header lines.
-    pub head: Bytes,
+    pub head: FieldBlock,
     /// The value of ETag.
     pub etag: Box<[u8]>,
     pub content: Content,
@@ -123,7 +124,7 @@ impl File {
             .iter()
             .map(|(_, file)| file.weight(of_open))
             .sum();
-        BOOKKEEPING + self.head.len() as u64 + content + coded
+        BOOKKEEPING + self.head.memory() as u64 + content + coded
     }
 }
 

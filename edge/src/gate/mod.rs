@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::handler::{Answer, Cause, Fault, Handler, Pending, Request};
+use crate::handler::{Answer, Cause, Fault, Handler, Request};
 use crate::http::{Method, Network};
 use crate::sys::Clock;
 use crate::telemetry::Counters;
@@ -158,20 +158,14 @@ impl Gate {
             clock: self.clock.clone(),
             counters: self.counters.clone(),
         };
-        match answer {
-            Answer::Ready(response) => Answer::Ready(response.map(|response| pacer.slow(response))),
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-                response: Box::pin(async move { response.await.map(|whole| pacer.slow(whole)) }),
-                interim,
-            }),
-        }
+        answer.map(move |result| result.map(|response| pacer.slow(response)))
     }
 }
 
 impl Handler for Gate {
     fn handle(&self, mut request: Request) -> Answer {
         let client = request.peer.client;
-        if self.shared.may_purge(client) && is_purge(&request.head.method) {
+        if self.shared.may_purge(client) && request.head.method.is_purge() {
             self.without_signature(&mut request);
             return self.inner.handle(request);
         }
@@ -180,10 +174,6 @@ impl Handler for Gate {
             Err(fault) => Answer::Ready(Err(fault)),
         }
     }
-}
-
-fn is_purge(method: &Method) -> bool {
-    matches!(method, Method::Other(token) if &**token == "PURGE")
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
+use crate::http::{FieldBlock, Fields};
 
 /// Compressed forms of content, each made once outside the workers and kept for later requests.
 pub trait Encodings {
@@ -24,7 +24,7 @@ pub enum Choice {
     Identity,
     /// The uncompressed content for this request, with these header lines instead of its own: they
     /// contain `Vary: accept-encoding`.
-    Varying(Bytes),
+    Varying(FieldBlock),
     /// Compressed content.
     Coded(Arc<Encoded>),
 }
@@ -35,8 +35,8 @@ pub struct Identity<'a> {
     pub id: u128,
     /// Length in bytes, if known.
     pub length: Option<u64>,
-    /// The header lines (`Fields::text`).
-    pub fields: &'a Bytes,
+    /// The header lines.
+    pub fields: &'a FieldBlock,
     /// Returns a way to get all of the content; `None` if it is not available now.
     pub get: &'a dyn Fn() -> Option<Get>,
 }
@@ -52,7 +52,7 @@ pub struct Encoded {
     pub coding: Coding,
     /// The header lines: those of the uncompressed content, with Content-Encoding, Vary, and an
     /// ETag of its own.
-    pub fields: Bytes,
+    pub fields: FieldBlock,
     /// The value of ETag.
     pub etag: Option<Box<[u8]>>,
     /// The complete compressed content.

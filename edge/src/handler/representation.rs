@@ -7,17 +7,17 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::{Body, BodyStream, Fault, Frame, Response};
-use crate::http::fields::lines_of;
+use crate::http::field_block::FieldLine;
 use crate::http::range::{ContentRange, Multipart};
 use crate::http::wanted::{Parts, Wanted};
-use crate::http::{CacheStatus, Status};
+use crate::http::{CacheStatus, FieldBlock, Status};
 
 /// What a response with all of the content would say.
 pub struct Representation<'a> {
     /// Its status.
     pub status: Status,
-    /// Its field lines (`Fields::text`).
-    pub fields: &'a Bytes,
+    /// Its field lines.
+    pub fields: &'a FieldBlock,
     /// Length of the content, if it is known.
     pub length: Option<u64>,
     /// Whether a Content-Range is among the fields, which a range of ours is not to repeat.
@@ -81,15 +81,13 @@ impl Representation<'_> {
             "via",
         ];
         const FRESHNESS: [&str; 2] = ["cache-control", "expires"];
-        let is_in = |list: &[&str], name: &[u8]| {
-            list.iter()
-                .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
-        };
+        let is_in = |list: &[&str], name: &[u8]| list.iter().any(|kept| name == kept.as_bytes());
         let mut response = self.begin(status);
-        response.stored = Bytes::new();
-        for (name, value) in lines_of(self.fields) {
+        response.stored = FieldBlock::new();
+        for line in self.fields.lines() {
+            let name = line.lower_name;
             if is_in(&KEPT, name) || (status == 304 && is_in(&FRESHNESS, name)) {
-                response.fields.append_bytes(name, value);
+                response.fields.append_bytes(line.name, line.value);
             }
         }
         response
@@ -99,11 +97,8 @@ impl Representation<'_> {
     pub fn part(&self, range: &Range<u64>, length: u64) -> Response {
         let mut response = self.begin(206);
         if self.odd_range {
-            response.stored = Bytes::new();
-            let is_odd = |name: &[u8]| name.eq_ignore_ascii_case(b"content-range");
-            for (name, value) in lines_of(self.fields).filter(|(name, _)| !is_odd(name)) {
-                response.fields.append_bytes(name, value);
-            }
+            let kept = |line: &FieldLine<'_>| line.lower_name != b"content-range";
+            response.stored = self.fields.filtered(kept);
         }
         let mut value = Vec::with_capacity(48);
         ContentRange::Part {
@@ -172,17 +167,13 @@ impl Representation<'_> {
         boundary: &str,
     ) -> Response {
         let mut response = self.begin(206);
-        let mut content_type = None;
-        response.stored = Bytes::new();
-        for (name, value) in lines_of(self.fields) {
-            match name.eq_ignore_ascii_case(b"content-type") {
-                true => content_type = Some(value.to_vec()),
-                false => response.fields.append_bytes(name, value),
-            }
-        }
+        let is_type = |line: &FieldLine<'_>| line.lower_name == b"content-type";
+        let content_type = self.fields.lines().filter(is_type).last();
+        let content_type = content_type.map(|line| line.value);
+        response.stored = self.fields.filtered(|line| !is_type(line));
         let multipart = Multipart {
             boundary,
-            content_type: content_type.as_deref(),
+            content_type,
             length,
         };
         response

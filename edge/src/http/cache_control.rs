@@ -41,6 +41,15 @@ pub struct ResponseDirectives {
     pub immutable: bool,
 }
 
+/// The caching policy in one targeted field, or in all lines of Cache-Control together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The policy's directives.
+    pub directives: ResponseDirectives,
+    /// The field names to which `private` and `no-cache` are limited, in lower case.
+    pub named: Vec<String>,
+}
+
 /// The directives of a request (RFC 9111 5.2.1, RFC 5861). Times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the directive of its name")]
@@ -56,30 +65,29 @@ pub struct RequestDirectives {
     pub only_if_cached: bool,
 }
 
-/// The caching policy in one targeted field, or in all lines of Cache-Control together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// The policy's directives.
-    pub directives: ResponseDirectives,
-    /// The field names to which `private` and `no-cache` are limited, in lower case.
-    pub named: Vec<String>,
+/// A set of directives that is read one directive at a time.
+trait ReadDirectives: Default {
+    fn apply(&mut self, directive: &Directive<'_>);
+}
+
+/// Reads the directives of all these lines.
+fn read<'a, D: ReadDirectives>(values: impl IntoIterator<Item = &'a [u8]>) -> D {
+    let mut all = D::default();
+    for directive in values.into_iter().flat_map(Directives) {
+        all.apply(&directive);
+    }
+    all
 }
 
 impl ResponseDirectives {
     /// Parses all Cache-Control lines of a response.
     pub fn of(fields: &Fields) -> ResponseDirectives {
-        let mut all = ResponseDirectives::default();
-        for value in fields.get_all("cache-control") {
-            all.add(value);
-        }
-        all
+        read(fields.get_all("cache-control"))
     }
 
     /// Parses the value of one line.
     pub fn parse(value: &[u8]) -> ResponseDirectives {
-        let mut all = ResponseDirectives::default();
-        all.add(value);
-        all
+        read([value])
     }
 
     /// Whether the response must never be served stale (RFC 9111 4.2.4): it has must-revalidate,
@@ -98,13 +106,9 @@ impl ResponseDirectives {
     pub fn is_for_all(&self) -> bool {
         self.public || self.must_revalidate || self.s_maxage.is_some()
     }
+}
 
-    fn add(&mut self, value: &[u8]) {
-        for directive in Directives(value) {
-            self.apply(&directive);
-        }
-    }
-
+impl ReadDirectives for ResponseDirectives {
     fn apply(&mut self, d: &Directive<'_>) {
         match () {
             _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
@@ -132,26 +136,16 @@ impl ResponseDirectives {
 impl RequestDirectives {
     /// Parses all Cache-Control lines of a request. Pragma is ignored (RFC 9111 5.4).
     pub fn of(fields: &Fields) -> RequestDirectives {
-        let mut all = RequestDirectives::default();
-        for value in fields.get_all("cache-control") {
-            all.add(value);
-        }
-        all
+        read(fields.get_all("cache-control"))
     }
 
     /// Parses the value of one line.
     pub fn parse(value: &[u8]) -> RequestDirectives {
-        let mut all = RequestDirectives::default();
-        all.add(value);
-        all
+        read([value])
     }
+}
 
-    fn add(&mut self, value: &[u8]) {
-        for directive in Directives(value) {
-            self.apply(&directive);
-        }
-    }
-
+impl ReadDirectives for RequestDirectives {
     fn apply(&mut self, d: &Directive<'_>) {
         match () {
             _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
@@ -201,15 +195,18 @@ pub(super) fn names_in(list: &[u8]) -> Option<Vec<String>> {
     Some(names.iter().map(lower).collect())
 }
 
-/// The value of decimal digits, at most `SECONDS_MAX`.
-pub(super) fn seconds_of(digits: &[u8]) -> u32 {
-    digits.iter().fold(0, |seconds: u32, &digit| {
-        let digit = u32::from(digit.wrapping_sub(b'0'));
+/// delta-seconds (RFC 9111 1.2.2): the value of decimal digits, at most `SECONDS_MAX`;
+/// `None` for anything else.
+pub(super) fn delta_seconds(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |seconds: u32, &digit| {
         seconds
             .saturating_mul(10)
-            .saturating_add(digit)
+            .saturating_add(u32::from(digit - b'0'))
             .min(SECONDS_MAX)
-    })
+    }))
 }
 
 fn smaller(kept: &mut Option<u32>, seconds: u32) {
@@ -237,11 +234,7 @@ impl Directive<'_> {
 
     /// The value as delta-seconds (RFC 9111 1.2.2); `None` if it is invalid.
     fn valid_seconds(&self) -> Option<u32> {
-        let digits = self.argument.filter(|a| a.valid)?.text;
-        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        Some(seconds_of(digits))
+        delta_seconds(self.argument.filter(|a| a.valid)?.text)
     }
 
     /// The value as delta-seconds; 0 if it is invalid.

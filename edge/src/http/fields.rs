@@ -162,7 +162,7 @@ impl Fields {
 
     /// Name and value of each line, in order.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.lines.iter().map(|line| {
             let (start, name_end, end) = (
                 line.start as usize,

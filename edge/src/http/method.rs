@@ -58,6 +58,12 @@ impl Method {
         )
     }
 
+    /// Whether this is PURGE, with which operators remove what a cache has stored of the target. No RFC
+    /// defines it; other caches have it, too.
+    pub fn is_purge(&self) -> bool {
+        matches!(self, Method::Other(token) if &**token == "PURGE")
+    }
+
     /// Whether the method is idempotent: it may be sent again after a connection failure (RFC 9110
     /// 9.2.2).
     pub fn is_idempotent(&self) -> bool {

@@ -8,6 +8,7 @@ pub mod coding;
 pub mod conditional;
 pub mod cookies;
 pub mod date;
+pub mod field_block;
 pub mod fields;
 pub mod freshen;
 pub mod freshness;
@@ -28,6 +29,7 @@ pub mod vary;
 pub mod wanted;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
+pub use field_block::FieldBlock;
 pub use fields::Fields;
 pub use method::Method;
 pub use network::Network;

@@ -1,7 +1,7 @@
 //! Surrogate-Control, an older header for caches in front of an origin (W3C note Edge Architecture
 //! Specification, 2001). A route honours it if it is among the route's targets.
 
-use super::cache_control::{Policy, ResponseDirectives, seconds_of};
+use super::cache_control::{Policy, ResponseDirectives, delta_seconds};
 
 /// The header's name.
 pub const FIELD: &str = "surrogate-control";
@@ -78,13 +78,12 @@ impl Directives {
 
 /// Parses `600` or `600+60`.
 fn max_age(value: &[u8]) -> (u32, Option<u32>) {
-    let seconds = |digits: &[u8]| {
-        let valid = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        valid.then(|| seconds_of(digits))
-    };
     match memchr::memchr(b'+', value) {
-        None => (seconds(value).unwrap_or(0), None),
-        Some(plus) => match (seconds(&value[..plus]), seconds(&value[plus + 1..])) {
+        None => (delta_seconds(value).unwrap_or(0), None),
+        Some(plus) => match (
+            delta_seconds(&value[..plus]),
+            delta_seconds(&value[plus + 1..]),
+        ) {
             (Some(fresh), more @ Some(_)) => (fresh, more),
             _ => (0, None),
         },

@@ -17,8 +17,8 @@ use super::format::{Geometry, NUMBER_MAX};
 use super::index::{Index, RecordLocation};
 use super::purges::PurgeLog;
 use super::queue::Queue;
-use super::reading::{Pins, Pool, Reader, Source, Tally};
-use super::{Id, LogError, Options, Witness};
+use super::reading::{LogDevice, Pins, Pool, Reader, Tally};
+use super::types::{Id, LogError, Options, Witness};
 use crate::sys::Clock;
 use crate::sys::disk::device::Device;
 use crate::sys::random::Random;
@@ -231,7 +231,7 @@ impl Mounted {
         let pins = Pins::new(segments as usize);
         let weak = Weak::clone(weak);
         let reader = Reader {
-            source: Source {
+            source: LogDevice {
                 device: Arc::clone(&parts.device),
                 geometry: superblock.geometry,
                 salt,

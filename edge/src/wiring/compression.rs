@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::admin::CompressState;
 use crate::compress::{Encoder, Status, WorkerPool};
 use crate::config::Plan;
+use crate::telemetry::CompressNumbers;
 
 /// The compression of one configuration.
 #[derive(Default)]
@@ -46,11 +46,11 @@ impl Compression {
         })
     }
 
-    /// Memory and counters of all encoders.
-    pub(super) fn state(&self) -> Option<CompressState> {
+    /// The numbers of all encoders together; `None` if there is none.
+    pub(super) fn numbers(&self) -> Option<CompressNumbers> {
         let all = self.encoders.iter().map(|encoder| encoder.status());
         let status = all.reduce(Status::and)?;
-        Some(CompressState {
+        Some(CompressNumbers {
             contents: status.contents,
             bytes: status.bytes,
             limit: status.limit,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, DecisionState, FilesState, FlightState, Inspect, Numbers, ObjectState, OnVolume,
-    Order, Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
+    DecisionState, FilesState, FlightState, Inspect, ObjectState, OnVolume, Order, Purging,
+    Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
 };
 use crate::files;
 use crate::http::date;
@@ -15,29 +15,30 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
+use crate::telemetry::{CacheNumbers, FilesNumbers, Numbers, WorkerNumbers};
 use crate::upstream;
 
 impl Inspect for Edge {
     fn status(&self) -> Status {
         let snapshot = self.snapshots.borrow().clone();
-        let numbers = |list: Vec<_>| Numbers(list);
+        let workers = self.telemetry.workers();
+        let workers: Vec<_> = workers.iter().map(|worker| worker.numbers()).collect();
+        let mut counters = WorkerNumbers::default();
+        for worker in &workers {
+            counters.add(worker);
+        }
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: (self.clock.monotonic_us() - self.began_us) / 1_000_000,
-            workers: self
-                .telemetry
-                .workers()
-                .iter()
-                .map(|counters| numbers(counters.list()))
-                .collect(),
-            counters: numbers(self.telemetry.merged()),
+            workers,
+            counters,
             caches: snapshot
                 .stores
                 .iter()
-                .map(|(name, stored)| (name.clone(), cache_state(&stored.store)))
+                .map(|(name, stored)| (name.clone(), cache_numbers(&stored.store)))
                 .collect(),
-            compress: snapshot.compression.state(),
+            compress: snapshot.compression.numbers(),
             volumes: snapshot
                 .volumes
                 .iter()
@@ -99,9 +100,9 @@ fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
         .map(|(name, stored)| (name, &stored.store))
 }
 
-fn cache_state(store: &Store) -> CacheState {
+fn cache_numbers(store: &Store) -> CacheNumbers {
     let status = store.status();
-    CacheState {
+    CacheNumbers {
         objects: status.objects,
         bytes: status.bytes,
         limit: status.limit,
@@ -118,24 +119,20 @@ fn files_state(files: &files::Shared) -> FilesState {
     let held = files.held();
     FilesState {
         root: files.options().root.display().to_string(),
-        entries: held.entries,
-        bytes: held.bytes,
-        limit: files.options().memory,
-        open: held.open,
-        loaded: held.loaded,
+        numbers: FilesNumbers {
+            entries: held.entries,
+            bytes: held.bytes,
+            limit: files.options().memory,
+            open: held.open,
+            loaded: held.loaded,
+        },
     }
 }
 
 fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
-    let servers = state.servers().iter().map(|server| {
-        let numbers = server.numbers();
-        ServerState {
-            address: server.address().to_owned(),
-            idle: numbers.idle,
-            busy: numbers.busy,
-            requests: numbers.requests,
-            failures: numbers.failures,
-        }
+    let servers = state.servers().iter().map(|server| ServerState {
+        address: server.address().to_owned(),
+        numbers: server.numbers(),
     });
     UpstreamState {
         servers: servers.collect(),

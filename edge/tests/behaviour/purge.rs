@@ -239,7 +239,7 @@ fn impossible_purges_are_refused_with_an_explanation() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (order, status, said) in [
-        (json!({}), 400, "say what"),
+        (json!({}), 400, "name what to purge"),
         (json!({"tag": "a", "url": "b"}), 400, "only one"),
         (json!({"tag": "a b"}), 400, "a tag has"),
         (json!({"url": "/a"}), 400, "a URL begins with"),

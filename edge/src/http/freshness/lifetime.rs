@@ -3,7 +3,7 @@
 use super::{
     EffectivePolicy, Exchanged, PolicySource, Reason, Source, Terms, clamp_s, date_of, is_heuristic,
 };
-use crate::http::cache_control::{ResponseDirectives, Scope, seconds_of};
+use crate::http::cache_control::{ResponseDirectives, Scope, delta_seconds};
 use crate::http::targeted::AccelExpires;
 use crate::http::{Fields, Status, date};
 
@@ -187,11 +187,7 @@ fn age_s(fields: &Fields) -> Option<u32> {
     };
     let mut members = line.split(|&b| b == b',').map(<[u8]>::trim_ascii);
     let first = members.next()?;
-    let number = |text: &[u8]| {
-        let valid = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-        valid.then(|| seconds_of(text))
-    };
-    let seconds = number(first)?;
-    let apart = members.all(|member| number(member).is_some_and(|other| other != seconds));
+    let seconds = delta_seconds(first)?;
+    let apart = members.all(|member| delta_seconds(member).is_some_and(|other| other != seconds));
     (apart && lines.next().is_none()).then_some(seconds)
 }

@@ -88,9 +88,9 @@ fn what_repeats_itself_is_told_ten_times_and_counted() {
         repeat(1244);
         tracing::info!("another place is not held back");
         clock.advance_us(9_999_999);
-        assert_eq!(messages.left_to_say(false), Vec::<String>::new());
+        assert_eq!(messages.summaries(false), Vec::<String>::new());
         clock.advance_us(1);
-        let said = messages.left_to_say(false);
+        let said = messages.summaries(false);
         assert_eq!(said.len(), 1);
         assert!(
             said[0].ends_with(" WARN and 1,234 more like it: again 1243\n"),
@@ -138,11 +138,11 @@ fn a_writer_that_hangs_holds_nobody_up() -> io::Result<()> {
     let messages = Messages::on(to, MessageTarget::Stderr, false, Clock::manual(0));
     messages.start_thread()?;
     for n in 0..5 * QUEUE {
-        messages.tell(format!("{n}\n"));
+        messages.submit(format!("{n}\n"));
     }
     drop(gate);
     messages.finish(LONG);
-    messages.tell("too late\n".to_owned());
+    messages.submit("too late\n".to_owned());
     let text = sink.text();
     let (lost, told): (Vec<&str>, Vec<&str>) = text
         .lines()
@@ -178,13 +178,13 @@ fn after_reopening_messages_go_to_the_new_file() -> io::Result<()> {
     let target = MessageTarget::File(path.clone());
     let messages = Messages::new(target, false, Clock::manual(0));
     messages.begin()?;
-    messages.tell("old\n".to_owned());
+    messages.submit("old\n".to_owned());
     while disk::read_text(&path, 100)?.is_empty() {
         thread::yield_now();
     }
     std::fs::rename(&path, &moved)?;
     messages.reopen();
-    messages.tell("new\n".to_owned());
+    messages.submit("new\n".to_owned());
     messages.finish(LONG);
     assert_eq!(disk::read_text(&path, 100)?, "new\n");
     assert_eq!(disk::read_text(&moved, 100)?, "old\n");

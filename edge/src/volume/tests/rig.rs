@@ -210,7 +210,7 @@ struct TestSource {
     done: Arc<Tally>,
 }
 
-impl Source for TestSource {
+impl RecordSource for TestSource {
     fn id(&self) -> Id {
         self.id
     }
