@@ -1,10 +1,10 @@
-//! From what went wrong to what the client is told.
+//! Refusals: requests that get an error response from downstream itself.
 
 use crate::handler::Response;
 use crate::http::Status;
 
-/// A request that is refused for what it says, or for how slowly it says it. The connection is
-/// closed after it, since where the next request would begin is in doubt.
+/// The refusal of a request that is malformed, over a limit or too slow. The connection closes after the response,
+/// since the beginning of the next request is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The status sent.
@@ -22,17 +22,17 @@ impl Refusal {
         }
     }
 
-    /// With a status of its own.
+    /// A refusal with this status.
     pub const fn with(status: Status, reason: &'static str) -> Refusal {
         Refusal { status, reason }
     }
 
-    /// The complete head did not come in time.
+    /// The complete head did not arrive in time.
     pub const HEADER_TIMEOUT: Refusal = Refusal::with(408, "header-timeout");
     /// The declared body is over the limit.
     pub const BODY_TOO_LARGE: Refusal = Refusal::with(413, "request-body-too-large");
 
-    /// The response that says so.
+    /// The error response.
     pub fn response(self) -> Response {
         text(self.status, self.reason)
     }

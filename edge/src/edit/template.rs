@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::handler::{Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::{Fields, Method, Scheme, Status};
+use crate::sys::Address;
 
 /// Largest number of variables in a template.
 pub const VARIABLES_MAX: usize = 16;
@@ -229,7 +230,7 @@ pub struct RequestValues<'a> {
     /// The client's address.
     pub client: IpAddr,
     /// The local address of the connection.
-    pub local: SocketAddr,
+    pub local: Address,
     /// The header lines.
     pub fields: &'a Fields,
 }
@@ -292,7 +293,7 @@ pub(super) struct OwnedValues {
     authority: String,
     scheme: Scheme,
     client: IpAddr,
-    local: SocketAddr,
+    local: Address,
     fields: Fields,
 }
 

@@ -1,7 +1,6 @@
 //! Tests of the gate in front of a handler that records requests, and of delayed bodies.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -60,7 +59,7 @@ fn scene(options: Options, inner: Inner) -> Scene {
 }
 
 fn request(method: Method, client: &str, target: &str) -> Request {
-    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let address = crate::sys::Address::from(([127, 0, 0, 1], 1));
     let mut head = Head::new();
     head.method = method;
     head.target.push_str(target);

@@ -1,6 +1,6 @@
 //! Laws of the router: the host decides the site, the order decides the route.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 
@@ -174,7 +174,7 @@ fn request(authority: &str, target: &str) -> Request {
     let mut head = Head::new();
     head.authority.push_str(authority);
     head.target.push_str(target);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let address = crate::sys::Address::from((Ipv4Addr::LOCALHOST, 1));
     Request {
         head,
         body: Body::Empty,

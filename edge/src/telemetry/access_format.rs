@@ -293,7 +293,7 @@ mod tests {
         AccessRecord {
             time_unix_ms: 971_186_136_042,
             client: Ipv4Addr::new(127, 0, 0, 1).into(),
-            peer: SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1), 5000)),
+            peer: (Ipv4Addr::new(127, 0, 0, 1), 5000).into(),
             scheme: "http",
             method: "GET",
             authority: "cdn.example.com",

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::sys::Address;
+
 /// The facts of one request that are logged. Plain values: this folder does not know HTTP.
 pub struct AccessRecord<'a> {
     /// When the request's head was complete, milliseconds since the Unix epoch.
@@ -9,7 +11,7 @@ pub struct AccessRecord<'a> {
     /// The client's address, from the connection or from a trusted proxy.
     pub client: IpAddr,
     /// The other end of the connection.
-    pub peer: SocketAddr,
+    pub peer: Address,
     /// `http` or `https`.
     pub scheme: &'static str,
     /// The method's token; empty when no request line could be read.

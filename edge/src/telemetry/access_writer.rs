@@ -178,7 +178,7 @@ impl AccessFile {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::Ipv4Addr;
     use std::sync::mpsc;
 
     use parking_lot::Mutex;
@@ -192,7 +192,7 @@ mod tests {
         log.record(&AccessRecord {
             time_unix_ms: 0,
             client: Ipv4Addr::LOCALHOST.into(),
-            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            peer: (Ipv4Addr::LOCALHOST, 1).into(),
             scheme: "http",
             method: "GET",
             authority: "a",

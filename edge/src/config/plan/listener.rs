@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::downstream::ConnectionSetup;
+use crate::downstream::{ConnectionSetup, Protocol};
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
 
@@ -26,6 +26,7 @@ impl ListenerPlan {
             setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: None,
+                protocol: Protocol::default(),
             },
         }
     }

@@ -12,7 +12,7 @@ use crate::config::file::{ClientHeader, ListenerFile, ProxyVersion, ServerSectio
 use crate::config::plan::{LISTEN, ListenerPlan};
 use crate::config::report::Problem;
 use crate::config::value::{Key, Names, Size, Word};
-use crate::downstream::{ClientField, ConnectionSetup, ProxyProtocol, Trust, Versions};
+use crate::downstream::{ClientField, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions};
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
 
@@ -76,6 +76,7 @@ pub fn listeners(
             setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: proxy(file.get_ref(), checks),
+                protocol: Protocol::default(),
             },
         });
     }

@@ -11,7 +11,7 @@ fn record<'a>() -> AccessRecord<'a> {
     AccessRecord {
         time_unix_ms: 971_186_136_042,
         client: Ipv4Addr::new(192, 0, 2, 1).into(),
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 5000)),
+        peer: (Ipv4Addr::LOCALHOST, 5000).into(),
         scheme: "http",
         method: "GET",
         authority: "cdn.example.com",

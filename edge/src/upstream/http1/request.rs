@@ -151,6 +151,7 @@ pub(super) fn via(version: Version) -> &'static str {
         Version::Http10 => "1.0 sluice",
         Version::Http11 => "1.1 sluice",
         Version::Http2 => "2.0 sluice",
+        Version::Http3 => "3.0 sluice",
     }
 }
 

@@ -1,5 +1,5 @@
-//! Accepting: in bounded batches, within the limit of connections, never spinning when out of
-//! descriptors, and to the last one in the queue when it ends.
+//! Accepting connections: in bounded batches, within the limit of connections, without spinning when descriptors run
+//! out, and down to the last one in the queue when the worker stops.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,60 +9,43 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::handler::Peer;
-use crate::http::Scheme;
-use crate::sys::net::{Accepted, Listener, Socket, is_exhausted};
+use crate::sys::net::{Accepted, Listener, is_exhausted};
 
-use super::ProxyProtocol;
+use super::connection::Connection;
 use super::connection_balance::HandedOver;
+use super::connection_setup::ConnectionSetup;
 use super::deadlines::{TICK, ticks};
+use super::protocol;
+use super::transport::Transport;
 use super::worker::Worker;
 
-/// Connections accepted before others get their turn.
+/// Connections accepted before other tasks get their turn.
 const BATCH_MAX: usize = 64;
-/// Idle connections closed at once to make room for new ones.
+/// Idle connections closed at a time to make room for new ones.
 const EVICTED_MAX: usize = 16;
 
-/// Connections ended unserved in a tick, each by each worker, while there are no descriptors.
+/// Connections that each worker closes unserved per tick while descriptors have run out.
 const SHED_MAX: usize = 64;
-/// How often the log is told that there are none.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// How often running out of descriptors is logged.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// Where connections come in: how one listener's are taken, by whichever worker serves them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectionSetup {
-    /// What is spoken there.
-    pub scheme: Scheme,
-    /// How clients are introduced there, where a load balancer does that.
-    pub proxy: Option<ProxyProtocol>,
-}
-
-impl ConnectionSetup {
-    /// Clients come by themselves, without TLS.
-    pub fn plain() -> Arc<ConnectionSetup> {
-        Arc::new(ConnectionSetup {
-            scheme: Scheme::Http,
-            proxy: None,
-        })
-    }
-}
-
-/// What came of a batch.
+/// How a batch ended.
 enum Batch {
     /// The queue is empty.
     Drained,
-    /// There may be more.
+    /// The queue may hold more connections.
     More,
     /// The limit of connections is reached. Further ones wait in the kernel.
     NoRoom,
-    /// There is no descriptor, or no memory, for another one: trying again at once would spin.
+    /// Descriptors or memory have run out: trying again at once would spin.
     Exhausted,
-    /// It failed, and might again at once.
+    /// Accepting failed, and might fail again at once.
     Failed,
 }
 
 impl Worker {
-    /// Accepts until the worker drains; then empties the queue, since closing a listening socket
-    /// resets what waits in it, and returns.
+    /// Accepts connections until the worker drains; then accepts the rest of the queue, since closing a listening
+    /// socket resets the connections in its queue, and returns.
     pub async fn listen(self: &Rc<Self>, mut listener: Listener, setup: Arc<ConnectionSetup>) {
         self.listening.set(self.listening.get() + 1);
         let _listening = Listening(self.clone());
@@ -84,7 +67,7 @@ impl Worker {
                 Batch::Drained => {}
                 Batch::More => tokio::task::yield_now().await,
                 Batch::Failed => tokio::time::sleep(TICK).await,
-                // Those told to go have been woken before us, and are gone when we look again.
+                // The connections to be closed are polled before this task.
                 Batch::NoRoom | Batch::Exhausted if self.make_room() => {
                     tokio::task::yield_now().await;
                 }
@@ -98,7 +81,7 @@ impl Worker {
         self.accept_the_rest(&mut listener, &setup).await;
     }
 
-    /// Has connections closed that have been idle for longest; says whether there were any.
+    /// Closes the connections that have been idle longest. Returns whether there were any.
     fn make_room(&self) -> bool {
         let evicted = self.deadlines.expire_idle(EVICTED_MAX);
         self.counters.connections_refused.add(evicted as u64);
@@ -108,7 +91,7 @@ impl Worker {
         evicted > 0
     }
 
-    /// The limit is one for all workers: closes idle connections where another has none.
+    /// Closes idle connections that another worker has asked for: the limit is shared by all workers.
     pub(super) fn make_room_for_others(&self) {
         let wanted = self.balance.wanted_room();
         if wanted > 0 {
@@ -118,14 +101,14 @@ impl Worker {
         }
     }
 
-    /// Accepts and closes some of those that wait, with the descriptor that is kept for it: they
-    /// learn at once that they will not be served, rather than after a timeout of their own.
+    /// Accepts and closes some connections of the queue with the reserved descriptor, so that their clients fail at
+    /// once rather than after a timeout.
     async fn shed(&self, listener: &mut Listener) {
-        self.tell_of_exhaustion();
+        self.log_exhaustion();
         for _ in 0..SHED_MAX {
             let ended = poll_fn(|cx| {
                 let mut reserve = self.reserve.borrow_mut();
-                // Closed within, so that the descriptor is free again.
+                // The connection is closed inside the closure, so the descriptor is free again.
                 Poll::Ready(reserve.lend(|| matches!(listener.accept(cx), Ok(Some(_)))))
             });
             match ended.await {
@@ -135,12 +118,12 @@ impl Worker {
         }
     }
 
-    fn tell_of_exhaustion(&self) {
+    fn log_exhaustion(&self) {
         let now = self.deadlines.now();
-        let due = self.told_of_exhaustion.get();
+        let due = self.exhaustion_logged_from.get();
         if due.is_none_or(|due| due <= now) {
-            let next = now.saturating_add(ticks(TOLD_EVERY));
-            self.told_of_exhaustion.set(Some(next));
+            let next = now.saturating_add(ticks(LOGGED_EVERY));
+            self.exhaustion_logged_from.set(Some(next));
             tracing::error!(
                 "out of file descriptors or memory: new connections are closed unserved \
                  (`sluice check --system` says what to change)"
@@ -155,7 +138,7 @@ impl Worker {
     ) -> Batch {
         for _ in 0..BATCH_MAX {
             if self.balance.is_full(self.serving().options.connections) {
-                // Nobody is closed for nobody's sake.
+                // Idle connections are closed only if a connection waits.
                 return match poll_fn(|cx| Poll::Ready(listener.has_waiting(cx))).await {
                     Ok(true) => Batch::NoRoom,
                     Ok(false) => Batch::Drained,
@@ -183,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Serves a new connection here or hands it to a worker with fewer.
+    /// Serves a new connection on this worker, or hands it to a worker with fewer connections.
     fn place(self: &Rc<Self>, accepted: Accepted, setup: &Arc<ConnectionSetup>) {
         let setup = setup.clone();
         match self
@@ -206,10 +189,22 @@ impl Worker {
         if count {
             self.balance.opened(self.index);
         }
-        self.let_in(setup, Socket::new(accepted), peer);
+        self.begin(Transport::new(accepted), peer, setup);
     }
 
-    /// Takes what other workers hand over, for as long as this worker lives.
+    /// Serves a connection in clear text over this transport.
+    #[cfg(test)]
+    pub(super) fn connect(self: &Rc<Self>, transport: Transport, peer: Peer) {
+        self.balance.opened(self.index);
+        self.begin(transport, peer, &ConnectionSetup::plain());
+    }
+
+    fn begin(self: &Rc<Self>, transport: Transport, peer: Peer, setup: &Arc<ConnectionSetup>) {
+        self.opened();
+        protocol::start(Connection::new(self.clone(), transport, peer), setup);
+    }
+
+    /// Serves the connections that other workers hand over, for as long as this worker lives.
     pub(super) fn receive_handed_over(self: &Rc<Self>) {
         let Some(mut inbox) = self.balance.inbox(self.index) else {
             return;
@@ -228,7 +223,7 @@ async fn accept(listener: &mut Listener) -> io::Result<Option<Accepted>> {
     poll_fn(|cx| Poll::Ready(listener.accept(cx))).await
 }
 
-/// Says when a listener is gone, also when its task is dropped.
+/// Reports the end of a listener, also when its task is dropped.
 struct Listening(Rc<Worker>);
 
 impl Drop for Listening {

@@ -1,4 +1,4 @@
-//! How many connections each client has, over all workers.
+//! The number of connections of each client, over all workers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -9,18 +9,17 @@ use parking_lot::Mutex;
 
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 64;
-/// A part that has grown beyond this gives its memory back when it is empty.
+/// An empty part with room for more entries than this releases its memory.
 const KEPT: usize = 256;
 
-/// Clients with open connections. Each has one at least, so there are no more entries than
-/// connections.
-pub struct Addresses {
+/// The clients with open connections. Each has at least one, so there are no more entries than connections.
+pub struct ClientConnections {
     shards: Box<[Mutex<HashMap<Client, usize>>]>,
     hasher: RandomState,
 }
 
-/// What counts as one client: of IPv6 addresses the network that one customer gets at least
-/// (RFC 6177), since whoever has one address of it has them all.
+/// One client: an IPv4 address, or the first 64 bits of an IPv6 address, since a customer gets at least that network
+/// (RFC 6177) and controls all its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
     Four(u32),
@@ -36,33 +35,33 @@ impl Client {
     }
 }
 
-impl Default for Addresses {
-    fn default() -> Addresses {
-        Addresses {
+impl Default for ClientConnections {
+    fn default() -> ClientConnections {
+        ClientConnections {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
         }
     }
 }
 
-impl Addresses {
+impl ClientConnections {
     fn shard(&self, client: Client) -> &Mutex<HashMap<Client, usize>> {
         let hash = self.hasher.hash_one(client);
         &self.shards[(hash % self.shards.len() as u64) as usize]
     }
 
-    /// One connection more from here, unless there are `most` already; says whether it may be.
+    /// Counts a connection, unless its client has `most` already. Returns whether it was counted.
     pub fn enter(&self, address: IpAddr, most: usize) -> bool {
         let client = Client::of(address);
         let mut shard = self.shard(client).lock();
         let open = shard.entry(client).or_insert(0);
-        // An entry that was just made is not over a limit: that is one at least.
+        // A new entry is never over the limit, which is at least one.
         let may = *open < most.max(1);
         *open += usize::from(may);
         may
     }
 
-    /// One that entered is gone.
+    /// Removes a counted connection.
     pub fn leave(&self, address: IpAddr) {
         let client = Client::of(address);
         let mut shard = self.shard(client).lock();
@@ -89,19 +88,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_client_has_its_own_number_and_none_is_remembered() {
-        let addresses = Addresses::default();
+    fn each_client_is_counted_for_itself_and_forgotten_with_its_last_connection() {
+        let clients = ClientConnections::default();
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
-        let enter = |text: &str| addresses.enter(ip(text), 2);
+        let enter = |text: &str| clients.enter(ip(text), 2);
         assert!(enter("192.0.2.1") && enter("::ffff:192.0.2.1") && !enter("192.0.2.1"));
         assert!(enter("192.0.2.2"));
         assert!(enter("2001:db8::1") && enter("2001:db8::2:1") && !enter("2001:db8::3"));
         assert!(enter("2001:db8:0:1::1"));
-        addresses.leave(ip("192.0.2.1"));
+        clients.leave(ip("192.0.2.1"));
         assert!(enter("192.0.2.1") && !enter("192.0.2.1"));
         for gone in ["192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8:0:1::9"] {
-            addresses.leave(ip(gone));
+            clients.leave(ip(gone));
         }
-        assert_eq!(addresses.len(), 1, "2001:db8::/64 is left");
+        assert_eq!(clients.len(), 1, "2001:db8::/64 is left");
     }
 }

@@ -1,14 +1,33 @@
-//! The fields that frame a request and steer its connection (RFC 9112 6.3, 9.3).
+//! The headers that decide how a request is framed and whether its connection persists (RFC 9112 6.3, 9.3).
 
+use crate::downstream::Refusal;
 use crate::http::Version;
 use crate::http::hop::reads_as;
 
-use super::super::Refusal;
-use super::head::{Framing, Limits};
+/// How a request's body ends (RFC 9112 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// No body.
+    None,
+    /// After this many bytes, at least 1.
+    Length(u64),
+    /// Chunked.
+    Chunked,
+}
 
-/// The fields that frame a message or steer the connection, gathered in one walk.
+impl Framing {
+    /// The declared length of the body.
+    pub fn length(self) -> Option<u64> {
+        match self {
+            Framing::Length(length) => Some(length),
+            Framing::None | Framing::Chunked => None,
+        }
+    }
+}
+
+/// The headers that frame a request or decide over its connection, collected in one pass.
 #[derive(Default)]
-pub(super) struct Steering<'a> {
+pub(super) struct FramingHeaders<'a> {
     pub(super) host: Option<&'a [u8]>,
     pub(super) hosts: usize,
     length: Option<&'a [u8]>,
@@ -25,9 +44,9 @@ pub(super) struct Steering<'a> {
     pub(super) takes_trailers: bool,
 }
 
-impl<'a> Steering<'a> {
+impl<'a> FramingHeaders<'a> {
     #[inline]
-    pub(super) fn see(&mut self, name: &[u8], value: &'a [u8]) {
+    pub(super) fn add(&mut self, name: &[u8], value: &'a [u8]) {
         match name.len() {
             2 if name.eq_ignore_ascii_case(b"te") => {
                 self.takes_trailers |= members(value).any(|m| m.eq_ignore_ascii_case(b"trailers"));
@@ -41,7 +60,7 @@ impl<'a> Steering<'a> {
                 self.expects_other |= !value.eq_ignore_ascii_case(b"100-continue");
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
-            10 if name.eq_ignore_ascii_case(b"connection") => self.see_connection(value),
+            10 if name.eq_ignore_ascii_case(b"connection") => self.add_connection(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 self.length = Some(value);
                 self.lengths += 1;
@@ -56,7 +75,7 @@ impl<'a> Steering<'a> {
         }
     }
 
-    fn see_connection(&mut self, value: &[u8]) {
+    fn add_connection(&mut self, value: &[u8]) {
         for member in members(value) {
             self.close |= member.eq_ignore_ascii_case(b"close");
             self.keep_alive |= member.eq_ignore_ascii_case(b"keep-alive");
@@ -64,8 +83,9 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// RFC 9112 6.3, and stricter: what two readers could read differently is refused.
-    pub(super) fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Refusal> {
+    /// How the body is framed. Stricter than RFC 9112 6.3: framing that two recipients could read differently is
+    /// refused.
+    pub(super) fn framing(&self, version: Version) -> Result<Framing, Refusal> {
         if self.mimicked {
             return Err(Refusal::bad("field-mimics-framing"));
         }
@@ -74,7 +94,6 @@ impl<'a> Steering<'a> {
             (Some(_), Some(_)) => Err(Refusal::bad("length-and-transfer-encoding")),
             (Some(value), None) => match (self.lengths, decimal(value)) {
                 (1, Some(0)) => Ok(Framing::None),
-                (1, Some(n)) if limits.body > 0 && n > limits.body => Err(Refusal::BODY_TOO_LARGE),
                 (1, Some(n)) => Ok(Framing::Length(n)),
                 _ => Err(Refusal::bad("bad-content-length")),
             },
@@ -89,7 +108,7 @@ impl<'a> Steering<'a> {
     }
 }
 
-/// Unknown codings are 501 (RFC 9112 6.1); anything odd about a known one is 400.
+/// The refusal of a Transfer-Encoding: 501 for unknown codings (RFC 9112 6.1), 400 for malformed uses of chunked.
 fn refused_coding(value: &[u8], lines: usize) -> Refusal {
     let unknown = |member: &[u8]| {
         crate::http::fields::is_token(member) && !member.eq_ignore_ascii_case(b"chunked")
@@ -107,7 +126,7 @@ fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
-/// 1*DIGIT that fits.
+/// Reads 1*DIGIT that fits into 64 bits.
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -118,8 +137,9 @@ fn decimal(value: &[u8]) -> Option<u64> {
     })
 }
 
-impl Steering<'_> {
-    /// RFC 9110 10.1.1: the one expectation there is, and none in HTTP/1.0.
+impl FramingHeaders<'_> {
+    /// Whether the client expects `100 Continue`: the only expectation there is (RFC 9110 10.1.1), and ignored in
+    /// HTTP/1.0.
     pub(super) fn expects_continue(&self, version: Version) -> Result<bool, Refusal> {
         match version {
             Version::Http10 => Ok(false),

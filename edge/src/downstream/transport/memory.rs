@@ -1,4 +1,4 @@
-//! An in-memory socket pair, for tests that control every byte and every pause.
+//! A connected pair of transports in memory, for tests that control every byte and every pause.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -81,7 +81,20 @@ impl End {
         Poll::Ready(Ok(n))
     }
 
-    /// As `writev(2)`: accepts as many bytes as fit.
+    /// As `poll_read`, but never waits; `None` if no byte has arrived.
+    pub fn read_now(&mut self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        let has_arrived = {
+            let pipe = self.incoming.borrow();
+            pipe.reset || pipe.writer_closed || !pipe.bytes.is_empty()
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        match has_arrived.then(|| self.poll_read(&mut cx, buf)) {
+            Some(Poll::Ready(read)) => read.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// As `writev(2)`: takes as many bytes as there is room for.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,14 +1,12 @@
-//! Buffers that connections borrow from their worker while bytes are in hand.
+//! Input buffers, which connections borrow from their worker while they hold unused bytes.
 
 use std::cell::RefCell;
 
-use super::http1::outbox::Outbox;
-
-/// Bytes that a read may bring at once.
+/// Bytes of a buffer: the most that one read returns.
 const INPUT_BYTES: usize = 16 << 10;
-/// Bytes of a buffer for what has begun to come and does not go on.
-const TUCKED_BYTES: usize = 1 << 10;
-/// Buffers of each kind kept for reuse.
+/// Bytes of a small buffer, for the beginning of a head whose rest does not arrive.
+const SMALL_BYTES: usize = 1 << 10;
+/// Buffers kept for reuse per worker.
 const POOLED_MAX: usize = 64;
 
 /// Bytes read and not yet used: `start..end` of the memory.
@@ -27,7 +25,7 @@ impl Input {
         })
     }
 
-    /// What has not been used yet.
+    /// The bytes that have not been used yet.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.end]
@@ -39,7 +37,7 @@ impl Input {
         self.start == self.end
     }
 
-    /// Where to read to. Not empty unless `is_full`.
+    /// The room to read into; empty only if `is_full`.
     #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         if self.is_empty() {
@@ -51,13 +49,13 @@ impl Input {
         &mut self.memory[self.end..]
     }
 
-    /// Whether nothing more can be read before some is used.
+    /// Whether no byte can be read before some are used.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.end - self.start == self.memory.len()
     }
 
-    /// Makes room for larger heads than usual, up to `most` bytes.
+    /// Doubles the buffer, up to `most` bytes.
     pub fn grow(&mut self, most: usize) {
         let larger = (self.memory.len() * 2).min(most).max(self.memory.len());
         let mut memory = vec![0; larger].into_boxed_slice();
@@ -66,38 +64,38 @@ impl Input {
         (self.memory, self.start, self.end) = (memory, 0, length);
     }
 
-    /// Whether it is smaller than most.
+    /// Whether this is a small buffer.
     #[inline]
-    pub fn is_tucked(&self) -> bool {
+    pub fn is_small(&self) -> bool {
         self.memory.len() < INPUT_BYTES
     }
 
-    /// The same bytes in a small buffer, if they are few.
-    fn tucked(&self) -> Option<Box<Input>> {
+    /// A small buffer with the same bytes, if they fit into half of it.
+    fn shrunk(&self) -> Option<Box<Input>> {
         let length = self.end - self.start;
-        if self.is_tucked() || length > TUCKED_BYTES / 2 {
+        if self.is_small() || length > SMALL_BYTES / 2 {
             return None;
         }
-        let mut small = Input::new(TUCKED_BYTES);
+        let mut small = Input::new(SMALL_BYTES);
         small.memory[..length].copy_from_slice(self.bytes());
         small.end = length;
         Some(small)
     }
 
-    /// `n` bytes were read.
+    /// Adds `n` bytes that were read into `spare`.
     #[inline]
     pub fn filled(&mut self, n: usize) {
         self.end = (self.end + n).min(self.memory.len());
     }
 
-    /// `n` bytes were used.
+    /// Removes the first `n` bytes.
     #[inline]
-    pub fn used(&mut self, n: usize) {
+    pub fn consume(&mut self, n: usize) {
         self.start = (self.start + n).min(self.end);
     }
 }
 
-/// One worker's buffers. Inputs are boxed, for a connection has only a word of room for one.
+/// One worker's unused buffers. They are boxed, so that an idle connection has only a pointer for one.
 #[derive(Default)]
 #[allow(
     clippy::vec_box,
@@ -105,20 +103,19 @@ impl Input {
 )]
 pub struct Pool {
     inputs: RefCell<Vec<Box<Input>>>,
-    outboxes: RefCell<Vec<Outbox>>,
 }
 
 impl Pool {
     /// An empty buffer.
     #[inline]
-    pub fn input(&self) -> Box<Input> {
+    pub fn get(&self) -> Box<Input> {
         let pooled = self.inputs.borrow_mut().pop();
         pooled.unwrap_or_else(|| Input::new(INPUT_BYTES))
     }
 
-    /// Takes a buffer back; what was in it is forgotten.
+    /// Returns a buffer to the pool; its content is discarded.
     #[inline]
-    pub fn put_input(&self, mut input: Box<Input>) {
+    pub fn put(&self, mut input: Box<Input>) {
         let mut inputs = self.inputs.borrow_mut();
         if input.memory.len() == INPUT_BYTES && inputs.len() < POOLED_MAX {
             (input.start, input.end) = (0, 0);
@@ -126,29 +123,14 @@ impl Pool {
         }
     }
 
-    /// The same input in as little memory as will do, for who may keep us waiting.
-    pub fn tuck(&self, input: Box<Input>) -> Box<Input> {
-        match input.tucked() {
+    /// Moves input to a small buffer, if it fits.
+    pub fn shrink(&self, input: Box<Input>) -> Box<Input> {
+        match input.shrunk() {
             None => input,
             Some(small) => {
-                self.put_input(input);
+                self.put(input);
                 small
             }
-        }
-    }
-
-    /// An empty outbox.
-    #[inline]
-    pub fn outbox(&self) -> Outbox {
-        self.outboxes.borrow_mut().pop().unwrap_or_default()
-    }
-
-    /// Takes an outbox back.
-    #[inline]
-    pub fn put_outbox(&self, mut outbox: Outbox) {
-        let mut outboxes = self.outboxes.borrow_mut();
-        if outboxes.len() < POOLED_MAX && outbox.clear_for_reuse() {
-            outboxes.push(outbox);
         }
     }
 }
@@ -163,7 +145,7 @@ mod tests {
         input.spare()[..8].copy_from_slice(b"abcdefgh");
         input.filled(8);
         assert!(input.is_full());
-        input.used(5);
+        input.consume(5);
         let spare = input.spare();
         assert_eq!(spare.len(), 5);
         spare[..2].copy_from_slice(b"ij");
@@ -175,19 +157,19 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_need_little_memory() {
+    fn a_few_bytes_move_to_a_small_buffer() {
         let pool = Pool::default();
-        let mut input = pool.input();
+        let mut input = pool.get();
         input.spare()[..5].copy_from_slice(b"GET /");
         input.filled(5);
-        let mut small = pool.tuck(input);
-        assert!(small.is_tucked() && small.bytes() == b"GET /");
-        assert_eq!(small.spare().len(), TUCKED_BYTES - 5);
+        let mut small = pool.shrink(input);
+        assert!(small.is_small() && small.bytes() == b"GET /");
+        assert_eq!(small.spare().len(), SMALL_BYTES - 5);
         assert_eq!(pool.inputs.borrow().len(), 1);
-        pool.put_input(small);
+        pool.put(small);
         assert_eq!(pool.inputs.borrow().len(), 1, "small ones are not kept");
-        let mut much = pool.input();
-        much.filled(TUCKED_BYTES);
-        assert!(!pool.tuck(much).is_tucked());
+        let mut much = pool.get();
+        much.filled(SMALL_BYTES);
+        assert!(!pool.shrink(much).is_small());
     }
 }
