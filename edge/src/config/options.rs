@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Loaded, Report, parse_here};
+use super::loading::{Loaded, parse_here};
+use super::report::Report;
 
 /// Values from the command line. They have the form of values in the file and are checked there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
