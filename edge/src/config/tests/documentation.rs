@@ -125,6 +125,7 @@ fn with_line(section: &str, line: &str) -> String {
         "[[route]]\n[route.signed_urls]" => "keys = \"0123456789abcdef\"\n",
         "[[route]]\n[route.respond]" => "body = \"a\"\n",
         "[[route]]\n[route.redirect]" => "to = \"/a\"\n",
+        "[[route]]\n[route.expires]" => "types = { \"text/html\" = \"1h\" }\n",
         _ => "",
     };
     let key = line.split(" = ").next().unwrap_or_default();
@@ -210,7 +211,7 @@ pub(super) fn examples(document: &str) -> Vec<&str> {
 
 /// A file with the example, and with all that it refers to and does not have.
 fn completed(example: &str) -> String {
-    let mut text = example.to_owned();
+    let mut text = format!("{example}\n");
     if !text.starts_with('[') && !text.contains("\n[") {
         // The keys of a route.
         text = format!("[[route]]\nproxy = \"origin\"\n{text}");
