@@ -3,7 +3,7 @@
 //! `ARCHITECTURE.md` describes the folders, the permitted imports and the invariants.
 
 pub mod admin;
-pub mod balance;
+pub(crate) mod balance;
 pub(crate) mod cache;
 pub(crate) mod compress;
 pub mod config;
@@ -16,10 +16,11 @@ pub mod gate;
 pub mod handler;
 pub mod http;
 pub mod ranges;
+pub mod reason;
 pub mod route;
 pub mod store;
 pub mod sys;
 pub mod telemetry;
-pub mod upstream;
+pub(crate) mod upstream;
 pub mod volume;
 pub mod wiring;

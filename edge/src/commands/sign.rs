@@ -87,7 +87,7 @@ fn canonical(path: &str) -> anyhow::Result<String> {
     match target::canonical(&Method::Get, path.as_bytes(), &mut out) {
         Ok(Form::Origin) => Ok(out),
         Ok(_) => bail!("{path:?} is no path"),
-        Err(error) => bail!("{path:?} is not what a URL may have: {}", error.word()),
+        Err(error) => bail!("{path:?} is not what a URL may have: {}", error.reason()),
     }
 }
 

@@ -29,16 +29,16 @@ pub struct StatusArgs {
 
 pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
     match &args.url {
-        None => tell(args),
-        Some(url) => match inspect::tell(&args.admin, url, args.json, false)? || args.json {
+        None => print(args),
+        Some(url) => match inspect::print(&args.admin, url, args.json, false)? || args.json {
             true => Ok(()),
             false => say("no cache has anything of it\n"),
         },
     }
 }
 
-fn tell(args: &StatusArgs) -> anyhow::Result<()> {
-    let reply = args.admin.ask("GET", "/status")?;
+fn print(args: &StatusArgs) -> anyhow::Result<()> {
+    let reply = args.admin.request("GET", "/status")?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }

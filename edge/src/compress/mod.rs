@@ -19,7 +19,7 @@ use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
 use crate::http::conditional::{EntityTag, is_named};
 use crate::http::wanted::{has_condition_or_range, only_range};
-use crate::telemetry::Counters;
+use crate::telemetry::{CompressNumbers, Counters};
 use table::{Lookup, Table};
 pub use types::Types;
 pub use worker_pool::WorkerPool;
@@ -109,49 +109,6 @@ struct Numbers {
     queue_full: AtomicU64,
 }
 
-/// Memory and counters of one or several encoders.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Contents in the table.
-    pub contents: u64,
-    /// Bytes of memory in use, including bookkeeping.
-    pub bytes: u64,
-    /// Limit of that memory.
-    pub limit: u64,
-    /// Contents evicted to make room.
-    pub evicted: u64,
-    /// Compressed forms made.
-    pub made: u64,
-    /// Bytes before compression.
-    pub made_bytes_in: u64,
-    /// Bytes after compression.
-    pub made_bytes_out: u64,
-    /// Contents that compression did not shorten enough.
-    pub not_worth: u64,
-    /// Compressions that failed, because a codec failed or the content was gone.
-    pub failed: u64,
-    /// Compressions that were not queued because the queue was full.
-    pub queue_full: u64,
-}
-
-impl Status {
-    /// Adds the numbers of both.
-    pub fn and(self, other: Status) -> Status {
-        Status {
-            contents: self.contents + other.contents,
-            bytes: self.bytes + other.bytes,
-            limit: self.limit + other.limit,
-            evicted: self.evicted + other.evicted,
-            made: self.made + other.made,
-            made_bytes_in: self.made_bytes_in + other.made_bytes_in,
-            made_bytes_out: self.made_bytes_out + other.made_bytes_out,
-            not_worth: self.not_worth + other.not_worth,
-            failed: self.failed + other.failed,
-            queue_full: self.queue_full + other.queue_full,
-        }
-    }
-}
-
 impl Encoder {
     /// Creates an empty encoder, whose jobs `worker_pool` runs.
     pub fn new(options: Options, worker_pool: &WorkerPool) -> Arc<Encoder> {
@@ -168,11 +125,11 @@ impl Encoder {
         &self.options
     }
 
-    /// Current memory and counters.
-    pub fn status(&self) -> Status {
+    /// Its numbers now.
+    pub fn numbers(&self) -> CompressNumbers {
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let held = self.table.held();
-        Status {
+        CompressNumbers {
             contents: held.contents,
             bytes: held.bytes,
             limit: self.options.memory,

@@ -99,8 +99,8 @@ impl Rig {
         given.expect("it was given")
     }
 
-    fn status(&self) -> Status {
-        self.handle.encoder.status()
+    fn numbers(&self) -> CompressNumbers {
+        self.handle.encoder.numbers()
     }
 }
 
@@ -157,7 +157,7 @@ fn many_requests_cause_one_job() {
     let again = rig.coded("gzip", 7, &fields, &content);
     assert!(Arc::ptr_eq(&encoded, &again));
     assert_eq!(rig.fetched.load(Ordering::SeqCst), 1);
-    let status = rig.status();
+    let status = rig.numbers();
     assert_eq!((status.made, status.made_bytes_in), (1, 50_000));
     assert_eq!(status.made_bytes_out, encoded.content.len() as u64);
     assert_eq!(rig.handle.counters.coded_served.get(), 2);
@@ -188,7 +188,7 @@ fn the_next_best_encoding_is_sent_meanwhile() {
         "br is made",
         || matches!(rig.ask("gzip, br", 1, &fields, &content), Choice::Coded(e) if e.coding == Coding::Brotli),
     );
-    assert_eq!(rig.status().made, 2);
+    assert_eq!(rig.numbers().made, 2);
     let choice = rig.ask("identity, br;q=0.5", 1, &fields, &content);
     assert!(is_varying(&choice), "{choice:?}");
 }
@@ -206,7 +206,7 @@ fn content_that_does_not_shrink_is_tried_once() {
     let fields = css();
     until("it was tried", || {
         assert!(is_varying(&rig.ask("gzip", 1, &fields, &noise)));
-        rig.status().not_worth == 1
+        rig.numbers().not_worth == 1
     });
     for codings in ["gzip", "br", "zstd"] {
         assert!(is_varying(&rig.ask(codings, 1, &fields, &noise)));
@@ -222,7 +222,7 @@ fn content_that_was_unavailable_is_tried_again() {
     let (fields, content) = (css(), content(5_000));
     let choice = rig.ask_with("gzip", &[], 1, &fields, 5_000, || None);
     assert!(is_varying(&choice));
-    until("it was tried", || rig.status().failed == 1);
+    until("it was tried", || rig.numbers().failed == 1);
     rig.coded("gzip", 1, &fields, &content);
 }
 
@@ -235,7 +235,7 @@ fn a_panic_costs_one_job() {
     });
     assert!(is_varying(&choice));
     rig.coded("gzip", 2, &fields, &content);
-    assert_eq!(rig.status().failed, 1);
+    assert_eq!(rig.numbers().failed, 1);
     for _ in 0..10 {
         assert!(is_varying(&rig.ask("gzip", 1, &fields, &content)));
     }
@@ -259,10 +259,10 @@ fn ineligible_content_is_not_compressed() {
     let choice = rig.ask("gzip", 1, &lines(&[html]), &content.slice(..1000));
     assert!(matches!(choice, Choice::Identity), "too short");
     assert_eq!(
-        rig.status(),
-        Status {
+        rig.numbers(),
+        CompressNumbers {
             limit: 64 << 20,
-            ..Status::default()
+            ..CompressNumbers::default()
         }
     );
 }
@@ -289,7 +289,7 @@ fn headers_may_change_without_compressing_again() {
         (&renewed.etag, &renewed.content),
         (&first.etag, &first.content)
     );
-    assert_eq!(rig.status().made, 1);
+    assert_eq!(rig.numbers().made, 1);
     let forbidden = lines(&[
         ("content-type", "text/css"),
         ("cache-control", "no-transform"),
@@ -372,9 +372,9 @@ fn memory_is_bounded_and_requested_content_stays() {
         rig.coded("gzip", u128::from(id), &fields, &body(id));
         rig.ask("gzip", 999, &fields, &hot);
         // Two concurrent jobs may each make room for only themselves.
-        assert!(rig.status().bytes <= memory + (16 << 10));
+        assert!(rig.numbers().bytes <= memory + (16 << 10));
     }
-    let status = rig.status();
+    let status = rig.numbers();
     assert!(status.evicted > 150 && status.contents > 50, "{status:?}");
     assert!(status.bytes > memory / 2, "{status:?}");
     assert!(matches!(
@@ -399,12 +399,12 @@ fn the_queue_is_bounded() {
         let choice = rig.ask_with("gzip", &[], id as u128, &fields, 5_000, get);
         assert!(is_varying(&choice));
     }
-    let refused = rig.status().queue_full;
+    let refused = rig.numbers().queue_full;
     // One of the jobs may be running.
     assert!((99..=100).contains(&refused), "{refused}");
     gate.open();
     until("all are done", || {
-        rig.status().failed == (most as u64) + 100 - refused
+        rig.numbers().failed == (most as u64) + 100 - refused
     });
 }
 

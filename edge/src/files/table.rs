@@ -16,6 +16,7 @@ use crate::evict::{self, Policy};
 use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::root::Stamp;
+use crate::telemetry::FilesNumbers;
 
 /// Number of shards, large enough that two workers seldom need the same one.
 const SHARDS: usize = 16;
@@ -128,19 +129,6 @@ impl File {
     }
 }
 
-/// Current sizes of a folder's table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Number of paths.
-    pub entries: u64,
-    /// Bytes of memory counted.
-    pub bytes: u64,
-    /// Number of open files.
-    pub open: u64,
-    /// Lookups in the file system since the start.
-    pub loaded: u64,
-}
-
 /// The table of a folder's known paths.
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -227,17 +215,17 @@ impl Table {
         }
     }
 
-    /// Current sizes.
-    pub fn held(&self) -> Held {
-        let mut held = Held::default();
+    /// Its numbers now, without the limit.
+    pub fn numbers(&self) -> FilesNumbers {
+        let mut numbers = FilesNumbers::default();
         for shard in &self.shards {
             let shard = shard.lock();
-            held.entries += shard.entries.len() as u64;
-            held.bytes += shard.policy.weight();
-            held.open += shard.open;
-            held.loaded += shard.loaded;
+            numbers.entries += shard.entries.len() as u64;
+            numbers.bytes += shard.policy.weight();
+            numbers.open += shard.open;
+            numbers.loaded += shard.loaded;
         }
-        held
+        numbers
     }
 
     fn shard(&self, path: &[u8]) -> &Mutex<Shard> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Flight, Joinable, OPEN, Plan, Policy, Situation, Unsettled};
+use crate::reason::Reason;
 
 /// Never ask again sooner than this.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
@@ -64,8 +65,8 @@ fn alone(filling: &impl Filling, view: &View<'_>) -> Plan {
     }
     match flight {
         Some(flight) if view.all_coming() => filling.ride(view, flight),
-        _ if view.too_large() => Plan::Forward("too-large"),
-        _ => Plan::Replace("unjoinable"),
+        _ if view.too_large() => Plan::Forward(Reason::TooLarge),
+        _ => Plan::Replace(Reason::Unjoinable),
     }
 }
 
@@ -74,7 +75,11 @@ fn alone(filling: &impl Filling, view: &View<'_>) -> Plan {
 fn unsettled(view: &View<'_>, block: u64) -> Plan {
     let situation = view.situation;
     let changing = situation.unsettled == Unsettled::Changing;
-    let why = if changing { "changing" } else { "flapping" };
+    let why = if changing {
+        Reason::Changing
+    } else {
+        Reason::Flapping
+    };
     let length = situation.length.unwrap_or(0);
     // Who wants all of it has it filled whole, whatever its size.
     let large = changing && length > CHANGING_BLOCKS_MAX * block && !view.wants_all();
@@ -97,7 +102,7 @@ fn unsettled(view: &View<'_>, block: u64) -> Plan {
         return Plan::Forward(why);
     }
     match situation.joinable {
-        Joinable::Unknown if situation.spare == 0 => Plan::Forward("budget"),
+        Joinable::Unknown if situation.spare == 0 => Plan::Forward(Reason::Budget),
         Joinable::Unknown => begin(0..OPEN),
         // A flight for the rest could meet another version; one for all of it meets itself.
         _ => Plan::Replace(why),

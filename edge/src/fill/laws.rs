@@ -15,6 +15,7 @@ use super::{
     Flight, Joinable, Kind, OPEN, Options, Plan, Policy, ReadAhead, Situation, Unsettled, build,
 };
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
 const KINDS: [Kind; 4] = [Kind::Whole, Kind::Lock, Kind::Slice, Kind::Auto];
 const KIB: u64 = 1 << 10;
@@ -419,15 +420,15 @@ fn no_fetch_keeps_the_laws(
         Plan::Forward(why) => {
             prop_assert!(!case.begun && !missing.is_empty(), "{why}");
             let said = match *why {
-                "lock" => {
+                Reason::LockTimeout => {
                     options.kind == Kind::Lock && !case.leads && case.waited >= options.lock_timeout
                 }
-                "budget" => {
+                Reason::Budget => {
                     case.spare == 0 && (!by_blocks(options) || case.unsettled != Unsettled::No)
                 }
-                "too-large" => case.length.is_some_and(|length| length > case.whole_max),
-                "changing" => case.unsettled == Unsettled::Changing,
-                "flapping" => case.unsettled == Unsettled::Flapping,
+                Reason::TooLarge => case.length.is_some_and(|length| length > case.whole_max),
+                Reason::Changing => case.unsettled == Unsettled::Changing,
+                Reason::Flapping => case.unsettled == Unsettled::Flapping,
                 _ => false,
             };
             prop_assert!(said, "forwarded for {why}");
@@ -435,12 +436,12 @@ fn no_fetch_keeps_the_laws(
         Plan::Replace(why) => {
             prop_assert!(!case.begun && !missing.is_empty(), "{why}");
             let said = match *why {
-                "lock-age" => {
+                Reason::LockAge => {
                     options.kind == Kind::Lock
                         && case.flights.iter().any(|f| f.idle >= options.lock_age)
                 }
-                "unjoinable" => case.joinable == Joinable::No && !all_coming,
-                "changing" | "flapping" => {
+                Reason::Unjoinable => case.joinable == Joinable::No && !all_coming,
+                Reason::Changing | Reason::Flapping => {
                     case.unsettled != Unsettled::No && !unknown && !all_coming
                 }
                 _ => false,
@@ -568,7 +569,7 @@ fn a_seek_takes_over_the_far_part_of_a_running_fetch() {
     }
     let seek = Case::of(LATE).have(0..MIB).flight(MIB..OPEN, Some(MIB));
     assert_eq!(seek.by(Kind::Whole), Plan::Wait(None));
-    assert_eq!(seek.by(Kind::Lock), Plan::Forward("lock"));
+    assert_eq!(seek.by(Kind::Lock), Plan::Forward(Reason::LockTimeout));
 }
 
 #[test]
@@ -665,14 +666,14 @@ fn whole_fetches_everything_that_is_missing() {
         whole_max: MIB,
         ..case.clone()
     };
-    assert_eq!(large.by(Kind::Whole), Plan::Forward("too-large"));
+    assert_eq!(large.by(Kind::Whole), Plan::Forward(Reason::TooLarge));
     let begun = Case {
         begun: true,
         ..large
     };
     assert_eq!(begun.by(Kind::Whole), fetch(&[5 * MIB..6 * MIB]));
     let poor = Case { spare: 0, ..case };
-    assert_eq!(poor.by(Kind::Whole), Plan::Forward("budget"));
+    assert_eq!(poor.by(Kind::Whole), Plan::Forward(Reason::Budget));
 }
 
 #[test]
@@ -689,11 +690,11 @@ fn lock_lets_nobody_wait_long_for_anothers_fetch() {
     case.waited = 4 * SECOND;
     assert_eq!(by(&case), Plan::Wait(Some(SECOND)));
     case.waited = 5 * SECOND;
-    assert_eq!(by(&case), Plan::Forward("lock"));
+    assert_eq!(by(&case), Plan::Forward(Reason::LockTimeout));
     case.leads = true;
     assert_eq!(by(&case), Plan::Wait(Some(200 * SECOND)));
     case.flights[0].idle = 200 * SECOND;
-    assert_eq!(by(&case), Plan::Replace("lock-age"));
+    assert_eq!(by(&case), Plan::Replace(Reason::LockAge));
     case.begun = true;
     assert_eq!(by(&case), Plan::Wait(None));
     // What has landed is read, and its rest ridden.
@@ -714,9 +715,9 @@ fn an_object_that_can_not_be_put_together_has_one_flight() {
         let flying = case(MIDDLE).flight(5_000_000..BLOCK_4.end, None);
         assert!(matches!(flying.by(kind), Plan::Wait(_)));
         let elsewhere = case(LATE).flight(5_000_000..BLOCK_4.end, None);
-        assert_eq!(elsewhere.by(kind), Plan::Replace("unjoinable"));
+        assert_eq!(elsewhere.by(kind), Plan::Replace(Reason::Unjoinable));
         let beyond = case(5_000_000..OPEN).flight(5_000_000..BLOCK_4.end, None);
-        assert_eq!(beyond.by(kind), Plan::Replace("unjoinable"));
+        assert_eq!(beyond.by(kind), Plan::Replace(Reason::Unjoinable));
         let begun = Case {
             begun: true,
             ..elsewhere.clone()
@@ -726,7 +727,7 @@ fn an_object_that_can_not_be_put_together_has_one_flight() {
             whole_max: MIB,
             ..elsewhere
         };
-        assert_eq!(large.by(kind), Plan::Forward("too-large"));
+        assert_eq!(large.by(kind), Plan::Forward(Reason::TooLarge));
     }
 }
 
@@ -739,11 +740,11 @@ fn what_keeps_changing_is_filled_whole_and_for_one() {
         let second = first.clone().flight(0..OPEN, None);
         assert_eq!(
             case(Unsettled::Changing, second.clone()),
-            Plan::Forward("changing")
+            Plan::Forward(Reason::Changing)
         );
         assert_eq!(
             case(Unsettled::Flapping, second.clone()),
-            Plan::Forward("flapping")
+            Plan::Forward(Reason::Flapping)
         );
         let leads = Case {
             leads: true,
@@ -757,13 +758,16 @@ fn what_keeps_changing_is_filled_whole_and_for_one() {
         };
         assert_eq!(
             case(Unsettled::Changing, large.clone()),
-            Plan::Forward("changing")
+            Plan::Forward(Reason::Changing)
         );
         assert_eq!(case(Unsettled::Flapping, large), fetch(&[0..OPEN]));
         let there = Case::of(MIDDLE).have(BLOCK_4);
         assert_eq!(case(Unsettled::Changing, there), Plan::Wait(None));
         let part = Case::of(MIDDLE).have(0..MIB);
-        assert_eq!(case(Unsettled::Flapping, part), Plan::Replace("flapping"));
+        assert_eq!(
+            case(Unsettled::Flapping, part),
+            Plan::Replace(Reason::Flapping)
+        );
     }
 }
 

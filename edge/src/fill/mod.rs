@@ -7,6 +7,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 use common::Common;
 
 mod auto;
@@ -163,10 +164,10 @@ pub enum Plan {
     /// The next wanted byte is there or on its way. Ask again after this time at the latest.
     Wait(Option<Duration>),
     /// Pass the request on by itself, uncached, for this named reason. Never when it has begun.
-    Forward(&'static str),
+    Forward(Reason),
     /// This object can't serve it, for this named reason: begin another in its place, with a plain
     /// fetch of all of it. Never when it has begun.
-    Replace(&'static str),
+    Replace(Reason),
     /// It has begun, and its bytes can't be had any more.
     Cut,
 }

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
 use super::{OPEN, Options, Plan};
+use crate::reason::Reason;
 
 pub(super) struct Whole {
     block: u64,
@@ -27,7 +28,7 @@ impl Filling for Whole {
     fn first(&self, view: &View<'_>) -> Plan {
         // Whose budget is used up has no fetch of all of it begun for a part of it.
         match view.situation.spare == 0 && !view.situation.begun && !view.wants_all() {
-            true => Plan::Forward("budget"),
+            true => Plan::Forward(Reason::Budget),
             false => begin(0..OPEN),
         }
     }
@@ -39,8 +40,8 @@ impl Filling for Whole {
             _ => return Plan::Wait(None),
         };
         let why = match (view.too_large(), situation.spare) {
-            (true, _) => "too-large",
-            (false, 0) if !view.wants_all() => "budget",
+            (true, _) => Reason::TooLarge,
+            (false, 0) if !view.wants_all() => Reason::Budget,
             (false, _) => return begin_all(everything(view, next), None),
         };
         if !situation.begun {

@@ -17,6 +17,7 @@ use super::object::{Failure, Object, Phase, State, Wakes};
 use super::page::PAGE;
 use super::{Store, TableKey};
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
 /// The end of a claim that goes on to wherever the content ends.
 const OPEN: u64 = u64::MAX;
@@ -395,11 +396,11 @@ impl Object {
     }
 
     /// Ends flight `id`: its response is unfit for sharing. Riders wake, and part.
-    pub(super) fn refuse(&self, id: u64, word: &'static str, until_ms: u64) {
+    pub(super) fn refuse(&self, id: u64, reason: Reason, until_ms: u64) {
         let mut state = self.lock();
         state.end_claim(id);
         if matches!(state.phase, Phase::Awaiting) {
-            state.phase = Phase::Refused { word, until_ms };
+            state.phase = Phase::Refused { reason, until_ms };
         }
         let wakes = state.all_riders();
         drop(state);

@@ -26,6 +26,7 @@ use super::slots::Slots;
 use super::snapshot::Notes;
 use super::sync::{Mutex, MutexGuard};
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
 /// What knowing what volumes have of an object takes, for one that is not in many pieces.
 const DISK_COPY_BYTES: u64 = (size_of::<DiskCopy>() + 64) as u64;
@@ -75,7 +76,7 @@ pub enum Phase {
     /// The response may not be shared: until then (Unix ms) requests go forward on their own.
     Refused {
         /// The named reason.
-        word: &'static str,
+        reason: Reason,
         /// When the refusal is forgotten.
         until_ms: u64,
     },

@@ -8,6 +8,7 @@ use super::claims::Claim;
 use super::ledger::Charge;
 use super::object::{Object, Phase};
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
 /// Decisions kept of one object.
 const DECISIONS_MAX: usize = 8;
@@ -28,7 +29,7 @@ pub struct Decision {
     /// What is fetched.
     pub ranges: SmallVec<[Range<u64>; 2]>,
     /// The reason.
-    pub why: &'static str,
+    pub why: Reason,
 }
 
 /// An object as it is at one moment.

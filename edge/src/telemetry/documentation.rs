@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::{
-    CacheNumbers, CompressNumbers, FilesNumbers, Kind, Metric, Numbers, ProcessNumbers, Scope,
-    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    CacheNumbers, CompressNumbers, FIELD_NAMES, FilesNumbers, Kind, Metric, Numbers,
+    ProcessNumbers, Scope, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
@@ -138,6 +138,25 @@ fn the_page_about_metrics_is_current() {
         "docs/metrics.md is out of date. Write it again with \
          `UPDATE_DOCS=1 cargo test -p sluice --lib the_page_about_metrics_is_current`"
     );
+}
+
+#[test]
+fn the_page_about_logs_lists_every_field_of_a_template() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/logs.md");
+    let page = std::fs::read_to_string(&path).expect("the page can be read");
+    let rows: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    for name in FIELD_NAMES {
+        let quoted = format!("`{name}`");
+        let is_first = |row: &&str| {
+            row.split('|')
+                .nth(1)
+                .is_some_and(|cell| cell.contains(&quoted))
+        };
+        assert!(rows.iter().any(|row| is_first(&row)), "{name}");
+    }
 }
 
 #[test]

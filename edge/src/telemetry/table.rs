@@ -215,7 +215,7 @@ numbers! {
 numbers! {
     /// Compressed content.
     CompressNumbers of Compress {
-        /// Contents of which something is known.
+        /// Contents in the table.
         contents: Gauge Count,
         /// Memory in use, bookkeeping included.
         bytes: Gauge Bytes,
@@ -223,17 +223,17 @@ numbers! {
         limit: Gauge Bytes,
         /// Contents evicted to make room.
         evicted: Counter Count,
-        /// Times that content was compressed, once for each coding.
+        /// Compressed forms made.
         made: Counter Count,
         /// Bytes before compression.
         made_bytes_in: Counter Bytes,
         /// Bytes after compression.
         made_bytes_out: Counter Bytes,
-        /// Contents that compression hardly made smaller.
+        /// Contents that compression did not shorten enough.
         not_worth: Counter Count,
-        /// Compressions that failed, because of a codec or because the content was gone.
+        /// Compressions that failed, because a codec failed or the content was gone.
         failed: Counter Count,
-        /// Compressions not done because too many were waiting.
+        /// Compressions that were not queued because the queue was full.
         queue_full: Counter Count,
     }
 }

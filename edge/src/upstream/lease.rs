@@ -13,7 +13,8 @@ use super::permit::{InProgress, Permit};
 use super::transport::Transport;
 use super::tunnel::Tunnel;
 use crate::balance::Outcome;
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
+use crate::reason::Reason;
 
 /// What a request gets to reach a server.
 pub(super) enum Grant {
@@ -166,7 +167,7 @@ impl Lease {
 
     /// Which limit the wait for more content has exceeded, if any. To be called whenever
     /// `poll_content` is pending.
-    pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Cause> {
+    pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         self.connection.watch_body(limits)
     }
 

@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::balance::{Balancer, Outcome};
-use crate::handler::{Cause, Fault, Whose};
+use crate::handler::Fault;
+use crate::reason::{Reason, Whose};
 use crate::telemetry::{Counter, Counters, ServerCounters};
 
 /// Limits the connections to a server, and learns when one of them is closed.
@@ -122,12 +123,12 @@ impl Drop for InProgress {
 
 /// What a failure says about the server.
 fn outcome_of(fault: &Fault) -> Outcome {
-    match fault.cause {
-        Cause::Unresolved | Cause::ConnectFailed => Outcome::ConnectFailed,
-        Cause::ConnectTimeout | Cause::HeadTimeout | Cause::BodyTimeout => Outcome::TimedOut,
+    match fault.reason {
+        Reason::Unresolved | Reason::ConnectFailed => Outcome::ConnectFailed,
+        Reason::ConnectTimeout | Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
         // A server may close an idle connection at any time.
-        Cause::StaleConnection => Outcome::Cancelled,
-        _ if fault.whose == Whose::Origin => Outcome::Broken,
+        Reason::StaleConnection => Outcome::Cancelled,
+        _ if fault.reason.whose() == Whose::Origin => Outcome::Broken,
         _ => Outcome::Cancelled,
     }
 }

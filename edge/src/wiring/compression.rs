@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::compress::{Encoder, Status, WorkerPool};
+use crate::compress::{Encoder, WorkerPool};
 use crate::config::Plan;
-use crate::telemetry::CompressNumbers;
+use crate::telemetry::{CompressNumbers, Numbers};
 
 /// The compression of one configuration.
 #[derive(Default)]
@@ -48,19 +48,11 @@ impl Compression {
 
     /// The numbers of all encoders together; `None` if there is none.
     pub(super) fn numbers(&self) -> Option<CompressNumbers> {
-        let all = self.encoders.iter().map(|encoder| encoder.status());
-        let status = all.reduce(Status::and)?;
-        Some(CompressNumbers {
-            contents: status.contents,
-            bytes: status.bytes,
-            limit: status.limit,
-            evicted: status.evicted,
-            made: status.made,
-            made_bytes_in: status.made_bytes_in,
-            made_bytes_out: status.made_bytes_out,
-            not_worth: status.not_worth,
-            failed: status.failed,
-            queue_full: status.queue_full,
-        })
+        let (first, rest) = self.encoders.split_first()?;
+        let mut sum = first.numbers();
+        for encoder in rest {
+            sum.add(&encoder.numbers());
+        }
+        Some(sum)
     }
 }

@@ -4,7 +4,7 @@ use sluice_lab::origin::{Gate, Modified, Resource, Tag};
 
 use crate::harness::{
     Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving, ttl,
-    wait_asked,
+    wait_for_requests,
 };
 
 // Cache-Status (RFC 9211) says `hit`, or why the response was no hit.
@@ -314,7 +314,7 @@ fn a_shared_fetch_carries_nothing_of_one_client() {
     ];
     let reply = edge.get("/x", &fields);
     reply.verify_range(5, 9, 100).expect("the range");
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     let seen = &origin.requests()[0];
     let head = String::from_utf8_lossy(&seen.raw_head).into_owned();
     for said in [

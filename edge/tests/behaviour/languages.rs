@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 
-use crate::aging::{Crowd, current, last_sent, times};
+use crate::caching_rules::{Crowd, current, last_sent, times};
 use crate::harness::{SOON, Setup, assert_hit, cache_status, serving};
 
 const LANGUAGES: &str = "languages = [\"en\", \"de\", \"pt-BR\"]";

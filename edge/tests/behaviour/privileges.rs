@@ -255,5 +255,5 @@ fn a_log_that_is_a_pipe_needs_a_reader() {
     let text = configuration(at, "", &origin);
     let edge = Setup::of_text(text.clone()).start();
     let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/pipe");
-    assert!(!reloaded && said.contains("nobody reads"), "{said}");
+    assert!(!reloaded && said.contains("no client reads"), "{said}");
 }

@@ -8,7 +8,8 @@ use sluice_lab::client::{self, Reply};
 use sluice_lab::origin::{Gate, Origin, Resource};
 
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving, wait_asked,
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
+    wait_for_requests,
 };
 
 const LENGTH: u64 = 3000;
@@ -133,7 +134,7 @@ fn a_soft_purge_makes_responses_stale() {
     let stale = edge.get("/grace", &[]);
     assert!(is_hit(&stale), "{}", cache_status(&stale));
     assert!(cache_status(&stale).contains("detail=stale-while-revalidate"));
-    wait_asked(&origin, "/grace", 2);
+    wait_for_requests(&origin, "/grace", 2);
     eventually("it is fresh again", || {
         let status = cache_status(&edge.get("/grace", &[])).to_owned();
         status.starts_with("sluice; hit; ttl=3")
@@ -383,12 +384,12 @@ fn the_purge_command_reports_what_it_purged() {
     let (done, said) = out(&["http://A:80/img/*"]);
     assert!(done && said.contains(": URL http://a/img/*\n"), "{said}");
     assert!(
-        said.ends_with("for all that begins so: --prefix http://a/img/\n"),
+        said.ends_with("to purge every URL with this prefix: --prefix http://a/img/\n"),
         "{said}"
     );
     let (done, said) = out(&["--prefix", "//A:80/x/../%7e"]);
     assert!(
-        done && said.contains(": all that begins with //a/~\n"),
+        done && said.contains(": URLs with the prefix //a/~\n"),
         "{said}"
     );
     let (done, said) = out(&["--prefix", "/img/*"]);

@@ -177,7 +177,7 @@ fn slow_readers_are_cut_off() {
     let both = both(LIMITS);
     let edge = &both.edge;
     let ask = |target: &str| {
-        let mut client = edge.reluctant_client();
+        let mut client = edge.slow_reader();
         client.send("GET", target, &[], b"").expect("sent");
         client
     };
@@ -208,7 +208,7 @@ fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
     let before = edge.peak_memory();
     let mut held: Vec<Client> = Vec::new();
     for _ in 0..clients {
-        let mut client = edge.reluctant_client();
+        let mut client = edge.slow_reader();
         act(&mut client);
         held.push(client);
     }

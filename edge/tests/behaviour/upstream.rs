@@ -6,7 +6,7 @@ use sluice_lab::client::Client;
 use sluice_lab::origin::{Ending, Fault, Gate, Resource};
 
 use crate::harness::{
-    SOON, Setup, assert_has_parameter, eventually, fresh, origin, serving, wait_asked,
+    SOON, Setup, assert_has_parameter, eventually, fresh, origin, serving, wait_for_requests,
 };
 
 // Each worker has a pool of idle connections and reuses them.
@@ -63,7 +63,7 @@ fn connections_to_an_origin_are_limited() {
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
     }
-    wait_asked(&origin, "/x", 2);
+    wait_for_requests(&origin, "/x", 2);
     eventually("three at once", || edge.counter("requests_now") == 3);
     let refused = edge.get("/x", &[]);
     assert_eq!(refused.status, 503);

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::reason::Reason;
 use crate::store::claims::{Claim, NotOurs};
 use crate::store::head::Head;
 use crate::store::ledger::Charge;
@@ -190,8 +191,8 @@ impl Landing {
     /// in the middle. What is left of it when the flight ends is given back.
     ///
     /// # Errors
-    /// The word for why there is none.
-    pub fn reserve(&mut self) -> Result<(), &'static str> {
+    /// The reason why there is none.
+    pub fn reserve(&mut self) -> Result<(), Reason> {
         if !self.store.holds(self.table_key, &self.object) {
             // Out of the table it can't be evicted: its readers carry it along with them.
             self.store
@@ -199,7 +200,7 @@ impl Landing {
         }
         let more = match self.unreserved() {
             0 => self.store.ledger.charge_anyway(0),
-            lacking => self.store.make_room(lacking).ok_or("no-room")?,
+            lacking => self.store.make_room(lacking).ok_or(Reason::NoRoom)?,
         };
         self.put_by(more);
         Ok(())
@@ -301,9 +302,9 @@ impl Landing {
 
     /// The response can't be shared: until then (Unix ms) requests for this key go forward on
     /// their own, without waiting for one another. For the first flight of an object.
-    pub fn refuse(mut self, word: &'static str, until_ms: u64) {
+    pub fn refuse(mut self, reason: Reason, until_ms: u64) {
         self.over = true;
-        self.object.refuse(self.id, word, until_ms);
+        self.object.refuse(self.id, reason, until_ms);
     }
 
     /// It is over; the id of its claim.

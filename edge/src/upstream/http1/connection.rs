@@ -14,7 +14,8 @@ use tokio::io::ReadBuf;
 use super::incoming::Step;
 use super::response::Received;
 use super::round_trip::{Broken, Failure, Message, RoundTrip};
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
+use crate::reason::Reason;
 use crate::upstream::options::Limits;
 use crate::upstream::permit::Permit;
 use crate::upstream::transport::Transport;
@@ -220,7 +221,7 @@ impl Connection {
 
     /// Which limit the wait for more content has exceeded, if any. To be called whenever
     /// `poll_content` is pending.
-    pub(in crate::upstream) fn watch_body(&mut self, limits: &Limits) -> Option<Cause> {
+    pub(in crate::upstream) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         let mut cx = Context::from_waker(&self.waker);
         self.exchange.watch_body(&mut cx, &self.transport, limits)
     }

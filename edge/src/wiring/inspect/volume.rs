@@ -1,4 +1,4 @@
-//! A volume, as the admin address shows it.
+//! A volume, as the admin API shows it.
 
 use crate::admin::VolumeState;
 use crate::config::Plan;

@@ -358,7 +358,7 @@ fn the_last_decisions_are_kept_and_paid_for() {
             want: at..at + 1,
             what: "fetch",
             ranges: (0..100).map(|i| i..i + 1).collect(),
-            why: "test",
+            why: crate::reason::Reason::FirstFetch,
         });
     }
     let snapshot = object.snapshot(5);

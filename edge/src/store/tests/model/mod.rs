@@ -36,7 +36,7 @@ pub(super) fn begin_sparse(
     let mut landing = launch(store, primary)?;
     landing.accept(content, 0).expect("a first flight");
     if landing.reserve().is_err() {
-        landing.refuse("no-room", 0);
+        landing.refuse(crate::reason::Reason::NoRoom, 0);
         return None;
     }
     let head = Head {
