@@ -1,4 +1,4 @@
-//! `sluice check`: reports errors in a configuration, or describes it; and reports kernel settings to change.
+//! `sluice check`: reports mistakes in a configuration file, and kernel settings that limit the number of connections.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,18 @@ use super::{say, system, warn};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The configuration file [default: sluice.toml]
+    /// Configuration file [default: sluice.toml]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Report kernel settings to change for many connections; check a file only if one is given
+    /// List kernel settings to change for many connections. With this option, a configuration file is
+    /// checked only if --config names one
     #[arg(long)]
     system: bool,
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if args.system {
-        say(&system::report(&system::Here))?;
+        say(&system::report(&system::ThisMachine))?;
     }
     let file = match (&args.config, args.system) {
         (Some(path), _) => path,

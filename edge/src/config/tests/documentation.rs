@@ -252,7 +252,7 @@ fn every_example_of_every_document_is_accepted() {
             }
         }
     }
-    assert!(accepted > 50, "{accepted} examples");
+    assert!(accepted > 40, "{accepted} examples");
 }
 
 #[test]
