@@ -16,6 +16,8 @@ mod pass;
 pub mod purge;
 mod resource_history;
 pub mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 use std::sync::Arc;

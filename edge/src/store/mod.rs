@@ -74,6 +74,12 @@ const BUSY_EACH: usize = 16;
 /// As many as `BUSY_MAX`, where the call before gave up: while all is in use, calls must be cheap.
 const BUSY_STILL: usize = 256;
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread locked the shard of a key.
+    pub static SHARD_LOCKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// All objects of one cache, shared by all workers.
 pub struct Store {
     shards: Box<[Mutex<Shard>]>,
@@ -314,7 +320,10 @@ impl Store {
         self.make_room(bytes)
     }
 
+    /// The shard of a key, to be locked.
     fn shard(&self, primary: u128) -> &Mutex<Shard> {
+        #[cfg(test)]
+        SHARD_LOCKS.with(|locks| locks.set(locks.get() + 1));
         // The map inside a shard uses the low bits.
         let at = (primary >> 96) as usize & (self.shards.len() - 1);
         &self.shards[at]

@@ -485,6 +485,6 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        context.flights_now.sub(1);
+        self.0.flights_now.sub(1);
     }
 }

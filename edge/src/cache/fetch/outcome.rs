@@ -70,7 +70,6 @@ impl Flight {
     pub(in crate::cache) fn retire(self) {
         let object: Arc<Object> = self.landing.object().clone();
         self.context
-            .0
             .store
             .supersede(self.landing.table_key(), &object, None);
         self.landing

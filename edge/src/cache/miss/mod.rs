@@ -25,10 +25,10 @@ use crate::cache::{decide, pass};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
-use crate::http::wanted::{Wanted, asks_for_less, of_several_codings};
+use crate::http::wanted::{Wanted, of_several_codings};
 use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
-use crate::store::{Head, Object, Phase, Revalidated, TableKey};
+use crate::store::{Head, Object, Phase, TableKey};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
 const LOOKS_MAX: usize = 6;
@@ -67,7 +67,7 @@ async fn miss(
         if recalls {
             looked = recall::recalled(context, &request, &admitted, key, looked).await;
         }
-        if admitted.only_if_cached() && !is_stored(context, &request, &looked) {
+        if admitted.only_if_cached() && !is_stored(&request, &looked) {
             return Ok(respond::not_cached());
         }
         if let Lookup::Missing | Lookup::Stale = looked {
@@ -138,7 +138,7 @@ pub(in crate::cache) async fn ride(
 ) -> Rode {
     let object = &object;
     let guess = want::guess(&request.head);
-    let hit = matches!(why, Why::Stored(_)) && is_there(context, &request, object);
+    let hit = matches!(why, Why::Stored(_)) && is_there(&request, object);
     let purged_upto = context.store.purged_upto();
     let mut ride = Ride::filling(object, guess, Demand::new(context, request, place, known));
     let head = match ride.head().await {
@@ -194,15 +194,15 @@ pub(in crate::cache) async fn ride(
 }
 
 /// Whether looking up found all that a request wants.
-fn is_stored(context: &Rc<Context>, request: &Request, looked: &Lookup) -> bool {
+fn is_stored(request: &Request, looked: &Lookup) -> bool {
     match looked {
-        Lookup::Stored(found) => is_there(context, request, &found.object),
+        Lookup::Stored(found) => is_there(request, &found.object),
         _ => false,
     }
 }
 
 /// Whether all that a request wants of an object with a head is there.
-fn is_there(context: &Rc<Context>, request: &Request, object: &Arc<Object>) -> bool {
+fn is_there(request: &Request, object: &Arc<Object>) -> bool {
     let Phase::Open(head) = object.phase() else {
         return false;
     };

@@ -81,14 +81,13 @@ pub(in crate::cache) fn unmet(
             Rode::Stored(request, found_in(stored, place, how), leader_result)
         }
         Met::Gone(Phase::Failed(failure)) => {
-            match unmet::serve_on_error(context, &object, admitted, place, on_error) {
+            match serve_on_error(context, &object, admitted, place, on_error) {
                 Some(found) => Rode::Stored(request, found, leader_result),
                 None => Rode::Answered(Err(fault_of(&failure))),
             }
         }
         Met::Gone(Phase::Refused { reason, .. }) => {
-            if let Some(found) = unmet::serve_on_error(context, &object, admitted, place, on_error)
-            {
+            if let Some(found) = serve_on_error(context, &object, admitted, place, on_error) {
                 return Rode::Stored(request, found, leader_result);
             }
             let status = CacheStatus::fwd(why.fwd()).because(reason);
@@ -118,12 +117,10 @@ pub(in crate::cache) fn unmet(
             context.store.supersede(place, &object, None);
             Rode::Parted(request)
         }
-        Met::Failed(fault) => {
-            match unmet::serve_on_error(context, &object, admitted, place, on_error) {
-                Some(found) => Rode::Stored(request, found, leader_result),
-                None => Rode::Answered(Err(fault)),
-            }
-        }
+        Met::Failed(fault) => match serve_on_error(context, &object, admitted, place, on_error) {
+            Some(found) => Rode::Stored(request, found, leader_result),
+            None => Rode::Answered(Err(fault)),
+        },
     }
 }
 

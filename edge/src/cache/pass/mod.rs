@@ -13,9 +13,9 @@ use self::post_response::Posted;
 use crate::cache::context::Context;
 use crate::cache::decide::{self, storing};
 use crate::cache::lookup::keys;
-use crate::handler::{Answer, Body, Head, Pending, Request, Response};
+use crate::handler::{Answer, Body, Pending, Request, Response};
 use crate::http::freshness::Exchanged;
-use crate::http::{CacheStatus, Fields, Fwd, Method, Outcome, hop};
+use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
 use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
 
 /// What a response to a request that was sent on alone may change.
