@@ -1,7 +1,8 @@
-//! What answers requests: `Handler`, with `Request`, `Response`, `Body` and `Fault`.
+//! The interface between protocols and everything that answers requests: `Handler`, with `Request`, `Response`, `Body`
+//! and `Fault`.
 //!
-//! Everything here stays on the worker that accepted the connection (nothing is `Send`). A handler
-//! that can answer at once does (`Answer::Ready`), so that a memory hit never awaits.
+//! All of it stays on the worker that serves the connection (nothing is `Send`). A handler that can answer at once does
+//! (`Answer::Ready`), so a memory hit never awaits.
 
 mod encodings;
 mod fault;
@@ -21,29 +22,30 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::{CacheStatus, Fields, Method, Scheme, Status, Version};
+use crate::http::{CacheStatus, FieldBlock, Fields, Method, Scheme, Status, Version};
 use crate::reason::Reason;
+use crate::sys::Address;
 
-pub use encodings::{Choice, Encoded, Encodings, Get, Plain};
+pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
 
 /// Anything that answers a request: a cache, an upstream, files, the admin pages.
 pub trait Handler {
-    /// Answers. A `Fault` becomes a status only in downstream.
+    /// Answers a request. Only downstream turns a `Fault` into a status.
     fn handle(&self, request: Request) -> Answer;
 }
 
-/// What a handler gives back.
+/// A handler's answer.
 pub enum Answer {
     /// The response, now.
     Ready(Result<Response, Fault>),
-    /// The response, later.
+    /// The response will follow.
     Later(Pending),
 }
 
-/// A response still to come. Dropping it abandons the request.
+/// A response that follows later. Dropping it abandons the request.
 pub struct Pending {
-    /// Resolves to the final response's head, with its body to be polled.
+    /// Resolves to the final response, whose body is then polled.
     pub response: LocalFuture<Result<Response, Fault>>,
     /// 1xx heads that may be sent before it.
     pub interim: Option<Interim>,
@@ -53,7 +55,7 @@ pub struct Pending {
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 impl Answer {
-    /// A response that comes later, without 1xx heads before it.
+    /// A response that follows later, without 1xx heads before it.
     pub fn later(future: impl Future<Output = Result<Response, Fault>> + 'static) -> Answer {
         Answer::Later(Pending {
             response: Box::pin(future),
@@ -61,7 +63,21 @@ impl Answer {
         })
     }
 
-    /// The response, whether it was ready or has to be awaited (1xx heads are not shown).
+    /// The same answer, with `change` applied to its result when that is known.
+    pub fn map(
+        self,
+        change: impl FnOnce(Result<Response, Fault>) -> Result<Response, Fault> + 'static,
+    ) -> Answer {
+        match self {
+            Answer::Ready(result) => Answer::Ready(change(result)),
+            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
+                response: Box::pin(async move { change(response.await) }),
+                interim,
+            }),
+        }
+    }
+
+    /// Waits for the response, without its 1xx heads.
     pub async fn wait(self) -> Result<Response, Fault> {
         match self {
             Answer::Ready(response) => response,
@@ -76,15 +92,15 @@ pub struct Request {
     pub head: Head,
     /// The content (RFC 9110 6.4), unframed.
     pub body: Body,
-    /// Who asked.
+    /// The connection's ends, and the client.
     pub peer: Peer,
-    /// Where a handler that answers later may put 1xx heads; made by `interim()`.
+    /// The queue for 1xx heads, if `interim()` has created it.
     pub interim: Option<Interim>,
 }
 
 impl Request {
-    /// The queue for 1xx heads, made when first asked for. A handler that calls this puts the same
-    /// queue into its `Pending`.
+    /// The queue for 1xx heads, created by the first call. A handler that calls this puts the same queue into its
+    /// `Pending`.
     pub fn interim(&mut self) -> Interim {
         self.interim.get_or_insert_with(Interim::default).clone()
     }
@@ -94,18 +110,18 @@ impl Request {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// The other end of the connection.
-    pub address: SocketAddr,
-    /// Who asks: the other end, or whoever a trusted proxy says it is.
+    pub address: Address,
+    /// The client: the other end, or the address that a trusted proxy reports.
     pub client: IpAddr,
-    /// Our address.
-    pub local: SocketAddr,
+    /// The server's address.
+    pub local: Address,
     /// `https` under TLS.
     pub scheme: Scheme,
 }
 
-/// The head of a request in the one form that route, key and origin all see.
+/// The head of a request in the canonical form that route, key and origin use.
 ///
-/// Its buffers come from, and go back to, a small pool of the worker's.
+/// Its buffers come from a small pool of the worker and return to it.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// The method.
@@ -113,9 +129,11 @@ pub struct Head {
     /// Absolute path and query in origin-form (RFC 9112 3.2.1), dot segments removed, at least `/`
     /// (or `*` for OPTIONS). Visible ASCII without `#` and backslash.
     pub target: String,
+    /// The target as the client sent it, if it differs from `target`.
+    pub received_target: Option<Box<str>>,
     /// Host and optional port, lower case (RFC 9110 7.2); empty for HTTP/1.0 without Host.
     pub authority: String,
-    /// As received.
+    /// The protocol version of the request.
     pub version: Version,
     /// The field lines as received, Host and framing fields included.
     pub fields: Fields,
@@ -127,12 +145,12 @@ thread_local! {
     static HEAD_BUFFERS: RefCell<Vec<(String, String, Fields)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Heads kept for reuse per worker, and the largest one that is worth keeping.
+/// Heads kept for reuse per worker, and the size of the largest one that is kept.
 const POOLED_HEADS_MAX: usize = 64;
 const POOLED_HEAD_BYTES_MAX: usize = 8 << 10;
 
 impl Head {
-    /// An empty head whose buffers are to be filled.
+    /// An empty head, for GET.
     pub fn new() -> Head {
         let (target, authority, fields) = HEAD_BUFFERS
             .try_with(|pool| pool.borrow_mut().pop())
@@ -142,11 +160,17 @@ impl Head {
         Head {
             method: Method::Get,
             target,
+            received_target: None,
             authority,
             version: Version::Http11,
             fields,
             upgrade: false,
         }
+    }
+
+    /// The target as the client sent it.
+    pub fn target_as_received(&self) -> &str {
+        self.received_target.as_deref().unwrap_or(&self.target)
     }
 
     /// The path: the target up to the first `?`.
@@ -156,7 +180,7 @@ impl Head {
             .map_or(&self.target, |(path, _)| path)
     }
 
-    /// The query: what follows the first `?`, when there is one.
+    /// The query: the target after its first `?`, if there is one.
     pub fn query(&self) -> Option<&str> {
         self.target.split_once('?').map(|(_, query)| query)
     }
@@ -175,7 +199,7 @@ impl Drop for Head {
             std::mem::take(&mut self.authority),
             std::mem::take(&mut self.fields),
         );
-        // At a thread's end the pool may be gone already: then the buffers are simply freed.
+        // At a thread's end the pool may be gone already; then the buffers are freed.
         let _ = HEAD_BUFFERS.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < POOLED_HEADS_MAX {
@@ -191,30 +215,29 @@ impl Default for Head {
     }
 }
 
-/// A response: the head is complete, the body is polled.
+/// A response: a complete head, and a body to be polled.
 pub struct Response {
     /// The final status.
     pub status: Status,
-    /// Field lines as stored (`Fields::text`), sent first; shared by all who get this response.
-    pub stored: Bytes,
-    /// Further field lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive:
-    /// framing is downstream's.
+    /// Stored field lines, sent first; shared by all responses made of the same stored head.
+    pub stored: FieldBlock,
+    /// Further field lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive, which downstream adds.
     pub fields: Fields,
-    /// Age in seconds, for responses out of the cache (RFC 9111 5.1).
+    /// Age in seconds, for responses from the cache (RFC 9111 5.1).
     pub age_s: Option<u32>,
-    /// Rendered as Cache-Status, logged and counted.
+    /// How the cache handled the request: for Cache-Status, the log and the counters.
     pub cache: Option<CacheStatus>,
-    /// The Content-Length to declare where `body` does not tell: HEAD and 304 have no body.
+    /// The Content-Length to declare if `body` does not know it, as for HEAD and 304.
     pub length: Option<u64>,
     /// The content, unframed.
     pub body: Body,
-    /// The content ends with the origin's connection: nobody can tell whether it is whole.
+    /// Whether the content ends with the origin's connection, so that a truncation can't be detected.
     pub until_close: bool,
     /// With status 101: the other end of the tunnel (RFC 9110 7.8).
     pub upgrade: Option<Box<dyn Duplex>>,
     /// Server, status and times of the fetch from the origin, if this request caused one.
     pub upstream: Option<Rc<UpstreamTimings>>,
-    /// What went wrong, in a response that tells of it: for the log.
+    /// The cause of an error response, for the log.
     pub fault: Option<Reason>,
 }
 
@@ -223,7 +246,7 @@ impl Response {
     pub fn new(status: Status) -> Response {
         Response {
             status,
-            stored: Bytes::new(),
+            stored: FieldBlock::new(),
             fields: Fields::new(),
             age_s: None,
             cache: None,
@@ -236,7 +259,7 @@ impl Response {
         }
     }
 
-    /// A short plain-text response of our own.
+    /// A short plain-text response.
     pub fn text(status: Status, text: impl Into<Bytes>) -> Response {
         let mut response = Response::new(status);
         response
@@ -246,13 +269,13 @@ impl Response {
         response
     }
 
-    /// The length to declare: as set, else the body's.
+    /// The length to declare: `length` if set, else the body's.
     pub fn content_length(&self) -> Option<u64> {
         self.length.or_else(|| self.body.length())
     }
 }
 
-/// A byte stream both ways, as an upgraded connection is.
+/// A byte stream both ways, such as an upgraded connection.
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
@@ -260,7 +283,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 /// access log reads them.
 #[derive(Debug, Default)]
 pub struct UpstreamTimings {
-    /// The server asked, once chosen.
+    /// The chosen server.
     pub server: Cell<Option<SocketAddr>>,
     /// Microseconds to connect; 0 on a reused connection.
     pub connect_us: Cell<u64>,
@@ -268,33 +291,33 @@ pub struct UpstreamTimings {
     pub header_us: Cell<Option<u64>>,
     /// Microseconds from sending the request to the end of the body.
     pub response_us: Cell<Option<u64>>,
-    /// Status the origin answered.
+    /// Status of the origin's response.
     pub status: Cell<Option<Status>>,
     /// Body bytes received.
     pub body_bytes: Cell<u64>,
 }
 
-/// Content: nothing, bytes at hand, or a stream.
+/// Content: nothing, bytes in memory, or a stream.
 #[derive(Default)]
 pub enum Body {
     /// No content.
     #[default]
     Empty,
-    /// All of it, at hand.
+    /// All of the content, in memory.
     Bytes(Bytes),
-    /// Polled chunk by chunk. Back-pressure is not being polled.
+    /// Content that is polled part by part. Not polling is the back-pressure.
     Stream(Box<dyn BodyStream>),
 }
 
-/// Content that arrives over time: stored blocks read one after another, an origin's response, a
-/// client's upload. Dropping it abandons the rest.
+/// Content that arrives over time: stored blocks read one after another, an origin's response, a client's request
+/// body. Dropping it abandons the rest.
 pub trait BodyStream {
-    /// The next frame; `None` at the end. A `Fault` means that the content is cut short here, and
-    /// must look so to whoever receives it. After `None` or a fault it is not polled again.
+    /// The next frame; `None` at the end. A `Fault` means that the content is cut short here, which the recipient must
+    /// be able to see. After `None` or a fault the stream must not be polled again.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>>;
 
-    /// As `poll_frame`, but bytes may be put into `room`, which has some, instead of being given as
-    /// a frame: whoever keeps them need not copy them then.
+    /// As `poll_frame`, but bytes may be written to `room`, which is not full, instead of being given as a frame. That
+    /// saves a caller that keeps the bytes a copy.
     fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -304,42 +327,42 @@ pub trait BodyStream {
         polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
     }
 
-    /// Whoever polls lets frames go slowly, and would rather have no parts of files longer than this: what
-    /// was looked at when a part was given may no longer be true when it goes.
+    /// Asks for parts of files no longer than this, because the caller sends them slowly: a file may have changed, or
+    /// left the page cache, by the time that the rest of a long part is sent.
     fn prefer_short(&mut self, _bytes: u64) {}
 
-    /// Takes back the last bytes of the frame that was given last, a part of a file, since the client
-    /// does not take them now: they come again when it does, looked at anew. Says whether it did.
+    /// Takes back the last bytes of the last frame, a part of a file, because the client does not receive them now. The
+    /// stream checks them again before it gives them again. Returns false if it does not take them back.
     fn take_back(&mut self, _bytes: u64) -> bool {
         false
     }
 
-    /// The exact length of all frames still to come, when known.
+    /// The exact length of all further frames, if known.
     fn length(&self) -> Option<u64>;
 }
 
-/// What came of polling a body with room for its bytes.
+/// The result of `poll_into`.
 #[derive(Debug)]
 pub enum Piece {
-    /// A frame: nothing was put into the room.
+    /// A frame; `room` is unchanged.
     Frame(Frame),
-    /// At least one byte was put there.
+    /// At least one byte was written to `room`.
     Placed,
 }
 
-/// A piece of content.
+/// A part of some content.
 #[derive(Debug)]
 pub enum Frame {
     /// Bytes, never empty.
     Data(Bytes),
-    /// Bytes of a file, never none. Only static files give these, and only downstream gets them.
+    /// Bytes of a file, never none. Only static files give these, and only downstream receives them.
     File(FileRange),
     /// Trailer fields (RFC 9110 6.5); the last frame.
     Trailers(Fields),
 }
 
 impl Frame {
-    /// Bytes of content that it is.
+    /// Bytes of content in the frame.
     pub fn length(&self) -> u64 {
         match self {
             Frame::Data(bytes) => bytes.len() as u64,
@@ -349,7 +372,7 @@ impl Frame {
     }
 }
 
-/// Bytes of a file that are at hand, as far as that can be told: sending them keeps nobody waiting.
+/// Bytes of a file that are in the page cache, as far as the kernel can say, so sending them does not block.
 #[derive(Clone, Debug)]
 pub struct FileRange {
     /// The file, open for reading.
@@ -364,7 +387,7 @@ impl Body {
         Body::Stream(Box::new(stream))
     }
 
-    /// The exact length of what is still to come, when known.
+    /// The exact length of the rest of the content, if known.
     pub fn length(&self) -> Option<u64> {
         match self {
             Body::Empty => Some(0),
@@ -373,12 +396,12 @@ impl Body {
         }
     }
 
-    /// Whether it is known that nothing is to come.
+    /// Whether the content is known to be empty.
     pub fn is_empty(&self) -> bool {
         matches!(self, Body::Empty) || matches!(self, Body::Bytes(b) if b.is_empty())
     }
 
-    /// The next frame, as `BodyStream::poll_frame`; safe to poll after the end.
+    /// The next frame, as `BodyStream::poll_frame`; may be polled after the end.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         match self {
             Body::Empty => Poll::Ready(None),
@@ -397,7 +420,7 @@ impl Body {
         }
     }
 
-    /// As `BodyStream::poll_into`; safe to poll after the end.
+    /// As `BodyStream::poll_into`; may be polled after the end.
     pub fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -414,13 +437,13 @@ impl Body {
         polled
     }
 
-    /// The next frame, awaited.
+    /// Waits for the next frame.
     pub async fn frame(&mut self) -> Option<Result<Frame, Fault>> {
         std::future::poll_fn(|cx| self.poll_frame(cx)).await
     }
 }
 
-/// A bounded queue of 1xx heads (RFC 9110 15.2) between an exchange and its client.
+/// A bounded queue of 1xx heads (RFC 9110 15.2) from a handler to its client.
 #[derive(Clone, Default)]
 pub struct Interim(Rc<RefCell<InterimState>>);
 
@@ -431,10 +454,10 @@ struct InterimState {
 }
 
 impl Interim {
-    /// More than this many unsent 1xx heads are dropped: they are only hints.
+    /// Heads in the queue at most. Further ones are dropped: they are only hints.
     pub const HEADS_MAX: usize = 8;
 
-    /// Adds a head. 100 and 101 are not passed: downstream answers Expect, and 101 is final.
+    /// Adds a head. Handlers must not add 100 and 101: downstream sends 100 itself, and 101 is final.
     pub fn push(&self, status: Status, fields: Fields) {
         let mut state = self.0.borrow_mut();
         if state.heads.len() < Self::HEADS_MAX {

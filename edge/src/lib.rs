@@ -1,17 +1,17 @@
-//! Sluice: a caching reverse proxy that hands out any byte of a file the moment it has arrived.
+//! Sluice: a caching reverse proxy that sends any byte of a file as soon as it has arrived.
 //!
-//! The map of the folders, the rule of who may import whom and the invariants stand in `ARCHITECTURE.md`.
+//! `ARCHITECTURE.md` describes the folders, the permitted imports and the invariants.
 
 pub mod admin;
-pub mod balance;
-pub mod cache;
-pub mod compress;
+pub(crate) mod balance;
+pub(crate) mod cache;
+pub(crate) mod compress;
 pub mod config;
 pub mod downstream;
-pub mod edit;
+pub(crate) mod edit;
 pub mod evict;
 pub mod files;
-pub mod fill;
+pub(crate) mod fill;
 pub mod gate;
 pub mod handler;
 pub mod http;
@@ -21,6 +21,6 @@ pub mod route;
 pub mod store;
 pub mod sys;
 pub mod telemetry;
-pub mod upstream;
+pub(crate) mod upstream;
 pub mod volume;
 pub mod wiring;

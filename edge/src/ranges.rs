@@ -1,25 +1,25 @@
-//! Sorted byte ranges: union, gaps, what of a want is there.
+//! Sets of byte ranges: union, and the present and missing parts of a range.
 
 use std::fmt;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-/// A set of bytes as half-open ranges of positions: sorted, disjoint, none empty, no two touching.
+/// A set of bytes as half-open ranges: sorted, disjoint, none empty, no two adjacent.
 ///
-/// Extending the last range is O(1), since that is what an arriving body does; the rest costs a
-/// binary search and what has to move. Empty or inverted ranges count as no bytes everywhere.
-/// How many ranges there are is bounded by the caller, who decides where fetches begin.
+/// Extending the last range is O(1), because arriving bodies do that. Other changes take a binary
+/// search and the moving of later ranges. Empty and inverted ranges count as no bytes everywhere.
+/// The caller, who decides where fetches begin, bounds the number of ranges.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Ranges(SmallVec<[Range<u64>; 2]>);
 
 impl Ranges {
-    /// No bytes.
+    /// The empty set.
     pub const fn new() -> Ranges {
         Ranges(SmallVec::new_const())
     }
 
-    /// Adds bytes, joining what overlaps or touches.
+    /// Adds bytes, joining ranges that overlap or are adjacent.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -32,7 +32,7 @@ impl Ranges {
         }
     }
 
-    /// `insert` for a range that begins before the last one.
+    /// `insert` for a range that begins before the last range.
     fn insert_inside(&mut self, range: Range<u64>) {
         let from = self.0.partition_point(|r| r.end < range.start);
         let to = self.0.partition_point(|r| r.start <= range.end);
@@ -47,7 +47,7 @@ impl Ranges {
         self.0.drain(from + 1..to);
     }
 
-    /// Takes bytes out.
+    /// Removes bytes.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -67,27 +67,28 @@ impl Ranges {
         }
     }
 
-    /// Whether the byte at this position is there.
+    /// Whether the set contains the byte at this position.
     pub fn contains(&self, position: u64) -> bool {
         self.run_at(position).is_some()
     }
 
-    /// Whether all bytes of the range are there; true for an empty one.
+    /// Whether the set contains all bytes of the range; true for an empty range.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         range.is_empty() || self.contiguous_from(range.start) >= range.end
     }
 
-    /// Whether any byte of the range is there.
+    /// Whether the set contains any byte of the range.
     pub fn intersects(&self, range: &Range<u64>) -> bool {
         self.within(range.clone()).next().is_some()
     }
 
-    /// The end of the run of present bytes that holds `position`; `position` itself where it is missing.
+    /// The end of the range that contains `position`; `position` itself if the set does not contain
+    /// it.
     pub fn contiguous_from(&self, position: u64) -> u64 {
         self.run_at(position).map_or(position, |run| run.end)
     }
 
-    /// The present parts of a want, in order.
+    /// The present parts of a range, in order.
     pub fn within(&self, want: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let want = if want.is_empty() { 0..0 } else { want };
         let from = self.0.partition_point(|r| r.end <= want.start);
@@ -97,7 +98,7 @@ impl Ranges {
             .map(move |r| r.start.max(want.start)..r.end.min(want.end))
     }
 
-    /// The missing parts of a want, in order.
+    /// The missing parts of a range, in order.
     pub fn gaps(&self, want: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let end = want.end;
         let mut position = want.start;
@@ -115,22 +116,22 @@ impl Ranges {
         })
     }
 
-    /// How many bytes there are.
+    /// Number of bytes in the set.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|r| r.end - r.start).sum()
     }
 
-    /// Whether there is no byte.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The position after the last byte; 0 when there is none.
+    /// The position after the last byte; 0 for the empty set.
     pub fn end(&self) -> u64 {
         self.0.last().map_or(0, |last| last.end)
     }
@@ -140,7 +141,7 @@ impl Ranges {
         self.0.iter().cloned()
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all bytes and keeps the memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -173,7 +174,8 @@ impl Extend<Range<u64>> for Ranges {
     }
 }
 
-/// `0-99,200-299`, both ends included as in a Range field (RFC 9110 14.1.2); `-` for no bytes.
+/// Formats the set as `0-99,200-299`, with inclusive ends as in a Range header (RFC 9110 14.1.2);
+/// `-` for the empty set.
 impl fmt::Display for Ranges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -203,7 +205,7 @@ mod tests {
 
     const SPAN: u64 = 48;
 
-    /// Every position in `positions` as maximal runs: what `Ranges` must hold.
+    /// The maximal runs of `positions`, which `Ranges` must contain.
     fn runs(positions: &BTreeSet<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for &p in positions {
@@ -239,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holds_exactly_the_maximal_runs(changes in changes()) {
+        fn a_set_contains_exactly_the_maximal_runs(changes in changes()) {
             let (ranges, model) = both(&changes);
             prop_assert_eq!(ranges.iter().collect::<Vec<_>>(), runs(&model));
             prop_assert_eq!(ranges.total(), model.len() as u64);
@@ -250,7 +252,7 @@ mod tests {
         }
 
         #[test]
-        fn answers_about_a_want_as_the_model_does(changes in changes(), want in a_range()) {
+        fn questions_about_a_range_are_answered_as_by_the_model(changes in changes(), want in a_range()) {
             let (ranges, model) = both(&changes);
             let wanted: BTreeSet<u64> = want.clone().collect();
             let present = wanted.intersection(&model).copied().collect();
@@ -262,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn answers_about_a_position_as_the_model_does(changes in changes(), position in 0..SPAN) {
+        fn questions_about_a_position_are_answered_as_by_the_model(changes in changes(), position in 0..SPAN) {
             let (ranges, model) = both(&changes);
             prop_assert_eq!(ranges.contains(position), model.contains(&position));
             let mut end = position;
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_ranges_as_a_range_field_does() {
+    fn ranges_are_formatted_as_in_a_range_header() {
         let mut ranges = Ranges::new();
         assert_eq!(ranges.to_string(), "-");
         ranges.extend([0..100, 200..300]);

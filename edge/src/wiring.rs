@@ -1,7 +1,7 @@
-//! Plan → running server: the only place where folders meet.
+//! Makes a running server of a plan: the only place that connects all parts.
 //!
-//! What outlives a reload (stores, upstreams' numbers, the log's writer) hangs on a `Snapshot`;
-//! each worker builds its handlers from the newest one and swaps them between two requests.
+//! Everything that outlives a reload (stores, upstream statistics, the log writer) belongs to a `Snapshot`; each worker
+//! builds its handlers from the newest snapshot and replaces them between two requests.
 
 mod compression;
 mod handlers;
@@ -30,33 +30,33 @@ use crate::admin::Admin;
 use crate::config::{self, ListenerPlan, Plan};
 use crate::downstream::{ConnectionBalance, ConnectionSetup};
 use crate::sys::net::Listener;
-use crate::sys::{Clock, Random, limits};
+use crate::sys::{Address, Clock, Random, limits};
 use crate::telemetry::{Telemetry, messages};
-use privileges::GivenUp;
+use privileges::DroppedPrivileges;
 pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
-/// Where a reload gets its plan from.
+/// The source of a reload's plan.
 pub struct Source {
-    /// The file that is read.
+    /// The configuration file.
     pub file: PathBuf,
-    /// Reads it again; the error is what is wrong with it.
+    /// Reads the file again; the error says what is wrong with it.
     pub read: Box<dyn Fn() -> Result<Plan, String> + Send + Sync>,
 }
 
-/// How long a reload waits for the workers to take it up.
+/// How long a reload waits for the workers to apply it.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
-/// How long the last log lines may take to be written at the end.
+/// How long writing the last log lines may take at shutdown.
 const LOG_WAIT: Duration = Duration::from_secs(5);
-/// How long the last messages may.
+/// How long writing the last messages may take at shutdown.
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
-/// What volumes may take at least to write what waits, however long requests took to end.
+/// Minimum time for volumes to finish queued writes at shutdown, however long requests took to end.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// With fewer descriptors than this the log says so at the start.
+/// With fewer descriptors than this, a warning is logged at start.
 const DESCRIPTORS_FEW: usize = 4096;
 
-/// What all threads share.
+/// The state that all threads share.
 struct Edge {
     clock: Clock,
     random: Random,
@@ -64,44 +64,44 @@ struct Edge {
     telemetry: Telemetry,
     balance: Arc<ConnectionBalance>,
     source: Option<Source>,
-    given_up: GivenUp,
-    /// The snapshot in force. Workers watch it; only `reload` sends.
+    given_up: DroppedPrivileges,
+    /// The current snapshot. Workers watch it; only `reload` replaces it.
     snapshots: watch::Sender<Arc<Snapshot>>,
     /// Why the last reload changed nothing.
     last_error: Mutex<Option<String>>,
     stopping: watch::Sender<bool>,
-    /// Workers without a client left. Each lives until all are: its flights have riders elsewhere.
+    /// Number of drained workers. Each lives until all are drained, since its flights may have riders on other workers.
     drained: watch::Sender<usize>,
-    /// Goes through stores behind purges, until it is told to stop.
+    /// The thread that removes purged objects from the stores in the background.
     sweeper: Mutex<Option<JoinHandle<()>>>,
-    /// One reload at a time.
+    /// Serializes reloads.
     reloading: Mutex<()>,
     volumes: Arc<Held>,
     loggers: purge::Loggers,
-    /// Every access log that may still be written to: at the end each has lines to write.
+    /// Every access log that a worker may still write to; their last lines are written at shutdown.
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
 /// A running edge. It runs until `stop`.
 pub struct Running {
-    /// Where it listens, in the configuration's order.
+    /// The listeners' addresses, in the configuration's order.
     pub listeners: Vec<SocketAddr>,
-    /// Where its admin API is.
+    /// The admin API's address.
     pub admin: Option<SocketAddr>,
     edge: Arc<Edge>,
     admin_thread: Option<Admin>,
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Starts an edge. It accepts when this returns. `source` is asked at each reload.
+/// Starts an edge, which accepts connections when this returns. Each reload reads `source`.
 ///
 /// # Errors
-/// When an address, a thread or the access log can't be had.
+/// An address, a thread or the access log is not available.
 pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     raise_descriptors();
     let count = worker_count(&plan);
     let (mut sockets, listeners) = bind(&plan, count)?;
-    let given_up = give_up(&plan, source.as_ref())?;
+    let given_up = drop_privileges(&plan, source.as_ref())?;
     let clock = Clock::system();
     let admin_address = plan.admin;
     let first = Snapshot::build(plan, count, None, &clock).map_err(|e| given_up.explain(e))?;
@@ -129,7 +129,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);
-    // Before the first request is taken, so that whoever sees a listener finds this, too.
+    // Started before the first request is accepted, so that the admin API is there when a listener is.
     let admin_thread = match admin_address {
         None => None,
         Some(address) => Some(
@@ -162,11 +162,11 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     })
 }
 
-/// Keeps no right that is not needed, and begins to log messages. No thread has been started before it,
-/// and all that needs rights is done.
-fn give_up(plan: &Plan, source: Option<&Source>) -> anyhow::Result<GivenUp> {
+/// Drops the privileges that are no longer needed, and begins to log messages. Called after everything that needs
+/// privileges, and before the first thread starts.
+fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<DroppedPrivileges> {
     let file = source.map(|source| source.file.as_path());
-    let given_up = privileges::give_up(plan, file)?;
+    let given_up = privileges::drop_privileges(plan, file)?;
     if let Some(messages) = messages::installed() {
         messages
             .begin()
@@ -183,15 +183,15 @@ fn worker_count(plan: &Plan) -> usize {
     }
 }
 
-/// One listener's socket of one worker, and how connections are taken there.
+/// One worker's socket of one listener, and the setup of its connections.
 type Door = (Listener, Arc<ConnectionSetup>);
 
-/// One socket for each worker and listener; the kernel deals connections out among them.
+/// Binds one socket per worker and listener; the kernel distributes connections among them.
 fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<SocketAddr>)> {
     let mut sockets: Vec<Vec<Door>> = (0..workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for listener in &plan.listeners {
-        // With port 0 the first worker's socket chooses, and the others join it there.
+        // With port 0 the first worker's socket gets a free port, and the others bind to the same.
         let mut address = listener.address;
         warn_of_backlog(listener);
         Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
@@ -199,7 +199,9 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<Sock
         for of_worker in &mut sockets {
             let socket = Listener::bind(address, &listener.listening)
                 .with_context(|| format!("can't listen on {address}"))?;
-            address = socket.local();
+            if let Address::Ip(bound) = socket.local() {
+                address = bound;
+            }
             of_worker.push((socket, setup.clone()));
         }
         addresses.push(address);
@@ -207,7 +209,7 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<Sock
     Ok((sockets, addresses))
 }
 
-/// The kernel cuts a backlog down without a word.
+/// Warns of a backlog that the kernel reduces silently.
 fn warn_of_backlog(listener: &ListenerPlan) {
     let (wanted, most) = (listener.listening.backlog, limits::somaxconn());
     if let (Some(wanted), Some(most)) = (wanted, most)
@@ -221,7 +223,7 @@ fn warn_of_backlog(listener: &ListenerPlan) {
     }
 }
 
-/// As many descriptors as there may be: the limit of connections derives from them.
+/// Raises the limit of descriptors, from which the limit of connections is derived.
 fn raise_descriptors() {
     let descriptors = limits::raise_descriptors();
     if descriptors < DESCRIPTORS_FEW {
@@ -233,7 +235,7 @@ fn raise_descriptors() {
 }
 
 impl Edge {
-    /// Brings a new plan into force; says what changed.
+    /// Applies a new plan. Returns what changed.
     fn reload(&self) -> Result<String, String> {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();
@@ -268,7 +270,7 @@ impl Edge {
             changes.applied.push("keys in files changed".to_owned());
         }
         let taken_up = next.taken_up.clone();
-        // It may have hung, in a disk or a pipe, until then.
+        // Building the snapshot may have waited for a disk or a pipe.
         if *self.stopping.borrow() {
             return Err("it is stopping\n".to_owned());
         }
@@ -333,7 +335,7 @@ impl Running {
     }
 }
 
-/// The last messages are written.
+/// Writes the last messages.
 fn finish_messages() {
     if let Some(messages) = messages::installed() {
         messages.finish(MESSAGES_WAIT);
@@ -341,12 +343,12 @@ fn finish_messages() {
 }
 
 impl Edge {
-    /// Remembers the log that is in force now, and forgets those that nobody can write to any more: their
-    /// threads end, and their files are closed.
+    /// Keeps the current log, and drops the logs that no worker can write to any more: their threads end, and their
+    /// files are closed.
     fn keep_log(&self) {
         let log = self.snapshots.borrow().log.clone();
         let mut logs = self.logs.lock();
-        // Without a snapshot that has it no worker gets another end.
+        // No worker starts to use a log that no snapshot has.
         logs.retain(|kept| Arc::strong_count(kept) > 1 || kept.is_in_use());
         if let Some(log) = log
             && !logs.iter().any(|kept| Arc::ptr_eq(kept, &log))
@@ -355,7 +357,7 @@ impl Edge {
         }
     }
 
-    /// Has volumes written what waits, and leaves them as a next start likes them best.
+    /// Finishes the volumes' queued writes and closes them, so that the next start is fast.
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(

@@ -15,7 +15,7 @@ mod disks;
     dead_code,
     reason = "shared with the tests of behaviour, which use the rest"
 )]
-#[path = "behaviour/harness.rs"]
+#[path = "behaviour/harness/mod.rs"]
 mod harness;
 
 use std::net::SocketAddr;

@@ -9,6 +9,7 @@ use sluice::files;
 use sluice::gate::signed;
 use sluice::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::http::conditional::{Decision, Validators, evaluate};
+use sluice::http::FieldBlock;
 use sluice::http::fields::{Fields, is_field_value, is_token, lines_of};
 use sluice::http::freshen::{self, freshen};
 use sluice::http::freshness::{Exchanged, SetCookie, Terms, judge};
@@ -25,6 +26,7 @@ pub use targets::{TARGETS, Target};
 
 /// What is on a volume's device.
 pub fn volume(data: &[u8]) {
+    field_block(data);
     exercise::exercise(data);
 }
 
@@ -129,9 +131,9 @@ pub fn judged(data: &[u8]) {
         assert!(!cookies || verdict.stripped.iter().any(|name| name == "set-cookie"));
     }
     // Freshened by itself once or twice, it is the same.
-    let once = freshen(response.text(), &response);
+    let once = freshen(&FieldBlock::from(&response), &response);
     assert!(once.text().len() <= freshen::BYTES_MAX);
-    assert_eq!(freshen(once.text(), &response), once);
+    assert_eq!(freshen(&FieldBlock::from(&once), &response), once);
 }
 
 /// A template, a query, and a field's value: a line each.
@@ -191,6 +193,18 @@ pub fn location(data: &[u8]) {
     let mut again = String::new();
     let form = target::canonical(&Method::Get, text.as_bytes(), &mut again);
     assert_eq!((form, &again), (Ok(Form::Origin), &text));
+}
+
+/// The field lines of a stored head, as a volume may hold them.
+fn field_block(data: &[u8]) {
+    let Some((numbers, bytes)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let [text, lines] = numbers.map(u32::from);
+    if let Some(block) = FieldBlock::from_bytes(bytes.to_vec().into(), text, lines) {
+        let same: FieldBlock = (&head_of(block.text())).into();
+        assert!(same.lines().eq(block.lines()));
+    }
 }
 
 /// The field lines of a text, those that no head can have left out.

@@ -1,4 +1,4 @@
-//! `GET /status?url=…`: one object as the admin address shows it. Written by the edge, read by `sluice inspect`.
+//! `GET /status?url=…`: what each cache has of a URL. Written by the edge, read by `sluice inspect`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,78 +8,80 @@ use serde::{Deserialize, Serialize};
 pub struct UrlState {
     /// The cache's name.
     pub cache: String,
-    /// One for each variant.
+    /// Its objects, one per variant.
     pub objects: Vec<ObjectState>,
 }
 
-/// One stored object, or one on its way.
+/// One object, stored or being fetched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectState {
-    /// `awaiting` a first response, `open`, `refused` for sharing, `failed`, or `retired`.
+    /// `awaiting` a first response, `open`, `refused` (not cacheable), `failed`, `stands` (being
+    /// revalidated), or `retired`.
     pub state: String,
-    /// Why it is refused or failed.
+    /// Why the object is refused or failed.
     pub why: Option<String>,
-    /// Milliseconds until a refusal is forgotten.
+    /// Milliseconds until the refusal expires.
     pub refused_for_ms: Option<u64>,
-    /// The request fields by which it was selected: the names in Vary.
+    /// The request headers that select this variant: the names in Vary.
     pub vary: Vec<String>,
-    /// These names and a hash of what the request had in them: `accept-encoding: 93d4…`; empty
-    /// where Vary names none.
+    /// These names and a hash of their values in the request: `accept-encoding: 93d4…`; empty if Vary
+    /// names none.
     pub variant: String,
-    /// The stored status; 0 as long as there is none.
+    /// The stored status; 0 before the first response.
     pub status: u16,
     /// Complete length in bytes, if known.
     pub length: Option<u64>,
-    /// The entity tag, as sent.
+    /// The ETag, as the origin sent it.
     pub etag: Option<String>,
     /// Last-Modified.
     pub last_modified: Option<String>,
-    /// Sixteen hexadecimal digits, the same as long as URL, strong validator and length are; none
-    /// without a strong validator.
+    /// Sixteen hexadecimal digits that stay the same as long as URL, strong validator and length do;
+    /// `None` without a strong validator.
     pub generation: Option<String>,
-    /// Whether bytes of several responses may be put together in it; none before the first one.
+    /// Whether bytes of several responses may be combined in this object; `None` before the first
+    /// response.
     pub joinable: Option<bool>,
-    /// Why they may not.
+    /// Why bytes of several responses may not be combined.
     pub why_not_joinable: Option<String>,
-    /// Seconds since the origin made or confirmed it (RFC 9111 4.2.3).
+    /// The response's age in seconds (RFC 9111 4.2.3).
     pub age_s: Option<u64>,
-    /// Seconds of freshness left; negative: stale since.
+    /// Seconds for which the response is still fresh; negative: seconds since it became stale.
     pub fresh_for_s: i64,
     /// Bytes in memory.
     pub stored: Vec<Span>,
-    /// Bytes on volumes, in memory too or not.
+    /// Bytes on volumes, whether they are also in memory or not.
     pub volumes: Vec<OnVolume>,
-    /// Bytes that fetches in progress have still to bring.
+    /// Bytes that fetches in progress have not received yet.
     pub in_flight: Vec<Span>,
-    /// Bytes that are none of this.
+    /// Bytes that are neither stored nor being fetched.
     pub missing: Vec<Span>,
     /// Bytes of `stored`, summed.
     pub stored_bytes: u64,
     /// Bytes of `missing`, summed.
     pub missing_bytes: u64,
-    /// Where there are more ranges than are listed: what lies from this byte on is not listed.
+    /// If there are too many ranges to list: the first byte that the lists do not cover.
     pub listed_to: Option<u64>,
     /// Fetches in progress.
     pub flights: Vec<FlightState>,
-    /// The last decisions about it, the oldest first.
+    /// The last decisions of the fill policy, the oldest first.
     pub decisions: Vec<DecisionState>,
 }
 
 impl ObjectState {
-    /// The most ranges in each of its lists; a very sparse object has more.
+    /// Most ranges in each list; a very sparse object has more.
     pub const SPANS_MAX: usize = 16_384;
 }
 
-/// What a volume has of an object.
+/// The bytes of an object that are on one volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OnVolume {
     /// The volume's name.
     pub volume: String,
-    /// These bytes.
+    /// The ranges.
     pub stored: Vec<Span>,
-    /// All of them, summed.
+    /// The number of bytes.
     pub stored_bytes: u64,
 }
 
@@ -87,19 +89,19 @@ pub struct OnVolume {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlightState {
-    /// The first byte it was to bring.
+    /// The first byte of its range.
     pub first: u64,
-    /// The next one it brings.
+    /// The next byte that it will receive.
     pub next: u64,
-    /// The last one; none if it goes on to an end that is not known.
+    /// The last byte of its range; `None` if the end is not known.
     pub last: Option<u64>,
-    /// Bytes a second since its response began; none while it is too young to tell.
+    /// Bytes per second since its response began; `None` while the response is too young for a rate.
     pub rate: Option<u64>,
-    /// Milliseconds since it began.
+    /// Milliseconds since the fetch began.
     pub age_ms: u64,
-    /// Milliseconds since its last byte, or since it began.
+    /// Milliseconds since its last byte, or since the fetch began.
     pub idle_ms: u64,
-    /// Whether the head of its response has come, and fits.
+    /// Whether the head of its response was received and accepted.
     pub head: bool,
 }
 
@@ -107,15 +109,15 @@ pub struct FlightState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DecisionState {
-    /// When, in milliseconds since the Unix epoch.
+    /// When it was made, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// The same, in milliseconds before this was asked.
+    /// How long ago it was made, in milliseconds.
     pub ago_ms: u64,
-    /// What was still wanted of the request.
+    /// The bytes that the request still needed.
     pub want: Span,
     /// `fetch`, `wait`, `forward`, `replace` or `cut`.
     pub what: String,
-    /// What a fetch was begun for.
+    /// The ranges for which fetches were begun.
     pub ranges: Vec<Span>,
     /// The named reason.
     pub why: String,
@@ -126,7 +128,7 @@ pub struct DecisionState {
 pub struct Span {
     /// Position of the first byte.
     pub first: u64,
-    /// Position of the last byte; none: to an end that is not known.
+    /// Position of the last byte; `None` if the end is not known.
     pub last: Option<u64>,
 }
 
@@ -139,7 +141,7 @@ impl Span {
         }
     }
 
-    /// The same as `start..end`.
+    /// The bytes as `start..end`.
     pub fn range(self) -> std::ops::Range<u64> {
         self.first..self.last.map_or(u64::MAX, |last| last.saturating_add(1))
     }

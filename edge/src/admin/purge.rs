@@ -1,4 +1,4 @@
-//! `POST /purge`: takes apart what is asked for, and tells what came of it.
+//! `POST /purge`: parses the order, and waits until the purge is durable.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use tokio::time::timeout;
 
 use crate::http::purge::{Answer, Purge};
 
-/// Bytes of a request's body.
+/// Largest request body, bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
-/// Tags in one request.
+/// Most tags in one request.
 const TAGS_MAX: usize = 256;
 
-/// How long volumes may take to make a purge last.
+/// Longest time that volumes may take to make a purge durable.
 pub(super) const LASTING_MAX: Duration = Duration::from_secs(10);
 
 /// What is to be purged, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// One rule for each.
+    /// What is to be purged; each becomes a rule.
     pub what: Vec<Purge>,
-    /// What is covered becomes stale, and is not dropped.
+    /// Whether covered responses become stale instead of being removed.
     pub soft: bool,
-    /// The name of the only cache meant; none: all.
+    /// The name of the only cache that is purged; `None` for all.
     pub cache: Option<String>,
 }
 
@@ -32,19 +32,19 @@ pub struct Order {
 pub struct Purging {
     /// What was purged.
     pub answer: Answer,
-    /// Tells whether it outlasts a new start; none where what it covers does not either.
+    /// Whether the purge survives a restart; `None` if the cache keeps nothing on disk.
     pub logged: Option<PurgeLogged>,
 }
 
-/// Tells, once that is known, whether a purge outlasts a new start, else why it may not. Dropped
-/// without a word it may not.
+/// Receives, once it is known, whether a purge survives a restart, or why it may not. If the sender is
+/// dropped without a message, the purge may not survive.
 pub type PurgeLogged = oneshot::Receiver<Result<(), String>>;
 
 impl Purging {
-    /// Waits until the purge is known to last, for `within` at most.
+    /// Waits until the purge is known to be durable, at most `within`.
     ///
     /// # Errors
-    /// It is in force, but a new start may bring back what it covers.
+    /// The purge is in force, but responses that it covers may come back after a restart.
     pub(super) async fn outlast(self, within: Duration) -> Result<Answer, Refusal> {
         let Some(logged) = self.logged else {
             return Ok(self.answer);
@@ -52,23 +52,23 @@ impl Purging {
         let why = match timeout(within, logged).await {
             Ok(Ok(Ok(()))) => return Ok(self.answer),
             Ok(Ok(Err(why))) => why,
-            Ok(Err(_)) => "writing it down broke off".to_owned(),
+            Ok(Err(_)) => "writing it to the volumes was broken off".to_owned(),
             Err(_) => format!("it is not on the disk after {} s", within.as_secs()),
         };
         let what = "the purge is in force, but may be undone by a restart";
         Err(Refusal {
             status: 503,
-            why: format!("{what}: {why}\n(ask again to have it written down again)"),
+            why: format!("{what}: {why}\n(purge again to have it written again)"),
         })
     }
 }
 
-/// Why nothing, or not all of it, was purged.
+/// Why nothing, or not everything, was purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status to answer with.
+    /// The status of the response.
     pub status: u16,
-    /// For people.
+    /// The reason, for people.
     pub why: String,
 }
 
@@ -86,7 +86,7 @@ struct Body {
 }
 
 impl Order {
-    /// From a request's body.
+    /// Parses a request's body.
     pub(super) fn parse(body: &[u8]) -> Result<Order, Refusal> {
         let body: Body =
             serde_json::from_slice(body).map_err(|error| Refusal::wrong(error.to_string()))?;
@@ -104,7 +104,7 @@ impl Order {
             (1, Some(what)) => what,
             (0, _) => {
                 return Err(Refusal::wrong(
-                    "say what: \"url\", \"prefix\", \"tag\", \"tags\" or \"all\": true",
+                    "name what to purge: \"url\", \"prefix\", \"tag\", \"tags\" or \"all\": true",
                 ));
             }
             _ => {
@@ -127,7 +127,7 @@ impl Order {
 }
 
 impl Refusal {
-    /// The request is wrong.
+    /// A refusal because the request is wrong (400).
     fn wrong(why: impl Into<String>) -> Refusal {
         Refusal {
             status: 400,
@@ -152,15 +152,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_not_last_is_said() {
+    async fn a_purge_that_may_not_survive_a_restart_is_an_error() {
         assert_eq!(outlasted(None).await, Ok(()));
-        let told = |word| {
-            let (tell, logged) = oneshot::channel();
-            let _ = tell.send(word);
+        let reported = |result| {
+            let (report, logged) = oneshot::channel();
+            let _ = report.send(result);
             outlasted(Some(logged))
         };
-        assert_eq!(told(Ok(())).await, Ok(()));
-        let (status, why) = told(Err("no disk".to_owned()))
+        assert_eq!(reported(Ok(())).await, Ok(()));
+        let (status, why) = reported(Err("no disk".to_owned()))
             .await
             .expect_err("not logged");
         assert_eq!(status, 503);
@@ -168,8 +168,8 @@ mod tests {
             why.contains("in force") && why.contains(": no disk\n"),
             "{why}"
         );
-        let (tell, logged) = oneshot::channel();
-        drop(tell);
+        let (report, logged) = oneshot::channel();
+        drop(report);
         assert!(outlasted(Some(logged)).await.is_err());
         let (silent, logged) = oneshot::channel();
         let (_, why) = outlasted(Some(logged)).await.expect_err("too slow");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_purged_at_once() {
+    fn an_order_names_one_kind_of_thing() {
         let order = |body: &str| Order::parse(body.as_bytes()).expect(body);
         let tag = |tag: &str| Purge::Tag(tag.to_owned());
         assert_eq!(
@@ -204,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
-        assert!(why("{}").starts_with("say what"));
-        assert!(why(r#"{"soft": true}"#).starts_with("say what"));
+    fn a_wrong_order_is_refused_with_the_reason() {
+        assert!(why("{}").starts_with("name what to purge"));
+        assert!(why(r#"{"soft": true}"#).starts_with("name what to purge"));
         assert!(why(r#"{"tag": "a", "all": true}"#).starts_with("only one"));
         assert!(why(r#"{"tags": []}"#).starts_with("\"tags\" lists"));
         let many = vec!["\"a\""; TAGS_MAX + 1].join(",");

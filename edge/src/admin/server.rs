@@ -1,4 +1,4 @@
-//! The admin API's thread: its door, its guards and its pages.
+//! The admin API's thread: its listener, its guards and its pages.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,28 +23,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Sleep;
 
-use super::purge::{BODY_MAX, LASTING_MAX};
-use super::{Inspect, Order, Refusal, metrics};
+use super::inspect::Inspect;
+use super::metrics;
+use super::purge::{BODY_MAX, LASTING_MAX, Order, Refusal};
 
-/// Connections at once; more wait in the accept queue.
+/// Most connections at once; more wait in the accept queue.
 const CONNECTIONS_MAX: usize = 64;
-/// A connection's whole life, so that slow or silent ones can't hold their places.
+/// Longest life of a connection, so that slow or silent clients can't use up `CONNECTIONS_MAX`.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (usually: no file descriptor left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What is still being done may take this long at the end.
+/// Longest time for work in progress when the thread ends.
 const END: Duration = Duration::from_secs(1);
-/// A page of another origin can't send this field without being asked first (CORS preflight).
-const POST_FIELD: &str = "x-sluice";
+/// A web page of another origin can't send this header without a CORS preflight request.
+const POST_HEADER: &str = "x-sluice";
 
 const PAGES: &str = "\
 GET  /status           the state of everything, JSON
-GET  /status?url=URL   what is stored and in flight of a URL, JSON
-GET  /metrics          counters for Prometheus
+GET  /status?url=URL   what is stored and being fetched of a URL, JSON
+GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
-POST /purge            drop what is stored, or mark it stale; JSON, as described in docs/purging.md
-                       (needs the field `x-sluice: 1`)
-POST /reload           read the configuration again (needs the field `x-sluice: 1`)
+POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
+                       (needs the header `x-sluice: 1`)
+POST /reload           read the configuration again (needs the header `x-sluice: 1`)
 ";
 
 type Shared = Arc<dyn Inspect>;
@@ -61,7 +62,7 @@ impl Admin {
     /// Listens at `address` (port 0: a free one) and answers from `edge` on a thread of its own.
     ///
     /// # Errors
-    /// When the address can't be had, or no thread.
+    /// If the address can't be listened on or the thread can't be started.
     pub fn start(address: SocketAddr, edge: Shared) -> io::Result<Admin> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -81,7 +82,7 @@ impl Admin {
                                 tracing::error!(%error, "the admin address can't be served");
                             }
                         }
-                        // The sender's end is the signal, whether it spoke or was dropped.
+                        // The signal is that the sender was dropped.
                         _ = stopped => {}
                     }
                 });
@@ -94,7 +95,7 @@ impl Admin {
         })
     }
 
-    /// Where it listens.
+    /// The address on which the API listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -112,12 +113,12 @@ impl Drop for Admin {
 }
 
 async fn serve(listener: std::net::TcpListener, edge: Shared) -> io::Result<()> {
-    let door = Door {
+    let listener = Limited {
         reserve: None,
         listener: TcpListener::from_std(listener)?,
-        places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
     };
-    axum::serve(door, pages(edge)).await
+    axum::serve(listener, pages(edge)).await
 }
 
 fn pages(edge: Shared) -> Router {
@@ -128,7 +129,7 @@ fn pages(edge: Shared) -> Router {
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .route("/reload", post(reload))
         .layer(from_fn(guard))
-        // What monitors ask, under whatever name they know this host; it holds no secrets.
+        // Without the guard: monitors use any host name, and these pages hold no secrets.
         .route("/health", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics))
         .with_state(edge)
@@ -172,7 +173,7 @@ async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {
 }
 
 async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {
-    // Reads files and builds caches: not on the thread that answers the others.
+    // A reload reads files and builds caches: not on the thread that answers other requests.
     match tokio::task::spawn_blocking(move || edge.reload()).await {
         Ok(Ok(changes)) => (StatusCode::OK, changes),
         Ok(Err(why)) => (StatusCode::UNPROCESSABLE_ENTITY, why),
@@ -183,16 +184,16 @@ async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {
     }
 }
 
-/// Keeps web pages out: a name that points here (DNS rebinding) is refused by its Host, a form or
-/// script of another origin by the field it can't send.
+/// Refuses requests that a web page in an operator's browser may send: after DNS rebinding by their
+/// Host, from forms and scripts of other origins by the header that these can't send.
 async fn guard(request: Request, next: Next) -> Response {
     let named = request.headers().get(HOST).map(|host| host.as_bytes());
     if !named.is_none_or(is_direct) {
-        let text = "ask by IP address or as localhost\n";
+        let text = "use an IP address or localhost as host\n";
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
-    if !request.method().is_safe() && !request.headers().contains_key(POST_FIELD) {
-        let text = "this needs the field `x-sluice: 1`\n";
+    if !request.method().is_safe() && !request.headers().contains_key(POST_HEADER) {
+        let text = "this needs the header `x-sluice: 1`\n";
         return (StatusCode::FORBIDDEN, text).into_response();
     }
     next.run(request).await
@@ -211,21 +212,20 @@ fn is_direct(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
 }
 
-/// Accepts as many connections as there are places.
-struct Door {
-    /// A descriptor kept for the moment in which clients have taken all others: who wants to know
-    /// what is going on then still can.
+/// Accepts a limited number of connections.
+struct Limited {
+    /// A spare descriptor, so that operators can still connect when clients have taken all others.
     reserve: Option<OwnedFd>,
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl axum::serve::Listener for Door {
-    type Io = Guest;
+impl axum::serve::Listener for Limited {
+    type Io = Timed;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Guest, SocketAddr) {
-        let place = self.places.clone().acquire_owned().await.ok();
+    async fn accept(&mut self) -> (Timed, SocketAddr) {
+        let permit = self.permits.clone().acquire_owned().await.ok();
         loop {
             if self.reserve.is_none() {
                 self.reserve = self.listener.as_fd().try_clone_to_owned().ok();
@@ -233,12 +233,12 @@ impl axum::serve::Listener for Door {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
                     let end = Box::pin(tokio::time::sleep(CONNECTION_LIFE));
-                    let guest = Guest {
+                    let timed = Timed {
                         stream,
                         end,
-                        _place: place,
+                        _permit: permit,
                     };
-                    return (guest, address);
+                    return (timed, address);
                 }
                 Err(_) if self.reserve.take().is_some() => {}
                 Err(error) => {
@@ -254,14 +254,14 @@ impl axum::serve::Listener for Door {
     }
 }
 
-/// A connection that ends after a time, whatever it does.
-struct Guest {
+/// A connection that ends after `CONNECTION_LIFE`.
+struct Timed {
     stream: TcpStream,
     end: Pin<Box<Sleep>>,
-    _place: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Guest {
+impl Timed {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.end.as_mut().poll(cx) {
             Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
@@ -270,7 +270,7 @@ impl Guest {
     }
 }
 
-impl AsyncRead for Guest {
+impl AsyncRead for Timed {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -281,7 +281,7 @@ impl AsyncRead for Guest {
     }
 }
 
-impl AsyncWrite for Guest {
+impl AsyncWrite for Timed {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

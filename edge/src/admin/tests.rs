@@ -1,4 +1,4 @@
-//! The admin API over real sockets, in front of an edge that is made up.
+//! The admin API over real sockets, with a made-up edge.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,7 +8,10 @@ use sluice_lab::client::{self, Reply};
 
 use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{
+    CacheNumbers, CompressNumbers, FilesNumbers, ServerNumbers, Telemetry, VolumeNumbers,
+    WorkerNumbers,
+};
 
 #[derive(Default)]
 struct Edge {
@@ -18,44 +21,54 @@ struct Edge {
 
 impl Inspect for Edge {
     fn status(&self) -> Status {
-        let cache = CacheState {
+        let cache = CacheNumbers {
             objects: 3,
             bytes: 2048,
             limit: 4096,
-            ..CacheState::default()
+            ..CacheNumbers::default()
         };
         let server = ServerState {
             address: "127.0.0.1:9000".to_owned(),
-            requests: 7,
-            ..ServerState::default()
+            numbers: ServerNumbers {
+                requests: 7,
+                ..ServerNumbers::default()
+            },
         };
         let workers = self.telemetry.workers();
         Status {
             version: "1.2.3".to_owned(),
             pid: 42,
             uptime_s: 5,
-            workers: workers.iter().map(|w| Numbers(w.list())).collect(),
-            counters: Numbers(self.telemetry.merged()),
+            workers: workers.iter().map(|worker| worker.numbers()).collect(),
+            counters: WorkerNumbers {
+                requests: 7,
+                ..WorkerNumbers::default()
+            },
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
-            compress: Some(CompressState {
+            compress: Some(CompressNumbers {
                 made: 3,
-                ..CompressState::default()
+                ..CompressNumbers::default()
             }),
             volumes: vec![VolumeState {
                 name: "disk1".to_owned(),
                 state: "loading".to_owned(),
                 loaded: 0.5,
-                size: 16 << 20,
+                numbers: VolumeNumbers {
+                    size: 16 << 20,
+                    ..VolumeNumbers::default()
+                },
                 caches: vec!["video".to_owned()],
                 ..VolumeState::default()
             }],
             files: vec![FilesState {
                 root: "/srv/www".to_owned(),
-                entries: 3,
-                bytes: 7000,
-                limit: 64 << 20,
-                open: 1,
-                loaded: 9,
+                numbers: FilesNumbers {
+                    entries: 3,
+                    bytes: 7000,
+                    limit: 64 << 20,
+                    open: 1,
+                    loaded: 9,
+                },
             }],
             upstreams: [(
                 "origin".to_owned(),
@@ -146,7 +159,7 @@ fn status_is_json() {
 }
 
 #[test]
-fn a_url_is_looked_at_or_refused() {
+fn the_state_of_a_url_is_json_and_a_wrong_url_is_refused() {
     let (admin, _) = start();
     let reply = ask(
         &admin,
@@ -161,7 +174,7 @@ fn a_url_is_looked_at_or_refused() {
 }
 
 #[test]
-fn reload_needs_its_field_and_says_what_came_of_it() {
+fn a_reload_needs_its_header_and_reports_its_result() {
     let (admin, edge) = start();
     assert_eq!(ask(&admin, "POST", "/reload", &[]).status, 403);
     assert_eq!(
@@ -181,10 +194,11 @@ fn reload_needs_its_field_and_says_what_came_of_it() {
 }
 
 #[test]
-fn a_purge_is_json_both_ways() {
+fn order_and_answer_of_a_purge_are_json() {
     let (admin, _) = start();
-    let purge = |fields: &[(&str, &str)], body: &str| {
-        client::once(admin.address(), "POST", "/purge", fields, body.as_bytes()).expect("an answer")
+    let purge = |headers: &[(&str, &str)], body: &str| {
+        client::once(admin.address(), "POST", "/purge", headers, body.as_bytes())
+            .expect("an answer")
     };
     let own: &[_] = &[("x-sluice", "1")];
     assert_eq!(purge(&[], "{\"all\": true}").status, 403);
@@ -203,13 +217,13 @@ fn a_purge_is_json_both_ways() {
     assert_eq!(reply.text(), both);
     assert_eq!(purge(own, "{\"all\": true}").status, 404);
     let reply = purge(own, "{}");
-    assert!(reply.status == 400 && reply.text().starts_with("say what"));
+    assert!(reply.status == 400 && reply.text().starts_with("name what to purge"));
     assert_eq!(purge(own, &"x".repeat(65 << 10)).status, 413);
     assert_eq!(ask(&admin, "GET", "/purge", own).status, 405);
 }
 
 #[test]
-fn foreign_names_are_refused_where_it_matters() {
+fn other_host_names_are_refused_except_for_metrics() {
     let (admin, edge) = start();
     for host in [
         "evil.example",
@@ -255,7 +269,7 @@ fn foreign_names_are_refused_where_it_matters() {
 }
 
 #[test]
-fn metrics_are_prometheus_text() {
+fn metrics_are_in_prometheus_text_format() {
     let (admin, _) = start();
     let reply = ask(&admin, "GET", "/metrics", &[]);
     assert_eq!(
@@ -266,7 +280,7 @@ fn metrics_are_prometheus_text() {
 }
 
 #[test]
-fn after_its_end_nobody_answers() {
+fn a_stopped_admin_api_does_not_listen() {
     let (admin, _) = start();
     let address = admin.address();
     drop(admin);

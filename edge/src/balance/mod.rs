@@ -26,6 +26,7 @@ impl Kind {
 
 /// What is known of a request when a server is chosen for it.
 #[derive(Clone, Copy)]
+#[expect(dead_code, reason = "today's balancers use neither key nor attempt")]
 pub struct Ask<'a> {
     /// Computes the hash of the requested URL. A function, since few balancers need the hash.
     pub key: &'a dyn Fn() -> u64,

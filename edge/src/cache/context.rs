@@ -48,9 +48,9 @@ pub(in crate::cache) struct Worker {
 impl Context {
     /// Whether the origin is asked for unencoded content, whatever clients accept.
     #[inline]
-    pub(in crate::cache) fn asks_for_plain(&self) -> bool {
+    pub(in crate::cache) fn requests_identity(&self) -> bool {
         let encodings = self.origin.encodings.as_deref();
-        encodings.is_some_and(|encodings| encodings.asks_for_plain())
+        encodings.is_some_and(|encodings| encodings.requests_identity())
     }
 
     /// The codings in which this request is answered; `None`: those that it accepts.
@@ -60,7 +60,7 @@ impl Context {
         history: &ResourceHistory,
         now_ms: u64,
     ) -> Option<Codings> {
-        if self.asks_for_plain() {
+        if self.requests_identity() {
             return Some(Codings::IDENTITY);
         }
         let kind = self.options.fill.kind;

@@ -46,7 +46,7 @@ impl Handler for Cache {
         let no_body = request.body.is_empty();
         let admitted = match decide::admission::admit(&request.head, no_body, &context.rules) {
             Ok(admitted) => admitted,
-            Err(_) if purge::method::is_purge(&request.head) => {
+            Err(_) if request.head.method.is_purge() => {
                 return purge::method::answer(context, &request);
             }
             Err(status) => return pass::pass(context, request, status),

@@ -1,7 +1,7 @@
-//! `sluice inspect`: what a running edge has of one URL, drawn as a bar and described below it.
+//! `sluice inspect`: what a running edge has of one URL, as a bar and a description.
 
 mod bar;
-mod paper;
+mod layout;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -17,28 +17,28 @@ use sluice::admin::UrlState;
 
 use super::{AdminArgs, colours, harmless, json, percent_encoded, say};
 
-pub use paper::Look;
+pub use layout::Style;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It ends with status 3 where no cache has anything of the URL, and prints [] then with --json.
-`sluice status --url URL` shows the same, and ends with 0 then."
+    after_help = "If no cache has anything of the URL, the exit status is 3, and --json prints [].
+`sluice status --url URL` shows the same, but its exit status is then 0."
 )]
 pub struct InspectArgs {
-    /// The URL as clients ask for it, port included: http://cdn.example.com/video.mp4
+    /// The URL as clients request it, port included: http://cdn.example.com/video.mp4
     url: String,
     #[command(flatten)]
     admin: AdminArgs,
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// Draw with # + > . whatever the locale
+    /// Draw with the ASCII signs # + > . in any locale
     #[arg(long)]
     ascii: bool,
 }
 
-/// No cache has anything of the URL. The program ends with a status of its own, so that a script
-/// can tell this from an edge that does not answer.
+/// No cache has anything of the URL. This has its own exit status, so that a script can distinguish it
+/// from an edge that does not answer.
 #[derive(Debug)]
 pub struct Nothing(String);
 
@@ -55,15 +55,15 @@ impl fmt::Display for Nothing {
 impl std::error::Error for Nothing {}
 
 pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
-    match tell(&args.admin, &args.url, args.json, args.ascii)? {
+    match print(&args.admin, &args.url, args.json, args.ascii)? {
         true => Ok(()),
         false => bail!(Nothing(args.url.clone())),
     }
 }
 
-/// Shows what there is of a URL; says whether there is anything.
-pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
-    let reply = admin.ask("GET", &format!("/status?url={}", percent_encoded(url)))?;
+/// Shows what an edge has of a URL; returns whether there is anything.
+pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
+    let reply = admin.request("GET", &format!("/status?url={}", percent_encoded(url)))?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }
@@ -76,26 +76,26 @@ pub fn tell(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow:
         serde_json::from_value(answer).context("the answer of the edge is not understood")?;
     match as_json {
         true => say(&shown)?,
-        false => say(&show::show(url, &caches, &look(ascii)))?,
+        false => say(&show::show(url, &caches, &style(ascii)))?,
     }
     Ok(caches.iter().any(|cache| !cache.objects.is_empty()))
 }
 
-/// How standard output wants it.
-fn look(ascii: bool) -> Look {
+/// The style for standard output.
+fn style(ascii: bool) -> Style {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let terminal = io::stdout().is_terminal();
-    let asked = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    let reported = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
     let columns = set("COLUMNS").and_then(|columns| columns.parse().ok());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-    Look {
-        width: Look::width(columns.unwrap_or_else(|| if terminal { asked() } else { 0 })),
+    Style {
+        width: Style::width(columns.unwrap_or_else(|| if terminal { reported() } else { 0 })),
         ascii: ascii || !locale.is_some_and(|name| is_utf8(&name)),
         colour: colours(terminal),
     }
 }
 
-/// Whether a locale of this name is written in UTF-8: `en_GB.UTF-8`, `C.utf8`.
+/// Whether a locale of this name uses UTF-8: `en_GB.UTF-8`, `C.utf8`.
 fn is_utf8(locale: &str) -> bool {
     let name = locale.to_ascii_lowercase();
     name.contains("utf-8") || name.contains("utf8")

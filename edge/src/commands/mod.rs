@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and a thin file for each command.
+//! The command line: its arguments, one file per command, and helpers that commands share.
 
 pub mod check;
 pub mod demo;
@@ -42,31 +42,31 @@ pub struct Cli {
 pub enum Command {
     /// Run the edge: with a configuration file, or with --origin and options alone
     Serve(serve::ServeArgs),
-    /// Say what is wrong with a configuration file and where, else what would run; or with this machine
+    /// Check a configuration file and show its mistakes, or what would run; or check this machine
     Check(check::CheckArgs),
     /// Run a slow origin and an edge in front of it, with three things to try
     Demo(demo::DemoArgs),
-    /// Measure how this program fills its cache, beside nginx and Varnish, and look at every byte
+    /// Compare how Sluice, nginx and Varnish fill their caches, and verify every byte
     Lab(lab::LabArgs),
-    /// Drop what a running edge has stored, or mark it stale
+    /// Remove stored responses of a running edge, or mark them stale
     Purge(purge::PurgeArgs),
-    /// Let a running edge read its configuration again
+    /// Make a running edge read its configuration again
     Reload(AdminArgs),
-    /// Sign a URL, for a route that takes none but signed ones
+    /// Sign a URL, for a route that accepts only signed URLs
     Sign(sign::SignArgs),
-    /// Show what a running edge does
+    /// Show the state of a running edge
     Status(status::StatusArgs),
-    /// Draw which bytes of a URL a running edge has, what is being fetched, and why
+    /// Show which bytes of a URL a running edge has, which are being fetched, and why
     Inspect(inspect::InspectArgs),
 }
 
-/// Where the running edge can be asked.
+/// The admin address of a running edge.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    /// Its admin address [default: 127.0.0.1:9901]
+    /// The edge's admin address [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = admin_address)]
     admin: Option<SocketAddr>,
-    /// Its configuration file, to read the admin address there
+    /// The edge's configuration file, from which the admin address is read
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -88,18 +88,20 @@ impl AdminArgs {
         }
     }
 
-    /// Asks, and gives the answer whatever its status.
-    fn ask(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
-        self.tell(method, target, b"")
+    /// Sends a request without a body; returns the response whatever its status.
+    fn request(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
+        self.send(method, target, b"")
     }
 
-    /// The same with a body.
-    fn tell(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
+    /// As `request`, with a body.
+    fn send(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
         let address = self.address()?;
         let host = address.to_string();
         let fields = [("host", host.as_str()), ("x-sluice", "1")];
         client::once(address, method, target, &fields, body).map_err(|error| {
-            anyhow::anyhow!("no edge answers at {address}: {error}\n(--admin ADDRESS asks another)")
+            anyhow::anyhow!(
+                "no edge answers at {address}: {error}\n(use --admin ADDRESS for another address)"
+            )
         })
     }
 }
@@ -115,7 +117,7 @@ fn colours(terminal: bool) -> bool {
     terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// How the program ends after an error: 3 where all is well but there is nothing to show.
+/// The exit status after an error: 3 if the only problem is that there is nothing to show.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.is::<inspect::Nothing>() {
         true => ExitCode::from(3),
@@ -123,25 +125,25 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Says on standard error what went wrong.
+/// Prints an error on standard error.
 pub fn complain(error: &anyhow::Error) {
     let text = match error.downcast_ref::<Report>() {
         Some(report) => report.render(in_colour()),
         None => format!("error: {error:#}\n"),
     };
-    // If standard error is gone there is nobody left to tell.
+    // If standard error is closed, the error can't be reported.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes to standard output; unlike `print!` a closed pipe is an error, not a panic.
+/// Writes to standard output. Unlike with `print!`, a closed pipe is an error, not a panic.
 fn say(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Text that a server or a client chose, harmless on a terminal: what is no letter, digit or
-/// printable ASCII is escaped, control characters and those that turn text around among them.
+/// Text from a server or a client, made harmless for a terminal: only letters, digits and printable
+/// ASCII are left as they are. Control characters and changes of the text's direction are escaped.
 fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -153,7 +155,7 @@ fn harmless(text: &str) -> String {
     out
 }
 
-/// JSON in lines of ASCII, so that nothing in it means anything to a terminal.
+/// JSON in ASCII, so that nothing in it can control a terminal.
 fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in format!("{value:#}\n").chars() {
@@ -172,7 +174,7 @@ fn json(value: &Value) -> String {
     out
 }
 
-/// Everything but unreserved characters (RFC 3986 2.3).
+/// Percent-encodes everything except unreserved characters (RFC 3986 2.3).
 fn percent_encoded(text: &str) -> String {
     let mut out = String::new();
     for b in text.bytes() {
@@ -184,7 +186,7 @@ fn percent_encoded(text: &str) -> String {
     out
 }
 
-/// A number of things, in words.
+/// A number with its noun, in the singular or plural.
 fn count(n: u64, thing: &str) -> String {
     match n {
         1 => format!("1 {thing}"),
@@ -192,16 +194,16 @@ fn count(n: u64, thing: &str) -> String {
     }
 }
 
-/// Shows what is doubtful about a configuration.
+/// Prints the warnings about a configuration.
 fn warn(warnings: &Report) {
     if !warnings.problems.is_empty() {
         let text = warnings.render(in_colour());
-        // Advice that nobody can read is no reason to stop.
+        // An error is ignored: warnings are not worth stopping for.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
-/// Sends messages from a level on to where they are to go.
+/// Starts the logging of messages of a level and above.
 fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     let to_stderr = options.messages == MessageTarget::Stderr;
     let colours = to_stderr && in_colour();
@@ -215,7 +217,7 @@ fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Says where a running edge can be reached: a line each, read by people and programs.
+/// Prints the addresses of a running edge, one per line, for people and programs.
 fn announce(running: &Running) -> anyhow::Result<()> {
     let listeners = running
         .listeners
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_survives_the_query() {
+    fn a_url_is_percent_encoded_for_a_query() {
         assert_eq!(
             percent_encoded("http://a/x?y=1&z"),
             "http%3A%2F%2Fa%2Fx%3Fy%3D1%26z"
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_foreign_moves_a_terminal() {
+    fn text_from_others_cannot_control_a_terminal() {
         let hostile = "a\u{1b}[2J\u{9b}1m\r\n\u{202e}\u{7f}\u{fffd} \"é\"";
         let shown = harmless(hostile);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `sluice purge`: has a running edge drop what it stored, or mark it stale.
+//! `sluice purge`: makes a running edge remove stored responses, or mark them stale.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use super::{AdminArgs, harmless, say};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It is in force on all workers when this ends; responses to what was asked of an origin before are covered, too."
+    after_help = "When the command ends, the purge is in force on all workers. It also covers responses that were being fetched when it began."
 )]
 pub struct PurgeArgs {
     #[command(flatten)]
     what: What,
-    /// Mark stale and keep for validation and for grace, instead of dropping
+    /// Mark stale instead of removing: the responses can still be revalidated, and served while stale
     #[arg(long)]
     soft: bool,
     /// Only in this cache [default: in all]
@@ -24,7 +24,7 @@ pub struct PurgeArgs {
     cache: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
-    /// Print the edge's answer as it is, JSON
+    /// Print the edge's JSON answer
     #[arg(long)]
     json: bool,
 }
@@ -32,12 +32,12 @@ pub struct PurgeArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// All variants of this URL, as clients ask for it: http://cdn.example.com/video.mp4
+    /// All variants of this URL, as clients request it: http://cdn.example.com/video.mp4
     url: Option<String>,
-    /// All URLs that begin so: http://HOST/DIR/, //HOST/DIR/ for any scheme, /DIR/ for any host
+    /// All URLs with this prefix: http://HOST/DIR/, //HOST/DIR/ for any scheme, /DIR/ for any host
     #[arg(long)]
     prefix: Option<String>,
-    /// All responses that carry one of these tags (Surrogate-Key, Cache-Tag)
+    /// All responses with one of these tags (Surrogate-Key, Cache-Tag)
     #[arg(long = "tag", value_name = "TAG", num_args = 1..)]
     tags: Option<Vec<String>>,
     /// Everything
@@ -47,7 +47,7 @@ struct What {
 
 pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let body = order(args).to_string();
-    let reply = args.admin.tell("POST", "/purge", body.as_bytes())?;
+    let reply = args.admin.send("POST", "/purge", body.as_bytes())?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }
@@ -59,7 +59,7 @@ pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What the admin API is told.
+/// The order for the admin API.
 fn order(args: &PurgeArgs) -> Value {
     let mut order = Map::new();
     let What {
@@ -85,7 +85,7 @@ fn order(args: &PurgeArgs) -> Value {
     Value::Object(order)
 }
 
-/// What stands before the `*` of a URL that may have been meant as a prefix.
+/// The part before the `*` of a URL that may have been meant as a prefix.
 fn starred(purged: &Purged) -> Option<&str> {
     match &purged.rule {
         Purge::Url(url) => url.strip_suffix('*'),
@@ -104,7 +104,7 @@ fn show(answer: &Answer) -> String {
         } = purged;
         let what = match rule {
             Purge::Url(url) => format!("URL {url}"),
-            Purge::Prefix(prefix) => format!("all that begins with {prefix}"),
+            Purge::Prefix(prefix) => format!("URLs with the prefix {prefix}"),
             Purge::Tag(tag) => format!("tag {tag}"),
             Purge::All(_) => "everything".to_owned(),
         };
@@ -120,7 +120,7 @@ fn show(answer: &Answer) -> String {
     if let Some(start) = answer.purged.iter().find_map(starred) {
         let _ = writeln!(
             out,
-            "note: the * is part of this URL; for all that begins so: --prefix {}",
+            "note: the * is part of this URL; to purge every URL with this prefix: --prefix {}",
             harmless(start)
         );
     }

@@ -34,7 +34,7 @@ pub struct ServeArgs {
     /// Where requests are taken [default: 0.0.0.0:8080]; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
-    /// Where status and reload are asked for, or "off" [default: 127.0.0.1:9901]
+    /// Address of the admin API, or "false" for none [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
     /// Size of the cache in memory [default: 256MiB], or of what is kept of files [default: 64MiB]

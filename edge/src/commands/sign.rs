@@ -1,4 +1,4 @@
-//! `sluice sign`: a URL with a signature, as a route with `[site.route.signed]` takes it.
+//! `sluice sign`: a URL with a signature, as a route with `[site.route.signed_urls]` takes it.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

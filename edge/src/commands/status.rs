@@ -1,4 +1,4 @@
-//! `sluice status`: what a running edge does, for people or as JSON.
+//! `sluice status`: the state of a running edge, for people or as JSON.
 
 mod volumes;
 
@@ -9,6 +9,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
 use sluice::config::{show_size, show_time};
+use sluice::telemetry::{
+    self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, ServerNumbers, Unit, WorkerNumbers,
+};
 
 use super::{AdminArgs, count, harmless, inspect, json, say};
 
@@ -16,7 +19,7 @@ use super::{AdminArgs, count, harmless, inspect, json, say};
 pub struct StatusArgs {
     #[command(flatten)]
     admin: AdminArgs,
-    /// Show what there is of this URL; the same as `sluice inspect URL`, which ends with 3 for nothing
+    /// Show what is stored of this URL; as `sluice inspect URL`, except that the exit status is 0 also if nothing is stored
     #[arg(long)]
     url: Option<String>,
     /// As JSON
@@ -26,16 +29,16 @@ pub struct StatusArgs {
 
 pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
     match &args.url {
-        None => tell(args),
-        Some(url) => match inspect::tell(&args.admin, url, args.json, false)? || args.json {
+        None => print(args),
+        Some(url) => match inspect::print(&args.admin, url, args.json, false)? || args.json {
             true => Ok(()),
             false => say("no cache has anything of it\n"),
         },
     }
 }
 
-fn tell(args: &StatusArgs) -> anyhow::Result<()> {
-    let reply = args.admin.ask("GET", "/status")?;
+fn print(args: &StatusArgs) -> anyhow::Result<()> {
+    let reply = args.admin.request("GET", "/status")?;
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }
@@ -50,7 +53,7 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
-/// Text that a server or a client chose, harmless on a terminal.
+/// A string, or `-`, with everything escaped that could harm a terminal.
 fn text(value: &Value) -> String {
     harmless(value.as_str().unwrap_or("-"))
 }
@@ -97,121 +100,87 @@ fn show_status(status: &Value) -> String {
     out
 }
 
-/// One line for each group of counters: its name, then number and meaning of each.
+/// One line for each group of counters: its name, then value and label of each.
 fn show_counters(counters: &Value, out: &mut String) {
-    const GROUPS: &[(&str, &[(&str, &str)])] = &[
-        (
-            "connections",
-            &[
-                ("connections_now", "open"),
-                ("connections_accepted", "accepted"),
-                ("connections_refused", "refused"),
-            ],
-        ),
-        (
-            "requests",
-            &[
-                ("requests", "in all"),
-                ("requests_now", "being answered"),
-                ("requests_refused", "refused"),
-            ],
-        ),
-        (
-            "responses",
-            &[
-                ("responses_2xx", "2xx"),
-                ("responses_3xx", "3xx"),
-                ("responses_4xx", "4xx"),
-                ("responses_5xx", "5xx"),
-                ("responses_cut", "cut short"),
-            ],
-        ),
-        (
-            "cache",
-            &[
-                ("cache_hits", "hits"),
-                ("cache_misses", "misses"),
-                ("cache_collapsed", "rode another's fetch"),
-                ("cache_passes", "passed by"),
-            ],
-        ),
-        (
-            "bytes",
-            &[
-                ("client_bytes_out", "to clients"),
-                ("upstream_bytes_in", "from origins"),
-            ],
-        ),
-    ];
-    for (group, members) in GROUPS {
-        let shown: Vec<String> = members
-            .iter()
-            .map(|(key, meaning)| match *group {
-                "bytes" => format!("{} {meaning}", show_size(number(counters, key))),
-                _ => format!("{} {meaning}", number(counters, key)),
-            })
-            .collect();
-        let _ = writeln!(out, "{group:12}{}", shown.join(", "));
+    let numbers = WorkerNumbers::read(|name| number(counters, name));
+    let mut lines: Vec<(&str, Vec<String>)> = Vec::new();
+    for (metric, value) in telemetry::described(&numbers) {
+        let Some((line, label)) = metric.summary else {
+            continue;
+        };
+        let shown = match metric.unit {
+            Unit::Bytes => format!("{} {label}", show_size(value)),
+            _ => format!("{value} {label}"),
+        };
+        match lines.last_mut() {
+            Some((last, members)) if *last == line => members.push(shown),
+            _ => lines.push((line, vec![shown])),
+        }
+    }
+    for (line, members) in lines {
+        let _ = writeln!(out, "{line:12}{}", members.join(", "));
     }
 }
 
 fn show_cache(name: &str, cache: &Value) -> String {
-    let (bytes, limit) = (number(cache, "bytes"), number(cache, "limit"));
+    let cache = CacheNumbers::read(|name| number(cache, name));
     let mut line = format!(
         "cache {}: {}, {} of {} ({}%), {} pinned, {} in progress, {} evicted",
         harmless(name),
-        count(number(cache, "objects"), "object"),
-        show_size(bytes),
-        show_size(limit),
-        u128::from(bytes) * 100 / u128::from(limit.max(1)),
-        show_size(number(cache, "pinned")),
-        count(number(cache, "flights"), "flight"),
-        number(cache, "evicted"),
+        count(cache.objects, "object"),
+        show_size(cache.bytes),
+        show_size(cache.limit),
+        u128::from(cache.bytes) * 100 / u128::from(cache.limit.max(1)),
+        show_size(cache.pinned),
+        count(cache.flights, "flight"),
+        cache.evicted,
     );
-    let hits = number(cache, "volume_hits");
+    let hits = cache.volume_hits;
     if hits > 0 {
-        let bytes = show_size(number(cache, "volume_bytes"));
+        let bytes = show_size(cache.volume_bytes);
         let _ = write!(line, ", {hits} found on volumes ({bytes})");
     }
     line
 }
 
-/// Content in codings that were made here.
 fn show_compress(compress: &Value) -> String {
+    let compress = CompressNumbers::read(|name| number(compress, name));
     format!(
         "compression: {}, {} of {}, {} made ({} from {}), {} not worth it, {} failed, {} evicted",
-        count(number(compress, "contents"), "content"),
-        show_size(number(compress, "bytes")),
-        show_size(number(compress, "limit")),
-        number(compress, "made"),
-        show_size(number(compress, "made_bytes_out")),
-        show_size(number(compress, "made_bytes_in")),
-        number(compress, "not_worth"),
-        number(compress, "failed"),
-        number(compress, "evicted"),
+        count(compress.contents, "content"),
+        show_size(compress.bytes),
+        show_size(compress.limit),
+        compress.made,
+        show_size(compress.made_bytes_out),
+        show_size(compress.made_bytes_in),
+        compress.not_worth,
+        compress.failed,
+        compress.evicted,
     )
 }
 
 fn show_files(files: &Value) -> String {
+    let numbers = FilesNumbers::read(|name| number(files, name));
     format!(
         "files in {}: {} of {}, {} known, {} open",
         text(&files["root"]),
-        show_size(number(files, "bytes")),
-        show_size(number(files, "limit")),
-        count(number(files, "entries"), "path"),
-        number(files, "open"),
+        show_size(numbers.bytes),
+        show_size(numbers.limit),
+        count(numbers.entries, "path"),
+        numbers.open,
     )
 }
 
 fn show_server(upstream: &str, server: &Value) -> String {
+    let numbers = ServerNumbers::read(|name| number(server, name));
     format!(
         "upstream {}: {}: {}, {} failed; connections: {} busy, {} idle",
         harmless(upstream),
         text(&server["address"]),
-        count(number(server, "requests"), "request"),
-        number(server, "failures"),
-        number(server, "busy"),
-        number(server, "idle"),
+        count(numbers.requests, "request"),
+        numbers.failures,
+        numbers.busy,
+        numbers.idle,
     )
 }
 

@@ -1,4 +1,4 @@
-//! The codecs: bytes into bytes.
+//! The compression codecs.
 
 use std::io::{self, Write};
 
@@ -9,25 +9,26 @@ use flate2::write::GzEncoder;
 use super::Levels;
 use crate::http::coding::Coding;
 
-/// The window of brotli (RFC 7932 9.1): 4 MiB, which every decoder has.
+/// The window of brotli (RFC 7932 9.1): 4 MiB, which every decoder supports.
 const BROTLI_WINDOW: i32 = 22;
 
-/// Content in a coding. The same content gives the same bytes.
+/// Compresses content. The same content always gives the same bytes.
 ///
 /// # Errors
-/// The codec's.
+/// The codec failed.
 pub(super) fn encode(coding: Coding, levels: &Levels, content: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = match coding {
         Coding::Gzip => gzip(levels.gzip, content)?,
         Coding::Brotli => brotli(levels.brotli, content)?,
-        // Up to level 19 the window is at most 8 MiB, the largest that decoders must have (RFC 9659).
+        // Up to level 19 the window is at most 8 MiB, the largest that decoders must support (RFC
+        // 9659).
         Coding::Zstd => zstd::bulk::compress(content, levels.zstd.cast_signed())?,
     };
     out.shrink_to_fit();
     Ok(out)
 }
 
-/// Room for what comes out, at first.
+/// An output buffer with an initial capacity.
 fn room(content: &[u8]) -> Vec<u8> {
     Vec::with_capacity(content.len() / 4 + 64)
 }
@@ -65,7 +66,7 @@ mod tests {
             Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out),
             Coding::Zstd => {
                 let mut decoder = zstd::Decoder::new(bytes).expect("a decoder");
-                // What RFC 9659 asks of all.
+                // RFC 9659 requires this window of all decoders.
                 decoder.window_log_max(23).expect("taken");
                 decoder.read_to_end(&mut out)
             }
@@ -78,7 +79,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn what_comes_out_is_what_went_in(
+        fn compressed_content_decompresses_to_the_original(
             word in prop::collection::vec(any::<u8>(), 0..50),
             times in 0..200_usize,
         ) {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_decoder_has_the_window() {
+    fn every_decoder_supports_the_window() {
         let content: Vec<u8> = (0..9_u32 << 20).map(|n| (n / 7_919) as u8).collect();
         for zstd in [1, 19] {
             let levels = Levels {

@@ -1,23 +1,21 @@
-//! Field lines: which content may be compressed, and what is said of it when it is.
-
-use bytes::Bytes;
+//! Header lines of compressed content: which content may be compressed, and how its headers change.
 
 use super::Options;
-use crate::http::Fields;
 use crate::http::cache_control::ResponseDirectives;
 use crate::http::coding::Coding;
 use crate::http::conditional::EntityTag;
-use crate::http::fields::lines_of;
+use crate::http::{FieldBlock, Fields};
 
-/// Digests of the content as it is (RFC 9530, RFC 3230, RFC 2616 14.15), which are wrong for it in a coding.
+/// Digests of the uncompressed content (RFC 9530, RFC 3230, RFC 2616 14.15), which don't match the
+/// compressed content.
 const DIGESTS: [&[u8]; 4] = [b"content-md5", b"content-digest", b"digest", b"repr-digest"];
 
-/// Tells coded bytes of one content apart.
+/// A short hash that distinguishes compressed forms of the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(u32);
 
 impl Mark {
-    /// Of these.
+    /// Hashes compressed content.
     pub fn of(coded: &[u8]) -> Mark {
         let hash = blake3::hash(coded);
         let [a, b, c, d, ..] = *hash.as_bytes();
@@ -25,52 +23,54 @@ impl Mark {
     }
 }
 
-/// Whether content of this length with these field lines would be compressed: it has one of the types,
-/// is in no coding, is no part, and nobody forbids it (RFC 9110 7.7, RFC 9111 5.2.2.6).
-pub(super) fn is_eligible(options: &Options, length: Option<u64>, fields: &[u8]) -> bool {
+/// Whether content of this length with these header lines may be compressed: its type is
+/// configured, it has no Content-Encoding, it is not a part, and no header forbids it (RFC 9110
+/// 7.7, RFC 9111 5.2.2.6).
+pub(super) fn is_eligible(options: &Options, length: Option<u64>, fields: &FieldBlock) -> bool {
     if length.is_some_and(|length| !options.sizes().contains(&length)) {
         return false;
     }
     let mut typed = false;
-    for (name, value) in lines_of(fields) {
-        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
-        match name.len() {
-            12 if is(b"content-type") => match options.types.matches(value) {
+    for line in fields.lines() {
+        let value = line.value;
+        match line.lower_name {
+            b"content-type" => match options.types.matches(value) {
                 true => typed = true,
                 false => return false,
             },
-            13 if is(b"content-range") => return false,
-            13 if is(b"cache-control") && ResponseDirectives::parse(value).no_transform => {
-                return false;
-            }
-            16 if is(b"content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
-                return false;
-            }
+            b"content-range" => return false,
+            b"cache-control" if ResponseDirectives::parse(value).no_transform => return false,
+            b"content-encoding" if !value.eq_ignore_ascii_case(b"identity") => return false,
             _ => {}
         }
     }
     typed
 }
 
-/// The value of ETag, if it is an entity tag.
-pub(super) fn etag(fields: &[u8]) -> Option<EntityTag<'_>> {
-    let mut lines = lines_of(fields).filter(|(name, _)| name.eq_ignore_ascii_case(b"etag"));
-    let (_, value) = lines.next()?;
-    EntityTag::parse(value).filter(|_| lines.next().is_none())
+/// The value of ETag, if it is a valid entity tag.
+pub(super) fn etag(fields: &FieldBlock) -> Option<EntityTag<'_>> {
+    let mut lines = fields.lines().filter(|line| line.lower_name == b"etag");
+    let line = lines.next()?;
+    EntityTag::parse(line.value).filter(|_| lines.next().is_none())
 }
 
-/// These field lines, with Accept-Encoding in Vary (RFC 9110 12.5.5).
-pub(super) fn varying(fields: &Bytes) -> Bytes {
+/// Adds Accept-Encoding to Vary (RFC 9110 12.5.5).
+pub(super) fn varying(fields: &FieldBlock) -> FieldBlock {
     match says_varying(fields) {
         true => fields.clone(),
-        false => collected(with_vary(fields, |_| true)),
+        false => FieldBlock::from(&with_vary(fields, |_| true)),
     }
 }
 
-/// The field lines of content in a coding, and its ETag: what the content's own is, marked by the coding.
-/// A strong one names the coded bytes, too: another version or level of the same codec gives others
-/// under the same name, and bytes of the two would be mixed (RFC 9110 8.8.3.3).
-pub(super) fn coded(fields: &Bytes, coding: Coding, mark: Mark) -> (Bytes, Option<Box<[u8]>>) {
+/// The header lines of compressed content, and its ETag: the original ETag, marked with the
+/// encoding. A strong ETag also contains a hash of the compressed bytes. Another version or level
+/// of the same codec gives different bytes, which clients must not mix under one ETag (RFC 9110
+/// 8.8.3.3).
+pub(super) fn coded(
+    fields: &FieldBlock,
+    coding: Coding,
+    mark: Mark,
+) -> (FieldBlock, Option<Box<[u8]>>) {
     let etag = etag(fields).map(|tag| {
         let mut value = Vec::with_capacity(tag.opaque.len() + 24);
         if tag.weak {
@@ -87,15 +87,13 @@ pub(super) fn coded(fields: &Bytes, coding: Coding, mark: Mark) -> (Bytes, Optio
         value.push(b'"');
         value
     });
-    let stays = |name: &[u8]| {
-        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
-        !is(b"etag") && !is(b"content-encoding") && !DIGESTS.into_iter().any(is)
-    };
+    let stays =
+        |name: &[u8]| name != b"etag" && name != b"content-encoding" && !DIGESTS.contains(&name);
     let mut out = match says_varying(fields) {
         true => {
-            let mut out = Fields::with_capacity(fields.len() + 64, 16);
-            let lines = lines_of(fields).filter(|(name, _)| stays(name));
-            lines.for_each(|(name, value)| out.append_bytes(name, value));
+            let mut out = Fields::with_capacity(fields.text().len() + 64, fields.len() + 3);
+            let lines = fields.lines().filter(|line| stays(line.lower_name));
+            lines.for_each(|line| out.append_bytes(line.name, line.value));
             out
         }
         false => with_vary(fields, stays),
@@ -104,32 +102,30 @@ pub(super) fn coded(fields: &Bytes, coding: Coding, mark: Mark) -> (Bytes, Optio
     if let Some(etag) = &etag {
         out.append("etag", etag);
     }
-    (collected(out), etag.map(Into::into))
+    (FieldBlock::from(&out), etag.map(Into::into))
 }
 
-fn collected(fields: Fields) -> Bytes {
-    Bytes::copy_from_slice(fields.text())
-}
-
-/// Whether Vary says already that responses depend on Accept-Encoding, or on everything.
-fn says_varying(fields: &[u8]) -> bool {
-    lines_of(fields)
-        .filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"))
-        .flat_map(|(_, value)| value.split(|b| *b == b','))
+/// Whether Vary already contains Accept-Encoding or `*`.
+fn says_varying(fields: &FieldBlock) -> bool {
+    fields
+        .lines()
+        .filter(|line| line.lower_name == b"vary")
+        .flat_map(|line| line.value.split(|b| *b == b','))
         .map(<[u8]>::trim_ascii)
         .any(|member| member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding"))
 }
 
-/// Those lines that stay, with Accept-Encoding added to the first Vary, or in a Vary of its own.
-fn with_vary(fields: &[u8], stays: impl Fn(&[u8]) -> bool) -> Fields {
-    let mut out = Fields::with_capacity(fields.len() + 64, 16);
+/// The lines for which `stays` holds, with Accept-Encoding added to the first Vary, or in a new
+/// Vary.
+fn with_vary(fields: &FieldBlock, stays: impl Fn(&[u8]) -> bool) -> Fields {
+    let mut out = Fields::with_capacity(fields.text().len() + 64, fields.len() + 3);
     let mut said = false;
-    for (name, value) in lines_of(fields).filter(|(name, _)| stays(name)) {
-        if !said && name.eq_ignore_ascii_case(b"vary") && !value.is_empty() {
+    for line in fields.lines().filter(|line| stays(line.lower_name)) {
+        if !said && line.lower_name == b"vary" && !line.value.is_empty() {
             said = true;
-            out.append_bytes(name, &[value, b", accept-encoding"].concat());
+            out.append_bytes(line.name, &[line.value, b", accept-encoding"].concat());
         } else {
-            out.append_bytes(name, value);
+            out.append_bytes(line.name, line.value);
         }
     }
     if !said {
@@ -142,13 +138,12 @@ fn with_vary(fields: &[u8], stays: impl Fn(&[u8]) -> bool) -> Fields {
 mod tests {
     use super::*;
 
-    fn text(lines: &[(&str, &str)]) -> Bytes {
-        let fields: Fields = lines.iter().copied().collect();
-        Bytes::copy_from_slice(fields.text())
+    fn text(lines: &[(&str, &str)]) -> FieldBlock {
+        lines.iter().copied().collect()
     }
 
     #[test]
-    fn only_what_may_be_transformed_is() {
+    fn only_content_that_may_be_transformed_is_compressed() {
         let options = Options::default();
         let html = ("Content-Type", "text/html");
         let is = |length, lines: &[(&str, &str)]| is_eligible(&options, length, &text(lines));
@@ -181,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn vary_is_said_once() {
+    fn vary_is_added_once() {
         for (before, after) in [
             (&[][..], "vary: accept-encoding\r\n"),
             (
@@ -199,12 +194,12 @@ mod tests {
             (&[("vary", "*")], "vary: *\r\n"),
             (&[("vary", "")], "vary: \r\nvary: accept-encoding\r\n"),
         ] {
-            assert_eq!(varying(&text(before)), after);
+            assert_eq!(varying(&text(before)).text(), after.as_bytes());
         }
     }
 
     #[test]
-    fn coded_content_has_its_own_tag_and_no_digest_of_the_other() {
+    fn compressed_content_has_its_own_etag_and_no_digest_of_the_original() {
         let plain = text(&[
             ("Content-Type", "text/css"),
             ("ETag", "\"x\""),
@@ -219,7 +214,7 @@ mod tests {
         let etag = String::from_utf8(etag.expect("one").into()).expect("text");
         assert!(etag.starts_with("\"x-br-") && etag.len() == 15, "{etag}");
         assert_eq!(
-            fields,
+            format!("{fields:?}"),
             format!(
                 "Content-Type: text/css\r\nVary: Origin, accept-encoding\r\nLast-Modified: e\r\n\
                  content-encoding: br\r\netag: {etag}\r\n"
@@ -238,8 +233,8 @@ mod tests {
             let (fields, etag) = coded(&text(none), Coding::Zstd, Mark::of(b"z"));
             assert_eq!(etag, None);
             assert_eq!(
-                fields,
-                "vary: accept-encoding\r\ncontent-encoding: zstd\r\n"
+                fields.text(),
+                b"vary: accept-encoding\r\ncontent-encoding: zstd\r\n"
             );
         }
     }

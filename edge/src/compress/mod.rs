@@ -1,11 +1,12 @@
-//! Content in other codings: made once, off the workers, and kept in memory of its own for whoever asks
-//! next. Files and cache ask through `handler::Encodings`; until it is there they give content as it is.
+//! Compression of stored content: each content is compressed once, outside the workers, and kept in
+//! memory for later requests. Files and cache use it through `handler::Encodings`; until the
+//! compressed form exists they send the original.
 
 mod codec;
 mod lines;
 mod table;
 mod types;
-mod workshop;
+mod worker_pool;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,37 +14,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::handler::{Choice, Encoded, Encodings, Plain};
+use crate::handler::{Choice, Encoded, Encodings, Identity};
 use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
 use crate::http::conditional::{EntityTag, is_named};
-use crate::http::wanted::{asks_for_less, only_range};
-use crate::telemetry::Counters;
-use table::{Looked, Table};
+use crate::http::wanted::{has_condition_or_range, only_range};
+use crate::telemetry::{CompressNumbers, Counters};
+use table::{Lookup, Table};
 pub use types::Types;
-pub use workshop::Workshop;
-use workshop::{Job, Queue};
+pub use worker_pool::WorkerPool;
+use worker_pool::{Job, Queue};
 
-/// `compress` of a route.
+/// The `compress` section of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which codings there are; of several that a client would have equally, the first.
+    /// The content codings, in order of preference among those that a client weights equally.
     pub codings: SmallVec<[Coding; 3]>,
     /// Media types that are compressed.
     pub types: Types,
-    /// Content shorter than this is not, bytes.
+    /// Shortest content that is compressed, bytes.
     pub min: u64,
-    /// Content longer than this is not, bytes; nor what is longer than a quarter of `memory`.
+    /// Longest content that is compressed, bytes. Content longer than a quarter of `memory` is not
+    /// compressed either.
     pub max: u64,
-    /// How hard is tried.
+    /// Compression levels.
     pub levels: Levels,
-    /// Memory for content in codings, bookkeeping included, bytes.
+    /// Memory for compressed content in bytes, including bookkeeping.
     pub memory: u64,
-    /// Whether origins are asked for content as it is, whatever clients accept.
+    /// Whether fetches request uncompressed content from origins, whatever clients accept.
     pub ask_plain: bool,
 }
 
-/// How hard codecs try: less content for more time.
+/// Compression levels: a higher level compresses better and takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
     /// 1 to 9.
@@ -55,8 +57,9 @@ pub struct Levels {
 }
 
 impl Default for Levels {
-    /// Where twice the time buys less than two bytes in a hundred, by our measurement of text, code
-    /// and HTML: what is made once may take a little longer than what is made for each request.
+    /// In measurements of text, code and HTML, doubling the time beyond these levels saves less
+    /// than two percent of the bytes. Content is compressed once, so this may take longer than
+    /// compression for each request.
     fn default() -> Levels {
         Levels {
             gzip: 6,
@@ -87,7 +90,7 @@ impl Options {
     }
 }
 
-/// Content in codings, of all routes that have the same options; shared by all workers.
+/// The compressed content of all routes with the same options, shared by all workers.
 pub struct Encoder {
     options: Options,
     table: Table,
@@ -95,7 +98,7 @@ pub struct Encoder {
     numbers: Numbers,
 }
 
-/// What became of what was to be compressed, since the start of an encoder.
+/// Counters of compression results since the creation of an encoder.
 #[derive(Default)]
 struct Numbers {
     made: AtomicU64,
@@ -106,70 +109,27 @@ struct Numbers {
     queue_full: AtomicU64,
 }
 
-/// An encoder, or several, seen from outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Contents of which something is known.
-    pub contents: u64,
-    /// Bytes of memory in use, bookkeeping included.
-    pub bytes: u64,
-    /// Bytes of memory that may be used.
-    pub limit: u64,
-    /// Contents dropped to make room.
-    pub evicted: u64,
-    /// Codings of contents that were made.
-    pub made: u64,
-    /// Bytes that went into them.
-    pub made_bytes_in: u64,
-    /// Bytes that came out.
-    pub made_bytes_out: u64,
-    /// Contents that hardly shrank.
-    pub not_worth: u64,
-    /// Codings that could not be made, as a codec failed or the content was gone.
-    pub failed: u64,
-    /// Codings not made then, as too many waited.
-    pub queue_full: u64,
-}
-
-impl Status {
-    /// Of both.
-    pub fn and(self, other: Status) -> Status {
-        Status {
-            contents: self.contents + other.contents,
-            bytes: self.bytes + other.bytes,
-            limit: self.limit + other.limit,
-            evicted: self.evicted + other.evicted,
-            made: self.made + other.made,
-            made_bytes_in: self.made_bytes_in + other.made_bytes_in,
-            made_bytes_out: self.made_bytes_out + other.made_bytes_out,
-            not_worth: self.not_worth + other.not_worth,
-            failed: self.failed + other.failed,
-            queue_full: self.queue_full + other.queue_full,
-        }
-    }
-}
-
 impl Encoder {
-    /// An empty one, whose work `workshop` does.
-    pub fn new(options: Options, workshop: &Workshop) -> Arc<Encoder> {
+    /// Creates an empty encoder, whose jobs `worker_pool` runs.
+    pub fn new(options: Options, worker_pool: &WorkerPool) -> Arc<Encoder> {
         Arc::new(Encoder {
             table: Table::new(options.memory),
             options,
-            queue: workshop.queue(),
+            queue: worker_pool.queue(),
             numbers: Numbers::default(),
         })
     }
 
-    /// What it was made with.
+    /// The encoder's options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What it holds and has done.
-    pub fn status(&self) -> Status {
+    /// Its numbers now.
+    pub fn numbers(&self) -> CompressNumbers {
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let held = self.table.held();
-        Status {
+        CompressNumbers {
             contents: held.contents,
             bytes: held.bytes,
             limit: self.options.memory,
@@ -183,23 +143,25 @@ impl Encoder {
         }
     }
 
-    /// How content is to be given whose id is not known, or was under other field lines.
-    fn meet(
+    /// Handles content whose id is unknown, or known with other header lines.
+    fn look_up_again(
         self: &Arc<Encoder>,
         accepted: &Accepted,
-        content: &Plain<'_>,
+        content: &Identity<'_>,
         is_known: bool,
     ) -> Choice {
         if !lines::is_eligible(&self.options, content.length, content.fields) {
-            return Choice::Plain;
+            return Choice::Identity;
         }
         let varying = lines::varying(content.fields);
         if is_known {
             self.table.renew(content.id, content.fields, &varying);
             let order = &self.options.codings;
-            let looked = self.table.look(content.id, content.fields, accepted, order);
-            if let Looked::Known(choice, wish) = looked {
-                self.make(content, wish);
+            let lookup = self
+                .table
+                .look_up(content.id, content.fields, accepted, order);
+            if let Lookup::Known(choice, missing) = lookup {
+                self.make(content, missing);
                 return choice;
             }
         }
@@ -207,8 +169,8 @@ impl Encoder {
         Choice::Varying(varying)
     }
 
-    /// Has content made in a coding, where it can be had.
-    fn make(self: &Arc<Encoder>, content: &Plain<'_>, coding: Option<Coding>) {
+    /// Queues a job that compresses content, if the content can be obtained.
+    fn make(self: &Arc<Encoder>, content: &Identity<'_>, coding: Option<Coding>) {
         let (Some(coding), true) = (coding, content.length.is_some()) else {
             return;
         };
@@ -220,21 +182,21 @@ impl Encoder {
             fields: content.fields.clone(),
             get,
         };
-        if self.table.ask(content.id, content.fields, coding) && !self.queue.put(job) {
+        if self.table.mark_queued(content.id, content.fields, coding) && !self.queue.put(job) {
             self.numbers.queue_full.fetch_add(1, Ordering::Relaxed);
-            self.table.unask(content.id, coding);
+            self.table.unmark_queued(content.id, coding);
         }
     }
 }
 
-/// One worker's way to an encoder.
+/// One worker's access to an encoder.
 pub struct Handle {
     encoder: Arc<Encoder>,
     counters: Arc<Counters>,
 }
 
 impl Handle {
-    /// To this one.
+    /// Creates a handle.
     pub fn new(encoder: Arc<Encoder>, counters: Arc<Counters>) -> Handle {
         Handle { encoder, counters }
     }
@@ -242,24 +204,25 @@ impl Handle {
 
 impl Encodings for Handle {
     #[inline]
-    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Plain<'_>) -> Choice {
+    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Identity<'_>) -> Choice {
         let encoder = &self.encoder;
         let order = &encoder.options.codings;
         let choice = match encoder
             .table
-            .look(content.id, content.fields, accepted, order)
+            .look_up(content.id, content.fields, accepted, order)
         {
-            Looked::Known(choice, None) => choice,
-            Looked::Known(choice, wish) => {
-                encoder.make(content, wish);
+            Lookup::Known(choice, None) => choice,
+            Lookup::Known(choice, missing) => {
+                encoder.make(content, missing);
                 choice
             }
-            Looked::Other => encoder.meet(accepted, content, true),
-            Looked::Unknown => encoder.meet(accepted, content, false),
+            Lookup::OtherFields => encoder.look_up_again(accepted, content, true),
+            Lookup::Unknown => encoder.look_up_again(accepted, content, false),
         };
         match choice {
             Choice::Coded(encoded)
-                if asks_for_less(request) && goes_on_plain(request, content, &encoded) =>
+                if has_condition_or_range(request)
+                    && needs_identity(request, content, &encoded) =>
             {
                 Choice::Varying(lines::varying(content.fields))
             }
@@ -271,14 +234,15 @@ impl Encodings for Handle {
         }
     }
 
-    fn asks_for_plain(&self) -> bool {
+    fn requests_identity(&self) -> bool {
         self.encoder.options.ask_plain
     }
 }
 
-/// Whether a client is better served with content as it is: it says that it has that, or a part of it,
-/// or it wants a part of what has no name, so that it could not be told from a part of the other.
-fn goes_on_plain(request: &Fields, content: &Plain<'_>, encoded: &Encoded) -> bool {
+/// Whether the client must get the uncompressed content: its conditions name the uncompressed ETag,
+/// or it requests a range of content without a strong ETag, which it could not distinguish from a
+/// range of the compressed content.
+fn needs_identity(request: &Fields, content: &Identity<'_>, encoded: &Encoded) -> bool {
     let coded = encoded.etag.as_deref().and_then(EntityTag::parse);
     if only_range(request).is_some() && coded.is_none_or(|tag| tag.weak) {
         return true;

@@ -1,5 +1,6 @@
-//! What is known of contents: in which codings they were made, and which were asked for. In shards,
-//! each behind a lock that is held for a lookup and no longer; one bound of bytes for all of them.
+//! The table of contents: which encodings of each content exist, and which are queued. The table
+//! has shards, each with a lock that is held for a single lookup, and one limit of bytes for all
+//! shards.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -13,23 +14,25 @@ use slab::Slab;
 use super::lines::{self, Mark};
 use crate::evict::{self, Policy};
 use crate::handler::{Choice, Encoded};
+use crate::http::FieldBlock;
 use crate::http::coding::{Accepted, Coding};
 
-/// Enough that two workers seldom want the same one.
+/// Number of shards, large enough that two workers seldom need the same one.
 const SHARDS: usize = 16;
 
-/// What an entry takes beside lines and contents: its rows in the map, the slab and the policy.
+/// Bytes of an entry in addition to header lines and contents: its slots in the map, the slab and
+/// the eviction policy.
 const BOOKKEEPING: u64 = 384;
-/// What content in a coding takes beside its lines and bytes.
+/// Bytes of a compressed form in addition to its header lines and content.
 const OF_CODED: u64 = 128;
 
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
     hasher: foldhash::fast::RandomState,
-    /// Bytes that entries take.
+    /// Memory used by entries, bytes.
     bytes: AtomicU64,
     limit: u64,
-    /// The shard that gives something up next: ids are spread evenly.
+    /// The shard that evicts next; ids are evenly distributed.
     next: AtomicUsize,
     evicted: AtomicU64,
 }
@@ -43,13 +46,13 @@ struct Shard {
 /// One content.
 struct Entry {
     id: u128,
-    /// Its field lines, as they were when it was last met.
-    fields: Bytes,
-    /// The same, saying that it comes in several codings.
-    varying: Bytes,
-    /// It shrinks, as far as is known.
+    /// The content's header lines at its last lookup.
+    fields: FieldBlock,
+    /// The same lines with Accept-Encoding in Vary.
+    varying: FieldBlock,
+    /// Whether compression shortens the content, as far as known.
     is_worth: bool,
-    /// By coding.
+    /// The state of each encoding.
     codings: [Made; 3],
 }
 
@@ -57,31 +60,31 @@ struct Entry {
 enum Made {
     #[default]
     Not,
-    /// Somebody sees to it.
-    Asked,
-    There(Arc<Encoded>, Mark),
+    /// A job is queued or running.
+    Queued,
+    Done(Arc<Encoded>, Mark),
 }
 
-/// What looking a content up found.
-pub(super) enum Looked {
-    /// It is known; how it is given, and the coding in which it is to be made.
+/// The result of a lookup.
+pub(super) enum Lookup {
+    /// The content is known: which form to send, and which encoding to make.
     Known(Choice, Option<Coding>),
-    /// It is known under other field lines.
-    Other,
+    /// The content is known with other header lines.
+    OtherFields,
     Unknown,
 }
 
-/// What became of a coding that was asked for.
+/// The result of a compression job.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Made(Bytes, Mark),
-    /// It is not shorter, or no codec can do it: not to be tried again.
+    /// The result is not short enough, or no codec supports the content: never try again.
     NotWorth,
-    /// Not this time.
+    /// The job failed this time.
     Failed,
 }
 
-/// What the table holds, and has dropped.
+/// Memory and counters of the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     pub contents: u64,
@@ -90,7 +93,7 @@ pub(super) struct Held {
 }
 
 impl Table {
-    /// For so many bytes.
+    /// Creates a table limited to this many bytes.
     pub fn new(limit: u64) -> Table {
         let shard = |_| {
             Mutex::new(Shard {
@@ -109,38 +112,44 @@ impl Table {
         }
     }
 
-    /// How a content with these field lines is given to who accepts these codings, of which `order` has
-    /// those that are made.
+    /// Chooses the form of a content with these header lines for a client with these accepted
+    /// encodings. `order` contains the encodings that can be made.
     #[inline]
-    pub fn look(&self, id: u128, fields: &Bytes, accepted: &Accepted, order: &[Coding]) -> Looked {
+    pub fn look_up(
+        &self,
+        id: u128,
+        fields: &FieldBlock,
+        accepted: &Accepted,
+        order: &[Coding],
+    ) -> Lookup {
         let shard = &mut *self.shard(id).lock();
         let Some(&at) = shard.ids.get(&id) else {
-            return Looked::Unknown;
+            return Lookup::Unknown;
         };
         let Some(entry) = shard.entries.get_mut(at as usize) else {
-            return Looked::Unknown;
+            return Lookup::Unknown;
         };
         if !entry.is_under(fields) {
-            return Looked::Other;
+            return Lookup::OtherFields;
         }
         shard.policy.touch(at);
         entry.given(accepted, order)
     }
 
-    /// Notes that somebody sees to a coding of a content; whether the caller is to.
-    pub fn ask(&self, id: u128, fields: &Bytes, coding: Coding) -> bool {
+    /// Marks an encoding of a content as queued; returns whether the caller must queue it.
+    pub fn mark_queued(&self, id: u128, fields: &FieldBlock, coding: Coding) -> bool {
         self.with(id, fields, |entry| {
             let made = &mut entry.codings[coding as usize];
             let is_first = entry.is_worth && matches!(made, Made::Not);
             if is_first {
-                *made = Made::Asked;
+                *made = Made::Queued;
             }
             is_first
         })
     }
 
-    /// Nobody sees to it any more.
-    pub fn unask(&self, id: u128, coding: Coding) {
+    /// Removes the mark of a job that was not queued.
+    pub fn unmark_queued(&self, id: u128, coding: Coding) {
         let shard = &mut *self.shard(id).lock();
         let at = shard.ids.get(&id).map(|at| *at as usize);
         if let Some(entry) = at.and_then(|at| shard.entries.get_mut(at)) {
@@ -148,12 +157,14 @@ impl Table {
         }
     }
 
-    /// Notes what came of it. `fields`: the content's, if nothing is known of it any more.
-    pub fn finish(&self, id: u128, fields: &Bytes, coding: Coding, outcome: Outcome) {
+    /// Stores the result of a job. `fields` are the content's header lines, for a content that was
+    /// evicted meanwhile.
+    pub fn finish(&self, id: u128, fields: &FieldBlock, coding: Coding, outcome: Outcome) {
         if let Outcome::Made(content, _) = &outcome {
-            self.make_room((content.len() + 2 * fields.len()) as u64 + BOOKKEEPING);
+            self.make_room((content.len() + 2 * fields.memory()) as u64 + BOOKKEEPING);
         }
-        // Before the lock: this thread is one of low priority, and workers would wait for it there.
+        // The result is prepared before the lock is taken: this thread has a low priority, and
+        // workers would have to wait for it.
         let ready = match &outcome {
             Outcome::Made(content, mark) => Some(encoded(fields, coding, content.clone(), *mark)),
             _ => None,
@@ -164,7 +175,7 @@ impl Table {
                     Some(ready) if entry.fields == *fields => ready,
                     _ => encoded(&entry.fields, coding, content, mark),
                 };
-                entry.set(coding, Made::There(encoded, mark));
+                entry.set(coding, Made::Done(encoded, mark));
             }
             Outcome::NotWorth => {
                 entry.is_worth = false;
@@ -174,15 +185,15 @@ impl Table {
         });
     }
 
-    /// A content that is known has these field lines now, with `varying` for those to whom it varies.
-    pub fn renew(&self, id: u128, fields: &Bytes, varying: &Bytes) {
+    /// Replaces the header lines of a known content, with `varying` for responses that vary.
+    pub fn renew(&self, id: u128, fields: &FieldBlock, varying: &FieldBlock) {
         self.with(id, fields, |entry| {
             entry.fields = fields.clone();
             entry.varying = varying.clone();
             for made in &mut entry.codings {
-                if let Made::There(old, mark) = made {
+                if let Made::Done(old, mark) = made {
                     let content = old.content.clone();
-                    *made = Made::There(encoded(fields, old.coding, content, *mark), *mark);
+                    *made = Made::Done(encoded(fields, old.coding, content, *mark), *mark);
                 }
             }
         });
@@ -197,8 +208,8 @@ impl Table {
         }
     }
 
-    /// Changes what is known of a content; a new entry is made with these field lines.
-    fn with<T>(&self, id: u128, fields: &Bytes, change: impl FnOnce(&mut Entry) -> T) -> T {
+    /// Changes the entry of a content, or a new entry with these header lines.
+    fn with<T>(&self, id: u128, fields: &FieldBlock, change: impl FnOnce(&mut Entry) -> T) -> T {
         let hash = self.hasher.hash_one(id);
         let mut locked = self.shard(id).lock();
         let shard = &mut *locked;
@@ -223,7 +234,7 @@ impl Table {
         changed
     }
 
-    /// Drops what is asked for least until the rest fits, with so many more bytes.
+    /// Evicts contents until the rest fits with this many more bytes.
     fn make_room(&self, more: u64) {
         let mut empty = 0;
         while self.bytes.load(Ordering::Relaxed) + more > self.limit && empty < SHARDS {
@@ -244,7 +255,7 @@ impl Table {
             self.bytes.fetch_sub(less, Ordering::Relaxed);
             self.evicted.fetch_add(1, Ordering::Relaxed);
             drop(locked);
-            // Only now: that frees memory.
+            // Freeing memory must not hold the lock.
             drop(gone);
         }
     }
@@ -257,7 +268,7 @@ impl Table {
 }
 
 impl Entry {
-    fn new(id: u128, fields: &Bytes) -> Entry {
+    fn new(id: u128, fields: &FieldBlock) -> Entry {
         Entry {
             id,
             fields: fields.clone(),
@@ -267,57 +278,57 @@ impl Entry {
         }
     }
 
-    /// Whether these are its field lines. Those of the same content, had from elsewhere, are the same
-    /// bytes in another place: remembered, so that next time they need not be compared.
+    /// Whether these are the content's header lines. Equal lines at another address are remembered,
+    /// so that the next comparison is by address.
     #[inline]
-    fn is_under(&mut self, fields: &Bytes) -> bool {
-        let is_it = |own: &Bytes| own.as_ptr() == fields.as_ptr() && own.len() == fields.len();
+    fn is_under(&mut self, fields: &FieldBlock) -> bool {
+        let is_it = |own: &FieldBlock| own.is_same(fields);
         if is_it(&self.fields) {
             return true;
         }
-        let is_same = self.fields == fields;
+        let is_same = self.fields == *fields;
         if is_same {
             self.fields = fields.clone();
         }
         is_same
     }
 
-    /// In the coding that is liked best of those that are there, while the best of all is made.
+    /// Chooses the best available encoding, and the best encoding to make.
     #[inline]
-    fn given(&self, accepted: &Accepted, order: &[Coding]) -> Looked {
+    fn given(&self, accepted: &Accepted, order: &[Coding]) -> Lookup {
         let best = accepted.best(order.iter().copied());
         if let Some(best) = best
-            && let Made::There(encoded, _) = &self.codings[best as usize]
+            && let Made::Done(encoded, _) = &self.codings[best as usize]
         {
-            return Looked::Known(Choice::Coded(encoded.clone()), None);
+            return Lookup::Known(Choice::Coded(encoded.clone()), None);
         }
-        let is_there = |coding: &Coding| matches!(self.codings[*coding as usize], Made::There(..));
+        let is_there = |coding: &Coding| matches!(self.codings[*coding as usize], Made::Done(..));
         let second = accepted.best(order.iter().copied().filter(is_there));
         let choice = match second.map(|coding| &self.codings[coding as usize]) {
-            Some(Made::There(encoded, _)) => Choice::Coded(encoded.clone()),
+            Some(Made::Done(encoded, _)) => Choice::Coded(encoded.clone()),
             _ => Choice::Varying(self.varying.clone()),
         };
         let is_to_be_made =
             |coding: &Coding| self.is_worth && matches!(self.codings[*coding as usize], Made::Not);
-        Looked::Known(choice, best.filter(is_to_be_made))
+        Lookup::Known(choice, best.filter(is_to_be_made))
     }
 
     fn set(&mut self, coding: Coding, made: Made) {
         self.codings[coding as usize] = made;
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the entry counts for.
     fn weight(&self) -> u64 {
         let coded = self.codings.iter().map(|made| match made {
-            Made::There(coded, _) => OF_CODED + (coded.fields.len() + coded.content.len()) as u64,
+            Made::Done(coded, _) => OF_CODED + (coded.fields.memory() + coded.content.len()) as u64,
             _ => 0,
         });
-        BOOKKEEPING + (self.fields.len() + self.varying.len()) as u64 + coded.sum::<u64>()
+        BOOKKEEPING + (self.fields.memory() + self.varying.memory()) as u64 + coded.sum::<u64>()
     }
 }
 
-/// Content in a coding, of content with these field lines.
-fn encoded(fields: &Bytes, coding: Coding, content: Bytes, mark: Mark) -> Arc<Encoded> {
+/// Builds the compressed form of a content with these header lines.
+fn encoded(fields: &FieldBlock, coding: Coding, content: Bytes, mark: Mark) -> Arc<Encoded> {
     let (fields, etag) = lines::coded(fields, coding, mark);
     Arc::new(Encoded {
         coding,

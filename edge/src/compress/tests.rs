@@ -1,4 +1,5 @@
-//! Each content is compressed once, off the caller's thread, within the memory there is.
+//! Tests that each content is compressed once, outside the caller's thread, within the memory
+//! limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,17 +12,17 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::handler::Get;
+use crate::http::FieldBlock;
 
 fn accepted(value: &str) -> Accepted {
     Accepted::of(&[("accept-encoding", value)].into_iter().collect())
 }
 
-fn lines(lines: &[(&str, &str)]) -> Bytes {
-    let fields: Fields = lines.iter().copied().collect();
-    Bytes::copy_from_slice(fields.text())
+fn lines(lines: &[(&str, &str)]) -> FieldBlock {
+    lines.iter().copied().collect()
 }
 
-fn css() -> Bytes {
+fn css() -> FieldBlock {
     lines(&[("content-type", "text/css"), ("etag", "\"x\"")])
 }
 
@@ -34,25 +35,25 @@ fn content(length: usize) -> Bytes {
         .collect()
 }
 
-/// A worker's way to an encoder of its own, and how contents are had there.
+/// A worker's access to an encoder of its own, and methods to obtain contents from it.
 struct Rig {
     handle: Handle,
-    _workshop: Arc<Workshop>,
+    _workshop: Arc<WorkerPool>,
     fetched: Arc<AtomicUsize>,
 }
 
 impl Rig {
     fn new(threads: usize, options: Options) -> Rig {
-        let workshop = Workshop::of(threads).expect("threads");
-        let encoder = Encoder::new(options, &workshop);
+        let worker_pool = WorkerPool::of(threads).expect("threads");
+        let encoder = Encoder::new(options, &worker_pool);
         Rig {
             handle: Handle::new(encoder, Arc::default()),
-            _workshop: workshop,
+            _workshop: worker_pool,
             fetched: Arc::default(),
         }
     }
 
-    fn ask(&self, codings: &str, id: u128, fields: &Bytes, content: &Bytes) -> Choice {
+    fn ask(&self, codings: &str, id: u128, fields: &FieldBlock, content: &Bytes) -> Choice {
         let (length, whole) = (content.len() as u64, content.clone());
         self.ask_with(codings, &[], id, fields, length, move || {
             Some(whole.clone())
@@ -64,7 +65,7 @@ impl Rig {
         codings: &str,
         request: &[(&str, &str)],
         id: u128,
-        fields: &Bytes,
+        fields: &FieldBlock,
         length: u64,
         get: impl Fn() -> Option<Bytes> + Clone + Send + 'static,
     ) -> Choice {
@@ -76,7 +77,7 @@ impl Rig {
                 get()
             }))
         };
-        let plain = Plain {
+        let plain = Identity {
             id,
             length: Some(length),
             fields,
@@ -86,8 +87,8 @@ impl Rig {
         self.handle.choose(&accepted(codings), &request, &plain)
     }
 
-    /// Asks until it is given in a coding.
-    fn coded(&self, codings: &str, id: u128, fields: &Bytes, content: &Bytes) -> Arc<Encoded> {
+    /// Requests a content until it is compressed.
+    fn coded(&self, codings: &str, id: u128, fields: &FieldBlock, content: &Bytes) -> Arc<Encoded> {
         let mut given = None;
         until("it is made", || {
             if let Choice::Coded(encoded) = self.ask(codings, id, fields, content) {
@@ -98,8 +99,8 @@ impl Rig {
         given.expect("it was given")
     }
 
-    fn status(&self) -> Status {
-        self.handle.encoder.status()
+    fn numbers(&self) -> CompressNumbers {
+        self.handle.encoder.numbers()
     }
 }
 
@@ -115,7 +116,7 @@ fn is_varying(choice: &Choice) -> bool {
     matches!(choice, Choice::Varying(_))
 }
 
-/// A door that those who come wait at until it is opened.
+/// A barrier that blocks threads until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -134,7 +135,7 @@ impl Gate {
 }
 
 #[test]
-fn many_ask_and_one_job_is_done() {
+fn many_requests_cause_one_job() {
     let rig = Rig::new(2, Options::default());
     let (gate, fields, content) = (Gate::default(), css(), content(50_000));
     for _ in 0..100 {
@@ -147,7 +148,7 @@ fn many_ask_and_one_job_is_done() {
         let Choice::Varying(told) = choice else {
             panic!("{choice:?}");
         };
-        assert!(told.ends_with(b"vary: accept-encoding\r\n"));
+        assert!(told.text().ends_with(b"vary: accept-encoding\r\n"));
     }
     gate.open();
     let encoded = rig.coded("gzip, br;q=0.5", 7, &fields, &content);
@@ -156,15 +157,15 @@ fn many_ask_and_one_job_is_done() {
     let again = rig.coded("gzip", 7, &fields, &content);
     assert!(Arc::ptr_eq(&encoded, &again));
     assert_eq!(rig.fetched.load(Ordering::SeqCst), 1);
-    let status = rig.status();
+    let status = rig.numbers();
     assert_eq!((status.made, status.made_bytes_in), (1, 50_000));
     assert_eq!(status.made_bytes_out, encoded.content.len() as u64);
     assert_eq!(rig.handle.counters.coded_served.get(), 2);
 }
 
-// Another coding is made for who would rather have it; until then that which is there is given.
+// A client that prefers another encoding gets the available one until its own is made.
 #[test]
-fn the_next_best_is_given_meanwhile() {
+fn the_next_best_encoding_is_sent_meanwhile() {
     let rig = Rig::new(1, Options::default());
     let (fields, content) = (css(), content(50_000));
     rig.coded("gzip", 1, &fields, &content);
@@ -187,13 +188,13 @@ fn the_next_best_is_given_meanwhile() {
         "br is made",
         || matches!(rig.ask("gzip, br", 1, &fields, &content), Choice::Coded(e) if e.coding == Coding::Brotli),
     );
-    assert_eq!(rig.status().made, 2);
+    assert_eq!(rig.numbers().made, 2);
     let choice = rig.ask("identity, br;q=0.5", 1, &fields, &content);
     assert!(is_varying(&choice), "{choice:?}");
 }
 
 #[test]
-fn what_does_not_shrink_is_tried_once() {
+fn content_that_does_not_shrink_is_tried_once() {
     let rig = Rig::new(1, Options::default());
     let mut seed = 1_u64;
     let noise: Bytes = std::iter::repeat_with(|| {
@@ -205,23 +206,23 @@ fn what_does_not_shrink_is_tried_once() {
     let fields = css();
     until("it was tried", || {
         assert!(is_varying(&rig.ask("gzip", 1, &fields, &noise)));
-        rig.status().not_worth == 1
+        rig.numbers().not_worth == 1
     });
     for codings in ["gzip", "br", "zstd"] {
         assert!(is_varying(&rig.ask(codings, 1, &fields, &noise)));
     }
-    // A job that came behind shows that there was no other before it.
+    // A later job has finished, so there was no second job before it.
     rig.coded("gzip", 2, &fields, &content(5_000));
     assert_eq!(rig.fetched.load(Ordering::SeqCst), 2);
 }
 
 #[test]
-fn what_can_not_be_had_is_tried_again() {
+fn content_that_was_unavailable_is_tried_again() {
     let rig = Rig::new(1, Options::default());
     let (fields, content) = (css(), content(5_000));
     let choice = rig.ask_with("gzip", &[], 1, &fields, 5_000, || None);
     assert!(is_varying(&choice));
-    until("it was tried", || rig.status().failed == 1);
+    until("it was tried", || rig.numbers().failed == 1);
     rig.coded("gzip", 1, &fields, &content);
 }
 
@@ -234,7 +235,7 @@ fn a_panic_costs_one_job() {
     });
     assert!(is_varying(&choice));
     rig.coded("gzip", 2, &fields, &content);
-    assert_eq!(rig.status().failed, 1);
+    assert_eq!(rig.numbers().failed, 1);
     for _ in 0..10 {
         assert!(is_varying(&rig.ask("gzip", 1, &fields, &content)));
     }
@@ -242,7 +243,7 @@ fn a_panic_costs_one_job() {
 }
 
 #[test]
-fn what_is_not_to_be_compressed_is_left_alone() {
+fn ineligible_content_is_not_compressed() {
     let rig = Rig::new(1, Options::default());
     let content = content(5_000);
     let html = ("content-type", "text/html");
@@ -253,26 +254,26 @@ fn what_is_not_to_be_compressed_is_left_alone() {
         &[],
     ] {
         let choice = rig.ask("gzip", 1, &lines(lines_of_it), &content);
-        assert!(matches!(choice, Choice::Plain), "{lines_of_it:?}");
+        assert!(matches!(choice, Choice::Identity), "{lines_of_it:?}");
     }
     let choice = rig.ask("gzip", 1, &lines(&[html]), &content.slice(..1000));
-    assert!(matches!(choice, Choice::Plain), "too short");
+    assert!(matches!(choice, Choice::Identity), "too short");
     assert_eq!(
-        rig.status(),
-        Status {
+        rig.numbers(),
+        CompressNumbers {
             limit: 64 << 20,
-            ..Status::default()
+            ..CompressNumbers::default()
         }
     );
 }
 
-// A response that the origin confirmed has other lines, and the same content.
+// A revalidated response has other headers and the same content.
 #[test]
-fn lines_may_change_and_content_is_made_once() {
+fn headers_may_change_without_compressing_again() {
     let rig = Rig::new(1, Options::default());
     let content = content(5_000);
     let first = rig.coded("gzip", 1, &css(), &content);
-    // The same lines in another place.
+    // Equal header lines at another address.
     let same = rig.coded("gzip", 1, &css(), &content);
     assert!(Arc::ptr_eq(&first, &same));
     let fields = lines(&[
@@ -283,29 +284,24 @@ fn lines_may_change_and_content_is_made_once() {
     let Choice::Coded(renewed) = rig.ask("gzip", 1, &fields, &content) else {
         panic!("it is there");
     };
-    assert!(
-        renewed
-            .fields
-            .windows(9)
-            .any(|window| window == b"date: now")
-    );
+    assert_eq!(renewed.fields.get("date"), Some(&b"now"[..]));
     assert_eq!(
         (&renewed.etag, &renewed.content),
         (&first.etag, &first.content)
     );
-    assert_eq!(rig.status().made, 1);
+    assert_eq!(rig.numbers().made, 1);
     let forbidden = lines(&[
         ("content-type", "text/css"),
         ("cache-control", "no-transform"),
     ]);
     assert!(matches!(
         rig.ask("gzip", 1, &forbidden, &content),
-        Choice::Plain
+        Choice::Identity
     ));
 }
 
 #[test]
-fn clients_go_on_with_what_they_have() {
+fn clients_continue_with_the_form_they_have() {
     let rig = Rig::new(1, Options::default());
     let (fields, content) = (css(), content(5_000));
     let etag = rig
@@ -334,7 +330,7 @@ fn clients_go_on_with_what_they_have() {
         let choice = rig.ask_with("gzip", request, 1, &fields, 5_000, get);
         assert_eq!(matches!(choice, Choice::Coded(_)), is_coded, "{request:?}");
     }
-    // Parts of what has no strong name could not be told apart.
+    // Ranges of content without a strong ETag could not be distinguished.
     for (id, tag) in [(2, &[][..]), (3, &[("etag", "W/\"x\"")][..])] {
         let fields = lines(&[&[("content-type", "text/css")], tag].concat());
         rig.coded("gzip", id, &fields, &content);
@@ -347,7 +343,7 @@ fn clients_go_on_with_what_they_have() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_asked_for_stays() {
+fn memory_is_bounded_and_requested_content_stays() {
     let memory = 1 << 20;
     let options = Options {
         memory,
@@ -355,7 +351,7 @@ fn memory_is_bounded_and_what_is_asked_for_stays() {
     };
     let rig = Rig::new(2, options);
     let fields = css();
-    // Half of it can't be compressed, so that each takes about 10 KB.
+    // Half of each content can't be compressed, so each takes about 10 KB.
     let body = |seed: u64| -> Bytes {
         let mut state = seed;
         let byte = |at: usize| {
@@ -375,17 +371,17 @@ fn memory_is_bounded_and_what_is_asked_for_stays() {
     for id in 0..300_u64 {
         rig.coded("gzip", u128::from(id), &fields, &body(id));
         rig.ask("gzip", 999, &fields, &hot);
-        // Two at once may each make room for themselves alone.
-        assert!(rig.status().bytes <= memory + (16 << 10));
+        // Two concurrent jobs may each make room for only themselves.
+        assert!(rig.numbers().bytes <= memory + (16 << 10));
     }
-    let status = rig.status();
+    let status = rig.numbers();
     assert!(status.evicted > 150 && status.contents > 50, "{status:?}");
     assert!(status.bytes > memory / 2, "{status:?}");
     assert!(matches!(
         rig.ask("gzip", 999, &fields, &hot),
         Choice::Coded(_)
     ));
-    // The hot one stayed, though there were three times as many as fit.
+    // The frequently requested content stayed, although three times the limit was inserted.
     assert!(status.made < 310, "{status:?}");
 }
 
@@ -403,19 +399,19 @@ fn the_queue_is_bounded() {
         let choice = rig.ask_with("gzip", &[], id as u128, &fields, 5_000, get);
         assert!(is_varying(&choice));
     }
-    let refused = rig.status().queue_full;
-    // One of them may be in hand.
+    let refused = rig.numbers().queue_full;
+    // One of the jobs may be running.
     assert!((99..=100).contains(&refused), "{refused}");
     gate.open();
     until("all are done", || {
-        rig.status().failed == (most as u64) + 100 - refused
+        rig.numbers().failed == (most as u64) + 100 - refused
     });
 }
 
 proptest! {
-    // Whatever is asked, nobody is given a coding that he refuses, or would rather not have.
+    // No client gets an encoding that it refuses, or that it weights below identity.
     #[test]
-    fn nobody_is_given_what_he_does_not_take(
+    fn no_client_gets_an_encoding_it_does_not_accept(
         made in prop::collection::vec(0..3_usize, 0..4),
         weights in prop::collection::vec((0..5_usize, 0..=3_u16), 0..5),
     ) {
@@ -423,7 +419,7 @@ proptest! {
         let fields = css();
         for coding in made {
             let coding = Coding::ALL[coding];
-            table.ask(1, &fields, coding);
+            table.mark_queued(1, &fields, coding);
             let mark = lines::Mark::of(b"x");
             let outcome = table::Outcome::Made(Bytes::from_static(b"x"), mark);
             table.finish(1, &fields, coding, outcome);
@@ -432,11 +428,11 @@ proptest! {
         let member = |(name, weight): &(usize, u16)| format!("{};q=0.{weight}", NAMES[*name]);
         let value = weights.iter().map(member).collect::<Vec<_>>().join(", ");
         let accepted = accepted(&value);
-        let looked = table.look(1, &fields, &accepted, &Coding::ALL);
-        if let table::Looked::Known(Choice::Coded(encoded), wish) = looked {
+        let lookup = table.look_up(1, &fields, &accepted, &Coding::ALL);
+        if let table::Lookup::Known(Choice::Coded(encoded), missing) = lookup {
             prop_assert!(accepted.takes(encoded.coding), "{value}");
             prop_assert_eq!(accepted.best([encoded.coding]), Some(encoded.coding));
-            prop_assert!(wish.is_none_or(|wish| wish != encoded.coding && accepted.takes(wish)));
+            prop_assert!(missing.is_none_or(|missing| missing != encoded.coding && accepted.takes(missing)));
         }
     }
 }

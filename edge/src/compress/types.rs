@@ -1,20 +1,20 @@
-//! Which media types are worth compressing.
+//! Media types that are worth compressing.
 
-/// A list of media types: `text/html`, `text/*`, or by their suffix (RFC 6839) `*+json`.
+/// A list of media types: `text/html`, `text/*`, or by suffix (RFC 6839) `*+json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Types(Vec<Pattern>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// This one.
+    /// An exact type.
     Type(Box<str>),
-    /// All that begin so: `text/`.
+    /// A prefix, such as `text/`.
     Kind(Box<str>),
-    /// All that end so: `+json`.
+    /// A suffix, such as `+json`.
     Suffix(Box<str>),
 }
 
-/// What is compressed where nothing is said: what servers send that is text, or as loose as text.
+/// The default list: common types of text, and binary types that compress as well as text.
 pub const DEFAULT: [&str; 14] = [
     "text/*",
     "*+json",
@@ -33,7 +33,7 @@ pub const DEFAULT: [&str; 14] = [
 ];
 
 impl Types {
-    /// From patterns; `None` where one of them is none.
+    /// Parses patterns; `None` if one of them is malformed.
     pub fn of<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Option<Types> {
         patterns
             .into_iter()
@@ -42,14 +42,14 @@ impl Types {
             .map(Types)
     }
 
-    /// Whether a Content-Type is one of these, whatever its parameters are.
+    /// Whether the list contains a Content-Type, ignoring its parameters.
     pub fn matches(&self, content_type: &[u8]) -> bool {
         let end = memchr::memchr(b';', content_type).unwrap_or(content_type.len());
         let essence = content_type[..end].trim_ascii();
         self.0.iter().any(|pattern| pattern.matches(essence))
     }
 
-    /// The patterns.
+    /// The patterns as written.
     pub fn patterns(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|pattern| match pattern {
             Pattern::Type(all) => all.to_string(),
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_as_loose_as_text_is_compressed() {
+    fn compressible_types_are_in_the_default_list() {
         let types = Types::default();
         for (media_type, expected) in [
             ("text/html; charset=utf-8", true),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn malformed_patterns_are_refused() {
         for wrong in [
             "", "*", "*/*", "text", "text/", "/html", "*json", "te xt/*", "a/b/c", "*+",
         ] {
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn patterns_match_what_they_say(
+        fn patterns_match_types_prefixes_and_suffixes(
             kind in "[a-zA-Z]{1,8}",
             name in "[a-zA-Z.-]{1,8}",
             suffix in "[a-zA-Z]{1,6}",
@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_are_accepted(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             Types::default().matches(&bytes);
         }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{CacheFile, Key, Named};
+use super::file::CacheFile;
 use super::kept;
 use super::report::Problem;
-use super::value::{Ahead, Parallel, Size, show_size};
+use super::value::{Ahead, Key, Named, Parallel, Size, show_size};
 use super::volumes::Volumes;
 use crate::{cache, fill};
 
@@ -41,13 +41,18 @@ pub fn plan(
 fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::Options {
     let d = cache::Options::default();
     let memory = checks.within("memory", &file.memory, d.memory, 8 * MIB..=16 * TIB);
-    let object = checks.within("object", &file.object, d.object, 0..=16 * TIB);
-    if let Some(typed) = file.object.as_ref().filter(|_| object > memory) {
+    let object = checks.within(
+        "max_object_size",
+        &file.max_object_size,
+        d.object,
+        0..=16 * TIB,
+    );
+    if let Some(typed) = file.max_object_size.as_ref().filter(|_| object > memory) {
         checks.push(
-            Problem::error("`object` is larger than the cache's memory")
+            Problem::error("`max_object_size` is larger than the cache's memory")
                 .at(typed.span())
                 .label(format!("memory is {}", show_size(memory)))
-                .help("make `memory` larger or `object` smaller; 0 means a quarter of `memory`"),
+                .help("make `memory` larger or `max_object_size` smaller; 0 means a quarter of `memory`"),
         );
     }
     let fill = fill_options(file, checks);
@@ -267,7 +272,7 @@ fn never_whole(file: &CacheFile, options: &cache::Options, checks: &mut Checks) 
         ),
         false => (
             object,
-            "make `object` (by default a quarter of `memory`) larger, or `slice` smaller",
+            "make `max_object_size` (by default a quarter of `memory`) larger, or `slice` smaller",
         ),
     };
     if limit <= block {

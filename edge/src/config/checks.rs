@@ -3,9 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::file::Key;
 use super::report::Problem;
-use super::value::{Size, Time, show_size, show_time};
+use super::value::{Key, Size, Time, show_size, show_time};
 
 /// Collects problems while the plan is made, so that one run shows all of them.
 #[derive(Default)]

@@ -1,81 +1,19 @@
 //! `compress` of a route: from what was typed to how its content is compressed.
 
-use std::fmt;
-use std::marker::PhantomData;
+use std::ops::Range;
 
-use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{Key, Names, RouteFile};
+use super::file::{CompressFile, CompressForm, RouteFile};
 use super::report::Problem;
-use super::value::{LIST_OR_TABLE, Size, show_size};
+use super::value::{Key, Names, show_size};
 use crate::compress::{Levels, Options, Types};
 use crate::http::coding::Coding;
 
-/// `compress`
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
-pub struct CompressFile {
-    pub codings: Key<Names>,
-    pub types: Key<Names>,
-    pub min: Key<Size>,
-    pub max: Key<Size>,
-    pub gzip_level: Key<u64>,
-    pub br_level: Key<u64>,
-    pub zstd_level: Key<u64>,
-    pub memory: Key<Size>,
-    pub ask_plain: Option<bool>,
-}
-
-impl From<Names> for CompressFile {
-    fn from(codings: Names) -> CompressFile {
-        CompressFile {
-            codings: Some(Spanned::new(0..0, codings)),
-            ..CompressFile::default()
-        }
-    }
-}
-
-/// A list of names, or a table in which that is one of several keys.
-#[derive(Clone, Debug)]
-pub struct ListOrTable<T>(pub T);
-
-impl<'de, T> Deserialize<'de> for ListOrTable<T>
-where
-    T: Deserialize<'de> + From<Vec<Spanned<String>>>,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ListOrTable<T>, D::Error> {
-        struct EitherVisitor<T>(PhantomData<T>);
-        impl<'de, T> Visitor<'de> for EitherVisitor<T>
-        where
-            T: Deserialize<'de> + From<Vec<Spanned<String>>>,
-        {
-            type Value = ListOrTable<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(LIST_OR_TABLE)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<ListOrTable<T>, A::Error> {
-                let list = Vec::deserialize(SeqAccessDeserializer::new(list))?;
-                Ok(ListOrTable(T::from(list)))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListOrTable<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(ListOrTable)
-            }
-        }
-        deserializer.deserialize_any(EitherVisitor(PhantomData))
-    }
-}
-
 /// The key as it was typed.
-pub type Typed = Key<ListOrTable<CompressFile>>;
+pub type Typed = Key<CompressForm>;
 
 /// How a route compresses; `None`: not at all. The route's own key wins over its site's, whole. Only what
 /// is stored is compressed: where nothing is, the site's passes a route by, and its own is a mistake.
@@ -100,17 +38,20 @@ pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<O
 
 /// One key; `None`: it is not there, or names no coding.
 pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
-    let typed = &key.as_ref()?.get_ref().0;
+    let at = key.as_ref()?.span();
+    let CompressForm::On(typed) = key.as_ref()?.get_ref() else {
+        return None;
+    };
     let d = Options::default();
     let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
     let options = Options {
-        codings: codings(&typed.codings, checks).unwrap_or(d.codings),
-        types: types(&typed.types, checks).unwrap_or(d.types),
+        codings: codings(typed.encodings.as_ref(), at, checks).unwrap_or(d.codings),
+        types: types(typed.types.as_ref(), checks).unwrap_or(d.types),
         min: checks.within("min", &typed.min, d.min, 1..=1 << 30),
         max: checks.within("max", &typed.max, d.max.min(memory / 4), 1..=1 << 30),
         levels: levels(typed, checks),
         memory,
-        ask_plain: typed.ask_plain.unwrap_or(d.ask_plain),
+        ask_plain: typed.request_identity.unwrap_or(d.ask_plain),
     };
     sizes(typed, &options, checks);
     (!options.codings.is_empty()).then_some(options)
@@ -143,19 +84,28 @@ pub fn describe(options: &Options) -> String {
     text
 }
 
-fn codings(key: &Key<Names>, checks: &mut Checks) -> Option<SmallVec<[Coding; 3]>> {
+/// `encodings`; `at` is the place of the whole value, for a name that has none of its own.
+fn codings(
+    key: Option<&Names>,
+    at: Range<usize>,
+    checks: &mut Checks,
+) -> Option<SmallVec<[Coding; 3]>> {
     let mut codings = SmallVec::new();
-    for name in key.as_ref()?.get_ref() {
+    for name in key?.get_ref() {
+        let at = match name.span() {
+            span if span.is_empty() => at.clone(),
+            span => span,
+        };
         match Coding::named(name.get_ref().as_bytes()) {
             Some(coding) if !codings.contains(&coding) => codings.push(coding),
             Some(_) => checks.push(
-                Problem::error("a coding that is named twice")
-                    .at(name.span())
+                Problem::error("an encoding that is named twice")
+                    .at(at)
                     .help("name each once, the one that you like best first"),
             ),
             None => checks.push(
-                Problem::error("this coding is not known")
-                    .at(name.span())
+                Problem::error("unknown encoding")
+                    .at(at)
                     .help("write \"zstd\", \"br\" or \"gzip\""),
             ),
         }
@@ -163,8 +113,8 @@ fn codings(key: &Key<Names>, checks: &mut Checks) -> Option<SmallVec<[Coding; 3]
     Some(codings)
 }
 
-fn types(key: &Key<Names>, checks: &mut Checks) -> Option<Types> {
-    let typed = key.as_ref()?.get_ref();
+fn types(key: Option<&Names>, checks: &mut Checks) -> Option<Types> {
+    let typed = key?.get_ref();
     for pattern in typed {
         if Types::of([pattern.get_ref().as_str()]).is_none() {
             checks.push(

@@ -6,13 +6,13 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{ClientWord, Key, ListenerFile, ProxyWord, ServerSection};
+use super::file::{ClientHeader, ListenerFile, ProxyVersion, ServerSection};
 use super::names;
 use super::plan::{LISTEN, address};
 use super::report::Problem;
-use super::value::{Size, Word, show_size, show_time};
+use super::value::{Key, Names, Size, Word, show_size, show_time};
 use super::words;
-use crate::downstream::{ClientField, ConnectionSetup, ProxyProtocol, Trust, Versions};
+use crate::downstream::{ClientField, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions};
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
 
@@ -36,6 +36,7 @@ impl ListenerPlan {
             setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: None,
+                protocol: Protocol::default(),
             },
         }
     }
@@ -44,14 +45,32 @@ impl ListenerPlan {
 /// Bounds of a socket's buffers, bytes.
 const BUFFER: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 
-/// All `[[listener]]`s, at least one.
+/// The addresses of `listen` and all `[[listener]]`s; at least one.
 pub fn listeners(
     files: &[Spanned<ListenerFile>],
+    listen: Option<&Names>,
     admin: Option<SocketAddr>,
     checks: &mut Checks,
 ) -> Vec<ListenerPlan> {
     let mut plans: Vec<ListenerPlan> = Vec::new();
-    for file in files {
+    let short = listen.into_iter().flat_map(|typed| typed.get_ref());
+    let short = short.map(|address| {
+        let file = ListenerFile {
+            address: Some(address.clone()),
+            ..ListenerFile::default()
+        };
+        Spanned::new(address.span(), file)
+    });
+    if let Some(off) = listen.filter(|typed| typed.is_false()) {
+        checks.push(
+            Problem::error("`listen` without an address")
+                .at(off.span())
+                .help(format!(
+                    "write one as in \":8080\", or leave it out for {LISTEN}"
+                )),
+        );
+    }
+    for file in short.chain(files.iter().cloned()) {
         let Some(text) = &file.get_ref().address else {
             checks.push(
                 Problem::error("a listener without an address")
@@ -83,10 +102,11 @@ pub fn listeners(
             setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: proxy(file.get_ref(), checks),
+                protocol: Protocol::default(),
             },
         });
     }
-    if files.is_empty() {
+    if files.is_empty() && listen.is_none() {
         plans.extend(LISTEN.parse().ok().map(ListenerPlan::at));
     }
     plans
@@ -96,8 +116,8 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
     let d = ListenOptions::default();
     let backlog = checks.within("backlog", &file.backlog, 0, 0..=1 << 30);
     let keepalive = checks.within(
-        "keepalive",
-        &file.keepalive,
+        "tcp_keepalive",
+        &file.tcp_keepalive,
         Duration::ZERO,
         Duration::ZERO..=Duration::from_secs(24 * 3600),
     );
@@ -117,14 +137,16 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
 /// Whoever may introduce clients is named: any other could say what it likes of who it is.
 fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
     let typed = file.proxy_protocol.as_ref();
-    let versions = match typed.map(|typed| typed.get_ref().0) {
-        None | Some(ProxyWord::Off) => None,
-        Some(ProxyWord::V1) => Some(Versions::V1),
-        Some(ProxyWord::V2) => Some(Versions::V2),
-        Some(ProxyWord::Any) => Some(Versions::Any),
-    };
+    let versions =
+        typed
+            .and_then(|typed| typed.get_ref().on())
+            .map(|Word(version)| match version {
+                ProxyVersion::V1 => Versions::V1,
+                ProxyVersion::V2 => Versions::V2,
+                ProxyVersion::Any => Versions::Any,
+            });
     let every = "every address may say who its client is";
-    let trusted = names::networks("trusted", &file.trusted, every, checks);
+    let trusted = names::networks("trusted", file.trusted.as_ref(), every, checks);
     match (versions, typed, &file.trusted) {
         (Some(_), Some(typed), None) => checks.push(
             Problem::error("`proxy_protocol` without `trusted`")
@@ -142,22 +164,31 @@ fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
     versions.map(|versions| ProxyProtocol { versions, trusted })
 }
 
-/// `[server] trusted_proxies` and `client_field`.
+/// `[server] trusted_proxies` and `client_ip_header`.
 pub fn trust(file: &ServerSection, checks: &mut Checks) -> Trust {
     let every = "every client may say who it is";
-    let proxies = names::networks("trusted_proxies", &file.trusted_proxies, every, checks);
-    let word = |key: &Spanned<Word<ClientWord>>| key.get_ref().0;
-    if let Some(typed) = file.client_field.as_ref().filter(|_| proxies.is_empty()) {
+    let proxies = names::networks(
+        "trusted_proxies",
+        file.trusted_proxies.as_ref(),
+        every,
+        checks,
+    );
+    let word = |key: &Spanned<Word<ClientHeader>>| key.get_ref().0;
+    if let Some(typed) = file
+        .client_ip_header
+        .as_ref()
+        .filter(|_| proxies.is_empty())
+    {
         checks.push(
-            Problem::warning("`client_field` does nothing here")
+            Problem::warning("`client_ip_header` does nothing here")
                 .at(typed.span())
                 .label("nobody is trusted to set it")
                 .help("add `trusted_proxies`, or leave it out"),
         );
     }
-    let field = match file.client_field.as_ref().map(word).unwrap_or_default() {
-        ClientWord::XForwardedFor => ClientField::XForwardedFor,
-        ClientWord::Forwarded => ClientField::Forwarded,
+    let field = match file.client_ip_header.as_ref().map(word).unwrap_or_default() {
+        ClientHeader::XForwardedFor => ClientField::XForwardedFor,
+        ClientHeader::Forwarded => ClientField::Forwarded,
     };
     Trust { proxies, field }
 }
@@ -224,11 +255,11 @@ mod tests {
     }
 
     const ALL: &str = "backlog = 9\ndefer_accept = false\nreceive_buffer = \"64KiB\"\n\
-        send_buffer = \"1MiB\"\nkeepalive = \"1m\"\nproxy_protocol = \"v2\"\ntrusted = [\"10.0.0.0/8\"]";
+        send_buffer = \"1MiB\"\ntcp_keepalive = \"1m\"\nproxy_protocol = \"v2\"\ntrusted = [\"10.0.0.0/8\"]";
 
     #[test]
     fn all_that_was_typed_is_planned_and_described() {
-        let server = "trusted_proxies = [\"127.0.0.1\"]\nclient_field = \"forwarded\"";
+        let server = "trusted_proxies = [\"127.0.0.1\"]\nclient_ip_header = \"forwarded\"";
         let loaded = parse("sluice.toml", &with(ALL, server)).expect("a good file");
         let listener = &loaded.plan.listeners[0];
         let expected = ListenOptions {
@@ -262,11 +293,11 @@ mod tests {
         );
         let text = said("trusted = [\"10.0.0.0/8\"]", "");
         assert!(text.contains("`trusted` does nothing here"), "{text}");
-        let text = said("", "client_field = \"forwarded\"");
+        let text = said("", "client_ip_header = \"forwarded\"");
         assert!(text.contains("nobody is trusted to set it"), "{text}");
         let text = said("", "trusted_proxies = [\"0.0.0.0/0\"]");
         assert!(text.contains("every client may say who it is"), "{text}");
-        let text = said("send_buffer = \"1KiB\"\nkeepalive = \"48h\"", "");
+        let text = said("send_buffer = \"1KiB\"\ntcp_keepalive = \"48h\"", "");
         assert_eq!(text.matches("out of bounds").count(), 2, "{text}");
     }
 }

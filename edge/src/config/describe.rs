@@ -26,8 +26,8 @@ pub fn describe(plan: &Plan) -> String {
     if let Some(text) = connections::describe_trust(&plan.trust) {
         line(text);
     }
-    if plan.limits.connections_per_address > 0 {
-        let most = plan.limits.connections_per_address;
+    if plan.limits.connections_per_ip > 0 {
+        let most = plan.limits.connections_per_ip;
         line(format!("up to {most} connections from one address"));
     }
     line(match plan.admin {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::RulesFile;
+use super::file::{Cookies, Ignorable, RulesFile};
 use super::report::Problem;
-use super::value::{Cookies, Ignorable, show_time};
+use super::value::{Words, show_time};
 use crate::cache::Rules;
 
 /// All that is doubtful about the rules that a section ends up with.
@@ -69,7 +69,8 @@ fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     for time in file
         .valid
         .iter()
-        .flat_map(|typed| typed.get_ref().0.values())
+        .filter_map(|typed| typed.get_ref().on())
+        .flat_map(|times| times.0.values())
     {
         clamped("valid", time.get_ref().0, time.span());
     }
@@ -86,7 +87,7 @@ fn cookies(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     if rules.ignore.set_cookie {
         checks.push(
             nothing("set_cookie", typed.span())
-                .label("`ignore` has \"set-cookie\"")
+                .label("`ignore_headers` has \"set-cookie\"")
                 .help("keep one of the two; `set_cookie` alone can remove the cookie"),
         );
     } else if typed.get_ref().0 == Cookies::Store {
@@ -101,7 +102,7 @@ fn cookie_for_all(at: Range<usize>) -> Problem {
 }
 
 fn ignored(file: &RulesFile, checks: &mut Checks) {
-    for entry in file.ignore.iter().flat_map(|typed| typed.get_ref()) {
+    for entry in file.ignore_headers.iter().flat_map(|typed| typed.get_ref()) {
         let at = entry.span();
         checks.push(match entry.get_ref().0 {
             Ignorable::SetCookie => cookie_for_all(at).label("Set-Cookie is not heeded"),
@@ -124,7 +125,11 @@ fn ignored(file: &RulesFile, checks: &mut Checks) {
 }
 
 fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
-    let Some(typed) = file.targets.as_ref().filter(|t| !t.get_ref().is_empty()) else {
+    let Some(typed) = file
+        .target_list
+        .as_ref()
+        .filter(|t| !t.get_ref().is_empty())
+    else {
         return;
     };
     for entry in typed.get_ref().iter().filter(|name| has_a_meaning(name)) {
@@ -137,16 +142,16 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
     if rules.ignore.targeted {
         checks.push(
-            nothing("targets", typed.span())
-                .label("`ignore` has \"targeted\"")
-                .help("keep one of the two; `targets = []` ignores them as well"),
+            nothing("target_list", typed.span())
+                .label("`ignore_headers` has \"targeted\"")
+                .help("keep one of the two; `target_list = false` ignores them as well"),
         );
     }
 }
 
 /// Fields with tags.
 fn tags(file: &RulesFile, checks: &mut Checks) {
-    let typed = file.tags.iter().flat_map(|typed| typed.get_ref());
+    let typed = file.tag_headers.iter().flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| has_a_meaning(name)) {
         checks.push(
             Problem::error(format!("`{}` has no tags", entry.get_ref()))
@@ -197,7 +202,7 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
 
 /// POST where the same POST may be about several keys.
 fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
-    let methods = file.methods.as_ref().map(toml::Spanned::span);
+    let methods = file.methods.as_ref().map(Words::span);
     let at = methods.or(file.key.as_ref().map(toml::Spanned::span));
     if let Some(at) = at.filter(|_| rules.post && rules.key.needs_fields()) {
         checks.push(
@@ -283,7 +288,8 @@ fn bypass(file: &RulesFile, checks: &mut Checks) {
     let typed = file
         .bypass
         .as_ref()
-        .and_then(|b| b.get_ref().0.headers.as_ref());
+        .and_then(|typed| typed.get_ref().on())
+        .and_then(|table| table.0.headers.as_ref());
     for entry in typed.iter().flat_map(|typed| typed.get_ref()) {
         let name = entry.get_ref();
         if name == "*" || name.eq_ignore_ascii_case("host") {
@@ -298,7 +304,10 @@ fn bypass(file: &RulesFile, checks: &mut Checks) {
 }
 
 fn cookie_forwarded(file: &RulesFile, checks: &mut Checks) {
-    let typed = file.forward.iter().flat_map(|typed| typed.get_ref());
+    let typed = file
+        .forward_headers
+        .iter()
+        .flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| name.get_ref().eq_ignore_ascii_case("cookie")) {
         checks.push(
             Problem::warning("what one client gets by its cookies may be given to all")
@@ -311,7 +320,7 @@ fn cookie_forwarded(file: &RulesFile, checks: &mut Checks) {
 
 fn never_passed(file: &RulesFile, checks: &mut Checks) {
     let zero = file
-        .pass_for
+        .hit_for_pass
         .as_ref()
         .filter(|typed| typed.get_ref().0.is_zero());
     if let Some(typed) = zero {

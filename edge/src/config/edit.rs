@@ -1,5 +1,5 @@
-//! `request_fields`, `response_fields`, `expires`, `cache_control`, `security`, `errors`, `intercept`: from
-//! what was typed in a site and in its routes to what is done to heads.
+//! `request_headers`, `response_headers`, `expires`, `cache_control`, `security_headers`, `error_pages` and
+//! `intercept_errors` of sites and routes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{ErrorsFile, ExpiresFile, FieldsFile, Key, PageFile, RouteFile, SiteFile};
+use super::file::{ExpiresFile, HeadersFile, PageFile, PagesFile, RouteFile, SiteFile};
 use super::names::few;
 use super::report::Problem;
-use super::value::{OrTable, Table, YEAR, show_size, show_time};
+use super::value::{Key, OrFalse, OrTable, Table, YEAR, show_size, show_time};
 use crate::edit::{
-    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, SECURITY, Template, Variable,
-    Which,
+    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, PageFor, SECURITY, Template,
+    Variable,
 };
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{self, HOP_BY_HOP, is_in};
@@ -34,7 +34,7 @@ pub struct Level {
     request: Option<FieldEdits>,
     response: Option<FieldEdits>,
     expires: Option<Expires>,
-    cache_control: Option<Box<str>>,
+    cache_control: Option<Option<Box<str>>>,
     security: Option<bool>,
     pages: Option<Vec<ErrorPage>>,
     intercept: Key<bool>,
@@ -45,13 +45,13 @@ macro_rules! level_of {
     ($typed:expr, $read:expr, $checks:expr) => {{
         let (typed, read, checks) = ($typed, $read, $checks);
         Level {
-            request: fields(&typed.request_fields, Side::Request, checks),
-            response: fields(&typed.response_fields, Side::Response, checks),
+            request: fields(&typed.request_headers, Side::Request, checks),
+            response: fields(&typed.response_headers, Side::Response, checks),
             expires: expires(&typed.expires, checks),
             cache_control: cache_control(&typed.cache_control, checks),
-            security: typed.security,
-            pages: pages(&typed.errors, read, checks),
-            intercept: typed.intercept.clone(),
+            security: typed.security_headers,
+            pages: pages(&typed.error_pages, read, checks),
+            intercept: typed.intercept_errors.clone(),
         }
     }};
 }
@@ -75,10 +75,10 @@ impl Level {
             && pages.is_empty()
         {
             checks.push(
-                Problem::warning("`intercept` does nothing here")
+                Problem::warning("`intercept_errors` does nothing here")
                     .at(typed.span())
                     .label("there are no pages to give in place of the origin's")
-                    .help("add `errors = { 404 = \"FILE\" }`, or leave this out"),
+                    .help("add `error_pages = { 404 = \"FILE\" }`, or leave this out"),
             );
         }
         let intercept = self.intercept.or(site.intercept);
@@ -89,10 +89,7 @@ impl Level {
                 .expires
                 .or(site.expires)
                 .filter(|expires| !is_off(expires)),
-            cache_control: self
-                .cache_control
-                .or(site.cache_control)
-                .filter(|text| &**text != "off"),
+            cache_control: self.cache_control.or(site.cache_control).flatten(),
             security: self.security.or(site.security).unwrap_or_default(),
             errors: ErrorPages {
                 intercept: !pages.is_empty() && intercept.is_some_and(Spanned::into_inner),
@@ -119,8 +116,14 @@ enum Side {
 /// A `set` or `add` as it was typed.
 type Lines = Option<BTreeMap<Spanned<String>, Spanned<String>>>;
 
-fn fields(key: &Key<Table<FieldsFile>>, side: Side, checks: &mut Checks) -> Option<FieldEdits> {
-    let Table(typed) = key.as_ref()?.get_ref();
+fn fields(
+    key: &Key<OrFalse<Table<HeadersFile>>>,
+    side: Side,
+    checks: &mut Checks,
+) -> Option<FieldEdits> {
+    let OrFalse::On(Table(typed)) = key.as_ref()?.get_ref() else {
+        return Some(FieldEdits::default());
+    };
     let mut edits = FieldEdits::default();
     for (name, line) in lines("set", &typed.set, side, checks) {
         edits.remove.push(name.clone());
@@ -192,7 +195,7 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
         ));
     }
     if is_in(HOP_BY_HOP, name) {
-        return Some(("it belongs to one connection (RFC 9110 7.6.1)", out));
+        return Some(("it is a hop-by-hop header (RFC 9110 7.6.1)", out));
     }
     let is_forwarding = || {
         let is = |field: &[u8]| hop::reads_as(name, field);
@@ -210,7 +213,7 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
             Some(("requests that go in circles are found by it", out))
         }
         Side::Request if is_forwarding() => Some((
-            "it is set anew, or left out, on the way to the origin",
+            "Sluice replaces or removes it in requests to the origin",
             "choose another name, as in X-Client = \"{client}\"",
         )),
         Side::Response if is_in(&["content-encoding", "content-range"], name) => {
@@ -230,7 +233,7 @@ fn field_value(value: &Spanned<String>, side: Side, checks: &mut Checks) -> Opti
         checks.push(
             Problem::error("a request has no {status}")
                 .at(value.span())
-                .help("use it in `response_fields`"),
+                .help("use it in `response_headers`"),
         );
     }
     Some(template)
@@ -251,22 +254,37 @@ pub fn template(value: &Spanned<String>, checks: &mut Checks) -> Option<Template
     }
 }
 
-fn cache_control(key: &Key<String>, checks: &mut Checks) -> Option<Box<str>> {
+fn cache_control(key: &Key<OrFalse<String>>, checks: &mut Checks) -> Option<Option<Box<str>>> {
     let typed = key.as_ref()?;
-    let text = typed.get_ref().trim();
+    let OrFalse::On(text) = typed.get_ref() else {
+        return Some(None);
+    };
+    let text = text.trim();
     if text.is_empty() || !is_field_value(text.as_bytes()) {
         checks.push(
             Problem::error("this is no Cache-Control")
                 .at(typed.span())
-                .help("write directives as in \"public, max-age=31536000, immutable\", or \"off\""),
+                .help("write directives as in \"public, max-age=31536000, immutable\", or false"),
         );
     }
-    Some(text.into())
+    Some(Some(text.into()))
 }
 
-fn expires(key: &Key<OrTable<ExpiresFile>>, checks: &mut Checks) -> Option<Expires> {
+fn expires(key: &Key<OrFalse<OrTable<ExpiresFile>>>, checks: &mut Checks) -> Option<Expires> {
     let typed = key.as_ref()?;
-    let OrTable(file) = typed.get_ref();
+    let OrFalse::On(OrTable(file)) = typed.get_ref() else {
+        return Some(Expires {
+            default: Lifetime::Off,
+            types: Vec::new(),
+        });
+    };
+    if file.default.is_none() && file.types.is_none() {
+        checks.push(
+            Problem::error("`expires` without a lifetime")
+                .at(typed.span())
+                .help("write a time as in \"1h\", or `false` to turn it off"),
+        );
+    }
     let default = file.default.as_ref().map(|default| {
         let at = if default.span().is_empty() {
             typed.span()
@@ -300,7 +318,10 @@ fn is_media_type_or_range(text: &str) -> bool {
         .is_some_and(|(kind, own)| is_name(kind) && (own == "*" || is_name(own)))
 }
 
-fn lifetime(text: &str, at: std::ops::Range<usize>, checks: &mut Checks) -> Lifetime {
+fn lifetime(typed: &OrFalse<String>, at: std::ops::Range<usize>, checks: &mut Checks) -> Lifetime {
+    let OrFalse::On(text) = typed else {
+        return Lifetime::Off;
+    };
     let parsed = Lifetime::parse(text);
     let long = match parsed {
         Some(Lifetime::For(time) | Lifetime::Past(time)) => time > LIFETIME_MAX,
@@ -311,26 +332,33 @@ fn lifetime(text: &str, at: std::ops::Range<usize>, checks: &mut Checks) -> Life
         Some(_) => Problem::error("this is too long")
             .help(format!("keep to {}, or write \"max\"", show_time(LIFETIME_MAX))),
         None => Problem::error(format!("{text:?} is no lifetime"))
-            .help("write a time as in \"1h\" or \"30days\", \"-1\" for one that is over, \"epoch\", \"max\" or \"off\""),
+            .help("write a time as in \"1h\" or \"30days\", \"-1\" for one that is over, \"epoch\", \"max\" or false"),
     };
     checks.push(problem.at(at));
     Lifetime::Off
 }
 
-fn pages(key: &Key<ErrorsFile>, read: Read<'_>, checks: &mut Checks) -> Option<Vec<ErrorPage>> {
+fn pages(
+    key: &Key<OrFalse<Table<PagesFile>>>,
+    read: Read<'_>,
+    checks: &mut Checks,
+) -> Option<Vec<ErrorPage>> {
     let typed = key.as_ref()?;
-    few("errors", typed.get_ref().len(), typed.span(), checks);
+    let OrFalse::On(Table(PagesFile(file))) = typed.get_ref() else {
+        return Some(Vec::new());
+    };
+    few("error_pages", file.len(), typed.span(), checks);
     let mut pages = Vec::new();
-    for (which, page) in typed.get_ref() {
+    for (which, page) in file {
         let status = which
             .get_ref()
             .parse()
             .ok()
             .filter(|status| (400..=599).contains(status));
         let which = match which.get_ref().as_str() {
-            "4xx" => Some(Which::Class(4)),
-            "5xx" => Some(Which::Class(5)),
-            _ => status.map(Which::Status).or_else(|| {
+            "4xx" => Some(PageFor::Class(4)),
+            "5xx" => Some(PageFor::Class(5)),
+            _ => status.map(PageFor::Status).or_else(|| {
                 checks.push(
                     Problem::error(format!("`{}` is no error's status", which.get_ref()))
                         .at(which.span())
@@ -345,7 +373,7 @@ fn pages(key: &Key<ErrorsFile>, read: Read<'_>, checks: &mut Checks) -> Option<V
 }
 
 fn one_page(
-    which: Which,
+    which: PageFor,
     typed: &Spanned<OrTable<PageFile>>,
     read: Read<'_>,
     checks: &mut Checks,
@@ -377,7 +405,7 @@ fn one_page(
         }
     };
     Some(ErrorPage {
-        which,
+        statuses: which,
         file: page
             .file
             .as_ref()
@@ -470,9 +498,9 @@ pub fn describe(options: &Options) -> Vec<String> {
         lines.push(format!("added where missing: {}", names.join(", ")));
     }
     if !options.errors.pages.is_empty() {
-        let shown = |page: &ErrorPage| match page.which {
-            Which::Status(status) => status.to_string(),
-            Which::Class(class) => format!("{class}xx"),
+        let shown = |page: &ErrorPage| match page.statuses {
+            PageFor::Status(status) => status.to_string(),
+            PageFor::Class(class) => format!("{class}xx"),
         };
         let all: Vec<String> = options.errors.pages.iter().map(shown).collect();
         let whose = match options.errors.intercept {
@@ -486,7 +514,7 @@ pub fn describe(options: &Options) -> Vec<String> {
 
 fn show_lifetime(lifetime: Lifetime) -> String {
     match lifetime {
-        Lifetime::Off => "off".to_owned(),
+        Lifetime::Off => "unchanged".to_owned(),
         Lifetime::Epoch => "epoch".to_owned(),
         Lifetime::Max => "max".to_owned(),
         Lifetime::For(time) => show_time(time),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{FilesFile, Key, LinksWord, Names};
+use super::file::{FilesFile, Symlinks};
 use super::report::Problem;
-use super::value::{OrTable, show_size};
+use super::value::{Key, Names, OrFalse, OrTable, Word, show_size};
 use crate::files::Options;
 use crate::http::fields::is_field_value;
 use crate::sys::root::Links;
@@ -24,24 +24,29 @@ pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options
     let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
     // Memory is kept in parts: what does not fit into one well would be read for each request.
     let small_max = (memory / 64).min(16 << 20);
-    let links = typed.symlinks.as_ref().map(|word| word.get_ref().0);
+    let links = typed.symlinks.as_ref().map(|typed| *typed.get_ref());
     Options {
         root: root(files, checks),
-        strip: strip(&typed.strip, checks),
-        index: names(&typed.index, checks).unwrap_or(d.index),
-        fallback: names(&typed.fallback, checks).unwrap_or(d.fallback),
-        links: match links.unwrap_or_default() {
-            LinksWord::None => Links::None,
-            LinksWord::Within => Links::Within,
-            LinksWord::Any => Links::Any,
+        strip: strip(&typed.strip_prefix, checks),
+        index: names(typed.index.as_ref(), checks).unwrap_or(d.index),
+        fallback: names(typed.try_files.as_ref(), checks).unwrap_or(d.fallback),
+        links: match links {
+            Some(OrFalse::False) => Links::None,
+            None | Some(OrFalse::On(Word(Symlinks::Within))) => Links::Within,
+            Some(OrFalse::On(Word(Symlinks::Any))) => Links::Any,
         },
         hidden: typed.hidden.unwrap_or(d.hidden),
         types: types(typed, checks),
         charset: charset(&typed.charset, d.charset, checks),
-        valid: checks.within("valid", &typed.valid, d.valid, MS..=DAY),
+        valid: checks.within("recheck", &typed.recheck, d.valid, MS..=DAY),
         memory,
-        small: checks.within("small", &typed.small, d.small.min(small_max), 0..=small_max),
-        open: checks.within("open", &typed.open, d.open, 1..=1_000_000),
+        small: checks.within(
+            "max_memory_file",
+            &typed.max_memory_file,
+            d.small.min(small_max),
+            0..=small_max,
+        ),
+        open: checks.within("open_files", &typed.open_files, d.open, 1..=1_000_000),
         precompressed: typed.precompressed.unwrap_or(d.precompressed),
     }
 }
@@ -90,7 +95,7 @@ fn strip(key: &Key<String>, checks: &mut Checks) -> String {
     let strip = typed.get_ref().trim_end_matches('/');
     if !typed.get_ref().starts_with('/') {
         checks.push(
-            Problem::error("`strip` is no beginning of a path")
+            Problem::error("`strip_prefix` is not the beginning of a path")
                 .at(typed.span())
                 .help("write it with a slash at its beginning, as in \"/static\""),
         );
@@ -99,8 +104,8 @@ fn strip(key: &Key<String>, checks: &mut Checks) -> String {
 }
 
 /// Paths below the root.
-fn names(key: &Key<Names>, checks: &mut Checks) -> Option<Vec<String>> {
-    let typed = key.as_ref()?;
+fn names(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<String>> {
+    let typed = key?;
     for name in typed.get_ref() {
         let mut parts = name.get_ref().split('/');
         let leads_out = parts.any(|part| part == "..") || name.get_ref().contains('\0');
@@ -133,20 +138,21 @@ fn types(typed: &FilesFile, checks: &mut Checks) -> BTreeMap<String, String> {
     types
 }
 
-fn charset(key: &Key<String>, default: Option<String>, checks: &mut Checks) -> Option<String> {
+fn charset(
+    key: &Key<OrFalse<String>>,
+    default: Option<String>,
+    checks: &mut Checks,
+) -> Option<String> {
     let Some(typed) = key else {
         return default;
     };
-    let charset = typed.get_ref();
-    if charset == "off" {
-        return None;
-    }
+    let charset = typed.get_ref().on()?;
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-_.:+".contains(&b);
     if charset.is_empty() || !charset.bytes().all(is_name) {
         checks.push(
             Problem::error("this is no charset")
                 .at(typed.span())
-                .help("write \"utf-8\", or \"off\""),
+                .help("write \"utf-8\", or false"),
         );
     }
     Some(charset.clone())

@@ -1,18 +1,14 @@
-//! `allow`, `deny`, `limit` and `signed` of sites and routes: from what was typed to a gate.
+//! `allow`, `deny`, `limit` and `signed_urls` of sites and routes: from what was typed to a gate.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{Key, LimitFile, Names, RouteFile, SignedFile, SiteFile};
+use super::file::{LimitFile, RouteFile, SignedFile, SiteFile};
 use super::report::Problem;
-use super::value::show_size;
+use super::value::{AllowList, Key, Names, OrFalse, Table, show_size};
 use super::{names, words};
 use crate::edit;
 use crate::gate::signed::{self, KEY_BYTES_MAX, KEY_BYTES_MIN, Secret};
@@ -30,46 +26,10 @@ const CLIENTS: usize = 65_536;
 /// Parts of a second whose bytes may come at once: timers are not more exact than that.
 const AT_ONCE: u64 = 8;
 
-/// A table, or `"off"` where there is to be none.
-#[derive(Clone, Debug)]
-pub enum OrOff<T> {
-    /// None, though the site has one.
-    Off,
-    /// This.
-    On(T),
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<T>, D::Error> {
-        struct OrOffVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for OrOffVisitor<T> {
-            type Value = OrOff<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table or \"off\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<OrOff<T>, E> {
-                match text {
-                    "off" => Ok(OrOff::Off),
-                    _ => Err(E::custom(format!(
-                        "{text:?} is no table\nwrite a table of its own, or \"off\" for a route that is to have none"
-                    ))),
-                }
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(OrOff::On)
-            }
-        }
-        deserializer.deserialize_any(OrOffVisitor(PhantomData))
-    }
-}
-
 /// What a site or a route says. What it says nothing of is `None`.
 #[derive(Clone, Default)]
 pub struct Said {
-    allow: Option<Vec<Network>>,
+    allow: Option<Option<Vec<Network>>>,
     deny: Option<Vec<Network>>,
     limit: Option<Option<Limit>>,
     signed: Option<Option<signed::Options>>,
@@ -79,20 +39,20 @@ impl Said {
     /// By a site; `scope` is what to call it.
     pub fn by_site(site: &SiteFile, scope: &str, checks: &mut Checks) -> Said {
         Said {
-            allow: networks("allow", &site.allow, checks),
-            deny: networks("deny", &site.deny, checks),
+            allow: allowed(site.allow.as_ref(), checks),
+            deny: denied(site.deny.as_ref(), checks),
             limit: limit(&site.limit, scope, checks),
-            signed: signed(&site.signed, checks),
+            signed: signed(&site.signed_urls, checks),
         }
     }
 
     /// By a route; `scope` is what to call it.
     fn by_route(route: &RouteFile, scope: &str, checks: &mut Checks) -> Said {
         Said {
-            allow: networks("allow", &route.allow, checks),
-            deny: networks("deny", &route.deny, checks),
+            allow: allowed(route.allow.as_ref(), checks),
+            deny: denied(route.deny.as_ref(), checks),
             limit: limit(&route.limit, scope, checks),
-            signed: signed(&route.signed, checks),
+            signed: signed(&route.signed_urls, checks),
         }
     }
 
@@ -106,7 +66,7 @@ impl Said {
     ) -> Option<Box<Options>> {
         let (site, route) = (self.clone(), Said::by_route(route, scope, checks));
         let options = Options {
-            allow: route.allow.or(site.allow).unwrap_or_default(),
+            allow: route.allow.or(site.allow).flatten(),
             deny: route.deny.or(site.deny).unwrap_or_default(),
             purge: purge.to_vec(),
             limit: route.limit.or(site.limit).flatten(),
@@ -129,7 +89,7 @@ pub fn seen_signatures(
         checks.push(
             Problem::warning("the origin is told signatures")
                 .at(at.clone())
-                .label("URLs are signed here, and `request_fields` has `{query}`")
+                .label("URLs are signed here, and `request_headers` has `{query}`")
                 .help(
                     "`{query}` is the query as the client sent it: leave it out where the origin may not have \
                      the client's signature",
@@ -138,15 +98,33 @@ pub fn seen_signatures(
     }
 }
 
-fn networks(name: &str, key: &Key<Names>, checks: &mut Checks) -> Option<Vec<Network>> {
-    key.as_ref()?;
-    Some(names::addresses(name, key, NETWORKS_MAX, checks))
+/// `allow`; the inner `None` allows every address.
+fn allowed(key: Option<&AllowList>, checks: &mut Checks) -> Option<Option<Vec<Network>>> {
+    let typed = key?;
+    Some((!typed.is_false()).then(|| networks("allow", typed.get_ref(), typed.span(), checks)))
 }
 
-fn limit(key: &Key<OrOff<LimitFile>>, scope: &str, checks: &mut Checks) -> Option<Option<Limit>> {
-    let typed = match key.as_ref()?.get_ref() {
-        OrOff::Off => return Some(None),
-        OrOff::On(typed) => typed,
+fn denied(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<Network>> {
+    let typed = key?;
+    Some(networks("deny", typed.get_ref(), typed.span(), checks))
+}
+
+fn networks(
+    name: &str,
+    entries: &[Spanned<String>],
+    at: Range<usize>,
+    checks: &mut Checks,
+) -> Vec<Network> {
+    names::addresses(name, entries, at, NETWORKS_MAX, checks)
+}
+
+fn limit(
+    key: &Key<OrFalse<Table<LimitFile>>>,
+    scope: &str,
+    checks: &mut Checks,
+) -> Option<Option<Limit>> {
+    let OrFalse::On(Table(typed)) = key.as_ref()?.get_ref() else {
+        return Some(None);
     };
     let at = key.as_ref()?.span();
     if typed.requests.is_none() && typed.bandwidth.is_none() {
@@ -232,10 +210,12 @@ fn bytes(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
     })
 }
 
-fn signed(key: &Key<OrOff<SignedFile>>, checks: &mut Checks) -> Option<Option<signed::Options>> {
-    let typed = match key.as_ref()?.get_ref() {
-        OrOff::Off => return Some(None),
-        OrOff::On(typed) => typed,
+fn signed(
+    key: &Key<OrFalse<Table<SignedFile>>>,
+    checks: &mut Checks,
+) -> Option<Option<signed::Options>> {
+    let OrFalse::On(Table(typed)) = key.as_ref()?.get_ref() else {
+        return Some(None);
     };
     let at = key.as_ref()?.span();
     let lists = [&typed.keys, &typed.key_files];
@@ -255,7 +235,7 @@ fn signed(key: &Key<OrOff<SignedFile>>, checks: &mut Checks) -> Option<Option<si
     }
     let paths = typed.key_files.iter().flat_map(|list| list.get_ref());
     Some(Some(signed::Options {
-        keys: secrets(&typed.keys, checks),
+        keys: secrets(typed.keys.as_ref(), checks),
         key_files: paths.map(|path| PathBuf::from(path.get_ref())).collect(),
         client: typed.client.unwrap_or(false),
         prefix: typed.prefix.unwrap_or(false),
@@ -263,7 +243,7 @@ fn signed(key: &Key<OrOff<SignedFile>>, checks: &mut Checks) -> Option<Option<si
     }))
 }
 
-fn secrets(key: &Key<Names>, checks: &mut Checks) -> Vec<Secret> {
+fn secrets(key: Option<&Names>, checks: &mut Checks) -> Vec<Secret> {
     let typed = key.iter().flat_map(|list| list.get_ref());
     let secrets = typed.map(|text| {
         let length = text.get_ref().len();
@@ -322,8 +302,10 @@ fn parameter(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<s
 /// What stands before a route, a line for each thing.
 pub fn describe(options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
-    if !options.allow.is_empty() {
-        lines.push(format!("only for {}", words::networks(&options.allow)));
+    match options.allow.as_deref() {
+        None => {}
+        Some([]) => lines.push("for nobody: `allow` is empty".to_owned()),
+        Some(networks) => lines.push(format!("only for {}", words::networks(networks))),
     }
     if !options.deny.is_empty() {
         lines.push(format!("not for {}", words::networks(&options.deny)));

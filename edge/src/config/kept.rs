@@ -6,13 +6,13 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{CacheFile, Key, Named, VolumeFile};
+use super::file::{CacheFile, VolumeFile};
 use super::names;
 use super::report::Problem;
 use super::unknown::did_you_mean;
-use super::value::{YEAR, show_size};
+use super::value::{Named, Names, YEAR, show_size};
 use super::volumes::{Volumes, segment_of};
-use crate::store::disk_tier::{Options, Placement, PlacementKind};
+use crate::store::disk_tier::{Admit, Options, Placement, PlacementKind};
 use crate::sys::disk::path_info::Kind;
 
 const TIB: u64 = 1 << 40;
@@ -27,7 +27,7 @@ pub fn plan(
     checks: &mut Checks,
 ) -> Options {
     let sizes = 0..=16 * TIB;
-    let names = volume_names(&file.volumes, volumes, checks);
+    let names = volume_names(file.volumes.as_ref(), volumes, checks);
     let placement = Placement {
         kind: placement(file, names.len(), checks),
         weights: weights(file, checks),
@@ -41,10 +41,10 @@ pub fn plan(
             Duration::ZERO,
             Duration::ZERO..=10 * YEAR,
         ),
-        admit: file
-            .admit
-            .as_ref()
-            .map_or_else(Default::default, |word| word.get_ref().0),
+        admit: match checks.within("min_uses", &file.min_uses, 1, 1..=2) {
+            2 => Admit::Second,
+            _ => Admit::All,
+        },
         admit_min: checks.within("admit_min", &file.admit_min, 0, sizes.clone()),
         admit_max: checks.within("admit_max", &file.admit_max, 0, sizes),
     };
@@ -78,11 +78,7 @@ pub fn unused(files: &Named<VolumeFile>, used: impl Fn(&str) -> bool, checks: &m
     }
 }
 
-fn volume_names(
-    key: &Key<Vec<Spanned<String>>>,
-    volumes: &Volumes,
-    checks: &mut Checks,
-) -> Vec<String> {
+fn volume_names(key: Option<&Names>, volumes: &Volumes, checks: &mut Checks) -> Vec<String> {
     let Some(typed) = key else {
         return Vec::new();
     };
@@ -184,7 +180,7 @@ fn without_volumes(file: &CacheFile, checks: &mut Checks) {
         ("placement", file.placement.as_ref().map(Spanned::span)),
         ("weights", file.weights.as_ref().map(Spanned::span)),
         ("inactive", file.inactive.as_ref().map(Spanned::span)),
-        ("admit", file.admit.as_ref().map(Spanned::span)),
+        ("min_uses", file.min_uses.as_ref().map(Spanned::span)),
         ("admit_min", file.admit_min.as_ref().map(Spanned::span)),
         ("admit_max", file.admit_max.as_ref().map(Spanned::span)),
     ];
@@ -221,7 +217,7 @@ fn too_large(
     checks: &mut Checks,
 ) {
     let at = file.slice.as_ref().map(Spanned::span);
-    let Some(at) = at.or(file.volumes.as_ref().map(Spanned::span)) else {
+    let Some(at) = at.or(file.volumes.as_ref().map(Names::span)) else {
         return;
     };
     let its = options
@@ -273,7 +269,7 @@ fn long_queue(
     checks: &mut Checks,
 ) {
     let at = file.memory.as_ref().map(Spanned::span);
-    let Some(at) = at.or(file.volumes.as_ref().map(Spanned::span)) else {
+    let Some(at) = at.or(file.volumes.as_ref().map(Names::span)) else {
         return;
     };
     let its = options.volumes.iter();

@@ -1,17 +1,17 @@
 //! `[log]`, and `log` of sites and routes: from what was typed to where, what and which requests.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{Key, LogFile, Names, RouteFile, RouteLogFile, SiteFile};
+use super::file::{LogFile, RouteFile, RouteLogFile, SiteFile};
 use super::plan::LogOptions;
 use super::report::Problem;
 use super::unknown::did_you_mean;
-use super::value::{OrTable, show_time};
+use super::value::{Key, Level, Names, OrFalse, Switch, Word, show_time};
 use crate::telemetry::messages::MessageTarget;
 use crate::telemetry::{
     AccessFormat, AccessOptions, AccessTarget, FIELD_NAMES, LogRule, Template, TemplateError,
@@ -33,36 +33,45 @@ pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
         flush: checks.within("flush", &file.flush, d.flush, 10 * MS..=HOUR),
         target: d.target,
     };
-    let target = target("access", &file.access, checks).and_then(|path| match path {
-        "-" => Some(AccessTarget::Stdout),
-        "off" => None,
-        path => Some(AccessTarget::File(path.into())),
+    let access = file.access.as_ref();
+    let access = access.and_then(|typed| Some((typed.get_ref().on()?, typed.span())));
+    let target = access.map(|(path, at)| {
+        let other = "\"-\" for standard output, or false";
+        is_path("access", path, at, other, checks);
+        match path.as_str() {
+            "-" => AccessTarget::Stdout,
+            path => AccessTarget::File(path.into()),
+        }
     });
-    let messages = match self::target("error", &file.error, checks) {
+    let error = file.error.as_ref().map(|typed| {
+        let other = "or \"-\" for standard error";
+        is_path("error", typed.get_ref(), typed.span(), other, checks);
+        typed.get_ref().as_str()
+    });
+    let messages = match error {
         None | Some("-") => MessageTarget::Stderr,
         Some(path) => MessageTarget::File(path.into()),
     };
     LogOptions {
-        level: file.level.unwrap_or_default(),
+        level: match file.level {
+            None => Level::default(),
+            Some(OrFalse::False) => Level::Off,
+            Some(OrFalse::On(Word(level))) => level,
+        },
         messages,
         access: target.map(|target| AccessOptions { target, ..options }),
     }
 }
 
-fn target<'a>(name: &str, key: &'a Key<String>, checks: &mut Checks) -> Option<&'a str> {
-    let typed = key.as_ref()?;
-    let other = match name {
-        "access" => "\"-\" for standard output, or \"off\"",
-        _ => "or \"-\" for standard error",
-    };
-    if typed.get_ref().is_empty() || typed.get_ref().contains('\0') {
+/// Checks that a target of a log can be a path; `other` is what may be written in its place.
+fn is_path(name: &str, path: &str, at: Range<usize>, other: &str, checks: &mut Checks) {
+    if path.is_empty() || path.contains('\0') {
         checks.push(
-            Problem::error(format!("`{name}` is no path"))
-                .at(typed.span())
+            Problem::error(format!("`{name}` is not a path"))
+                .at(at)
                 .help(format!("write a path, {other}")),
         );
     }
-    Some(typed.get_ref())
 }
 
 fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
@@ -189,22 +198,13 @@ pub fn of_site(site: &SiteFile, checks: &mut Checks) {
     }
 }
 
-fn rule(typed: &Spanned<OrTable<RouteLogFile>>, checks: &mut Checks) -> LogRule {
-    let table = &typed.get_ref().0;
-    match table.word.as_ref().map(|word| word.get_ref().as_str()) {
-        Some("off") => return LogRule::none(),
-        Some("on") => return LogRule::all(),
-        Some(_) => {
-            checks.push(
-                Problem::error("`log` is \"on\", \"off\" or a table")
-                    .at(typed.span())
-                    .help("write { statuses = [\"4xx\", \"5xx\"], sample = 0.01 } to log some"),
-            );
-            return LogRule::all();
-        }
-        None => {}
-    }
-    let statuses = statuses(&table.statuses, checks);
+fn rule(typed: &Spanned<Switch<RouteLogFile>>, checks: &mut Checks) -> LogRule {
+    let table = match typed.get_ref() {
+        Switch::Off => return LogRule::none(),
+        Switch::On => return LogRule::all(),
+        Switch::Table(table) => table,
+    };
+    let statuses = statuses(table.statuses.as_ref(), checks);
     let slower_than = table
         .slower_than
         .as_ref()
@@ -234,7 +234,7 @@ fn sample(key: &Key<f64>, default: f64, checks: &mut Checks) -> f64 {
     default
 }
 
-fn statuses(key: &Key<Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>> {
+fn statuses(key: Option<&Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>> {
     let mut ranges = Vec::new();
     for typed in key.iter().flat_map(|key| key.get_ref()) {
         let text = typed.get_ref();

@@ -35,11 +35,11 @@ pub use changes::{Changes, changes};
 pub use connections::ListenerPlan;
 pub use describe::describe;
 pub use options::Options;
-pub use plan::{ADMIN, LISTEN, Level, LogOptions, Plan};
-pub use privileges::{Confine, Privileges, User, folder_of, looks_up_names, reach};
+pub use plan::{ADMIN, LISTEN, LogOptions, Plan};
+pub use privileges::{Privileges, User, folder_of, looks_up_names, reach};
 pub use report::{Problem, Report};
 pub use sites::{LeadsTo, Proxied, RoutePlan, SitePlan};
-pub use value::{show_size, show_time};
+pub use value::{Level, Sandbox, show_size, show_time};
 pub use volumes::goes_on;
 
 use crate::sys::disk;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{Key, Names};
 use super::report::Problem;
+use super::value::Names;
 use crate::http::Network;
 use crate::http::fields::is_token_byte;
 use crate::http::hop;
@@ -64,7 +64,7 @@ pub fn few(name: &str, entries: usize, at: Range<usize>, checks: &mut Checks) {
 /// Names that may end in `*`; `base` where none were typed.
 pub fn patterns(
     name: &str,
-    key: &Key<Names>,
+    key: Option<&Names>,
     kind: Kind,
     base: &[Pattern],
     checks: &mut Checks,
@@ -90,7 +90,7 @@ pub fn patterns(
 /// Whole field names, in lower case.
 pub fn fields(
     name: &str,
-    key: &Key<Names>,
+    key: Option<&Names>,
     base: &[Box<str>],
     checks: &mut Checks,
 ) -> Vec<Box<str>> {
@@ -114,7 +114,7 @@ pub fn fields(
 }
 
 /// `languages`: language tags, as they were typed.
-pub fn languages(key: &Key<Names>, base: &[Box<str>], checks: &mut Checks) -> Vec<Box<str>> {
+pub fn languages(key: Option<&Names>, base: &[Box<str>], checks: &mut Checks) -> Vec<Box<str>> {
     let Some(typed) = key else {
         return base.to_vec();
     };
@@ -162,9 +162,9 @@ fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mu
     checks.push(problem.at(entry.span()));
 }
 
-/// `forward`: what shared fetches may carry.
-pub fn forwarded(key: &Key<Names>, base: &[Pattern], checks: &mut Checks) -> Vec<Pattern> {
-    let patterns = patterns("forward", key, Kind::Field, base, checks);
+/// `forward_headers`: what shared fetches may carry.
+pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> Vec<Pattern> {
+    let patterns = patterns("forward_headers", key, Kind::Field, base, checks);
     for entry in key.iter().flat_map(|typed| typed.get_ref()) {
         let name = entry.get_ref().as_bytes();
         let Some((label, help)) = unfit(name) else {
@@ -196,7 +196,7 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
 }
 
 /// Addresses and networks; `every` says what it means that all addresses are among them.
-pub fn networks(name: &str, key: &Key<Names>, every: &str, checks: &mut Checks) -> Vec<Network> {
+pub fn networks(name: &str, key: Option<&Names>, every: &str, checks: &mut Checks) -> Vec<Network> {
     let Some(typed) = key else {
         return Vec::new();
     };
@@ -208,15 +208,17 @@ pub fn networks(name: &str, key: &Key<Names>, every: &str, checks: &mut Checks) 
 }
 
 /// The same, so many at most, where all addresses may well be meant.
-pub fn addresses(name: &str, key: &Key<Names>, most: usize, checks: &mut Checks) -> Vec<Network> {
-    let Some(typed) = key else {
-        return Vec::new();
-    };
-    let entries = typed.get_ref();
+pub fn addresses(
+    name: &str,
+    entries: &[Spanned<String>],
+    at: Range<usize>,
+    most: usize,
+    checks: &mut Checks,
+) -> Vec<Network> {
     if entries.len() > most {
         checks.push(
             Problem::error(format!("`{name}` has too many entries"))
-                .at(typed.span())
+                .at(at)
                 .label(format!("{} of them", entries.len()))
                 .help(format!("keep at most {most}")),
         );

@@ -13,7 +13,7 @@ pub struct Options {
     pub files: Option<String>,
     /// Where requests are taken.
     pub listen: Vec<String>,
-    /// Where the admin address is, or `off`.
+    /// The admin address, or `false` for none.
     pub admin: Option<String>,
     /// Memory for what is cached, or for files.
     pub memory: Option<String>,
@@ -44,7 +44,11 @@ impl Options {
             line(format!("[[listener]]\naddress = {}", quoted(address)));
         }
         if let Some(address) = &self.admin {
-            line(format!("[admin]\naddress = {}", quoted(address)));
+            let value = match address.as_str() {
+                "false" => address.clone(),
+                address => quoted(address),
+            };
+            line(format!("[admin]\naddress = {value}"));
         }
         if let Some(path) = &self.access_log {
             line(format!("[log]\naccess = {}", quoted(path)));

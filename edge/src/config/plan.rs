@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::Deserialize;
 use toml::Spanned;
 
 use super::checks::Checks;
@@ -14,6 +13,7 @@ use super::file::{AdminFile, File, LimitsFile};
 use super::privileges::{self, Privileges};
 use super::report::Problem;
 use super::sites::SitePlan;
+use super::value::Level;
 use super::volumes::{self, Look};
 use super::{caches, kept, logs, names, sites, upstreams};
 use crate::downstream::Trust;
@@ -28,9 +28,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Where requests are taken when nothing is said.
+/// The listener's address unless the configuration says otherwise.
 pub const LISTEN: &str = "0.0.0.0:8080";
-/// Where the admin address is when nothing is said.
+/// The admin address unless the configuration says otherwise.
 pub const ADMIN: &str = "127.0.0.1:9901";
 
 /// A whole configuration, ready to run. Two that are equal run the same.
@@ -73,44 +73,20 @@ pub struct LogOptions {
     pub access: Option<AccessOptions>,
 }
 
-/// `level = "…"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "each variant is the level of its name")]
-pub enum Level {
-    Off,
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Level {
-    /// As it is written, and as tracing's filters take it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Level::Off => "off",
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
-        }
-    }
-}
-
 /// Makes the plan. It counts only if no problem is fatal. `look`: what is at the paths of volumes;
 /// `read`: what error pages hold.
 pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(&file.admin, &mut checks);
-    let listeners = connections::listeners(&file.listener, admin, &mut checks);
-    let upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
+    let listeners =
+        connections::listeners(&file.listener, file.listen.as_ref(), admin, &mut checks);
+    let mut upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
+    let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
+    let routes = sites.chain(&file.route).map(Spanned::get_ref);
+    upstreams::of_routes(routes, &listeners, &mut upstreams, &mut checks);
     let purge = names::networks(
-        "purge",
-        &file.admin.purge,
+        "purge_from",
+        file.admin.purge_from.as_ref(),
         "every address may purge",
         &mut checks,
     );
@@ -150,10 +126,10 @@ pub fn build(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>
 /// Addresses that may purge, where nothing is stored.
 fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
     let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
-    let typed = file.admin.purge.as_ref();
+    let typed = file.admin.purge_from.as_ref();
     if let Some(typed) = typed.filter(|_| routes.all(|route| route.cache().is_none())) {
         checks.push(
-            Problem::warning("`purge` does nothing here")
+            Problem::warning("`purge_from` does nothing here")
                 .at(typed.span())
                 .label("no route has a cache")
                 .help("leave it out, or add `cache = \"NAME\"` to a route"),
@@ -167,7 +143,7 @@ fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
     let own = |network: &Network| network.address.is_loopback();
     let Some(typed) = file
         .admin
-        .purge
+        .purge_from
         .as_ref()
         .filter(|_| plan.purge.iter().any(own))
     else {
@@ -231,10 +207,10 @@ fn limits(file: &LimitsFile, checks: &mut Checks) -> downstream::Options {
             d.connections,
             0..=10_000_000,
         ),
-        connections_per_address: checks.count(
-            "connections_per_address",
-            &file.connections_per_address,
-            d.connections_per_address,
+        connections_per_ip: checks.count(
+            "connections_per_ip",
+            &file.connections_per_ip,
+            d.connections_per_ip,
             0..=10_000_000,
         ),
         min_rate: checks.within("min_rate", &file.min_rate, d.min_rate, 0..=1 << 30),
@@ -244,7 +220,12 @@ fn limits(file: &LimitsFile, checks: &mut Checks) -> downstream::Options {
             d.min_rate_grace,
             SECOND..=HOUR,
         ),
-        drain: checks.within("drain", &file.drain, d.drain, Duration::ZERO..=24 * HOUR),
+        drain: checks.within(
+            "shutdown_timeout",
+            &file.shutdown_timeout,
+            d.drain,
+            Duration::ZERO..=24 * HOUR,
+        ),
     }
 }
 
@@ -253,26 +234,28 @@ pub(super) fn address(
     text: &Spanned<String>,
     checks: &mut Checks,
 ) -> Option<SocketAddr> {
-    let parsed = text.get_ref().parse();
+    // Without a host: every IPv4 address of this machine.
+    let parsed = match text.get_ref().strip_prefix(':') {
+        Some(port) if port.bytes().all(|b| b.is_ascii_digit()) => format!("0.0.0.0:{port}").parse(),
+        _ => text.get_ref().parse(),
+    };
     if parsed.is_err() {
         checks.push(
             Problem::error(format!("`{what}` is not an address"))
                 .at(text.span())
                 .label("not an IP address with a port")
-                .help("write an IP address and a port, as in \"0.0.0.0:8080\", \"127.0.0.1:0\" or \"[::]:8080\""),
+                .help("write a port, as in \":8080\", or an IP address and a port, as in \"127.0.0.1:0\" or \"[::]:8080\""),
         );
     }
     parsed.ok()
 }
 
 fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
-    let Some(text) = &file.address else {
+    let Some(typed) = &file.address else {
         return ADMIN.parse().ok();
     };
-    if text.get_ref() == "off" {
-        return None;
-    }
-    let address = address("address", text, checks)?;
+    let text = Spanned::new(typed.span(), typed.get_ref().on()?.clone());
+    let address = address("address", &text, checks)?;
     if !address.ip().is_loopback() {
         checks.push(
             Problem::warning("the admin address can be reached from other machines")

@@ -1,16 +1,14 @@
-//! `[server] user` and `confine`: what the program keeps of its rights once it listens.
+//! `[server] user` and `sandbox`: what the program keeps of its rights once it listens.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
-
 use super::checks::Checks;
-use super::file::{Key, ServerSection};
+use super::file::ServerSection;
 use super::plan::Plan;
 use super::report::Problem;
 use super::sites::LeadsTo;
+use super::value::{Key, Sandbox};
 use crate::files;
 use crate::sys::confine::{Allowed, Reach};
 use crate::sys::root::Links;
@@ -23,7 +21,7 @@ pub struct Privileges {
     /// Who it becomes, if anybody else.
     pub user: Option<User>,
     /// Whether it shuts itself in.
-    pub confine: Confine,
+    pub sandbox: Sandbox,
 }
 
 /// `user = "NAME"` or `"NAME:GROUP"`; names, or numbers.
@@ -35,17 +33,6 @@ pub struct User {
     pub group: Option<String>,
 }
 
-/// `confine = …`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confine {
-    /// Where the kernel can do it.
-    Auto,
-    /// In any case: without it, it does not start.
-    Yes,
-    /// Not at all.
-    No,
-}
-
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.group {
@@ -55,43 +42,16 @@ impl fmt::Display for User {
     }
 }
 
-impl<'de> Deserialize<'de> for Confine {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Confine, D::Error> {
-        struct ConfineVisitor;
-        impl Visitor<'_> for ConfineVisitor {
-            type Value = Confine;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"auto\", true or false")
-            }
-
-            fn visit_bool<E: Error>(self, yes: bool) -> Result<Confine, E> {
-                Ok(if yes { Confine::Yes } else { Confine::No })
-            }
-
-            fn visit_str<E: Error>(self, word: &str) -> Result<Confine, E> {
-                match word {
-                    "auto" => Ok(Confine::Auto),
-                    _ => Err(E::custom(format!(
-                        "{word:?} is no way to be confined\nwrite \"auto\", or true or false without quotes"
-                    ))),
-                }
-            }
-        }
-        deserializer.deserialize_any(ConfineVisitor)
-    }
-}
-
-/// From what was typed. Who gives up being root wants to be confined, too, where that can be.
+/// From what was typed. Who gives up being root wants to be sandboxed, too, where that can be.
 pub fn plan(file: &ServerSection, checks: &mut Checks) -> Privileges {
     let user = user(&file.user, checks);
     let usual = match user {
-        Some(_) => Confine::Auto,
-        None => Confine::No,
+        Some(_) => Sandbox::Auto,
+        None => Sandbox::No,
     };
     Privileges {
-        confine: file
-            .confine
+        sandbox: file
+            .sandbox
             .as_ref()
             .map_or(usual, |typed| *typed.get_ref()),
         user,
@@ -139,14 +99,14 @@ fn user(key: &Key<String>, checks: &mut Checks) -> Option<User> {
 
 /// Links that lead out of their folder, where nothing but the folder can be read.
 pub fn links_out(plan: &Plan, file: &ServerSection, checks: &mut Checks) {
-    let typed = file.confine.as_ref().map(toml::Spanned::span);
+    let typed = file.sandbox.as_ref().map(toml::Spanned::span);
     let Some(at) = typed.or(file.user.as_ref().map(toml::Spanned::span)) else {
         return;
     };
     let any = folders(plan).any(|options| options.links == Links::Any);
-    if plan.privileges.confine != Confine::No && any {
+    if plan.privileges.sandbox != Sandbox::No && any {
         checks.push(
-            Problem::warning("`symlinks = \"any\"` leads no further than `confine` allows")
+            Problem::warning("`symlinks = \"any\"` leads no further than `sandbox` allows")
                 .at(at)
                 .label("what is linked to from outside of a folder is answered 403")
                 .help("serve the folder that links lead to, too, or set one of the two otherwise"),
@@ -222,12 +182,12 @@ pub fn folder_of(path: &Path) -> PathBuf {
 pub fn describe(plan: &Plan) -> Option<String> {
     let user = plan.privileges.user.as_ref();
     let user = user.map(|user| format!("as {user} once it listens"));
-    let confined = match plan.privileges.confine {
-        Confine::No => None,
-        Confine::Auto => Some("confined, if the kernel can"),
-        Confine::Yes => Some("confined"),
+    let sandboxed = match plan.privileges.sandbox {
+        Sandbox::No => None,
+        Sandbox::Auto => Some("sandboxed, if the kernel can"),
+        Sandbox::Yes => Some("sandboxed"),
     };
-    let confined = confined.map(|how| {
+    let sandboxed = sandboxed.map(|how| {
         let paths = |wanted: fn(&Reach) -> bool| {
             let its = reach(plan).into_iter().filter(|a| wanted(&a.reach));
             let its: Vec<String> = its.map(|a| a.path.display().to_string()).collect();
@@ -242,9 +202,9 @@ pub fn describe(plan: &Plan) -> Option<String> {
             paths(|reach| *reach != Reach::Read)
         )
     });
-    match (user, confined) {
+    match (user, sandboxed) {
         (None, None) => None,
         (Some(one), None) | (None, Some(one)) => Some(one),
-        (Some(user), Some(confined)) => Some(format!("{user}, {confined}")),
+        (Some(user), Some(sandboxed)) => Some(format!("{user}, {sandboxed}")),
     }
 }

@@ -4,9 +4,9 @@ use toml::Spanned;
 
 use super::checks::Checks;
 use super::edit::{media_type, template};
-use super::file::{Key, RedirectFile, RespondFile};
+use super::file::{RedirectFile, RespondFile};
 use super::report::Problem;
-use super::value::{OrTable, show_size};
+use super::value::{Key, OrTable, show_size};
 use crate::edit::{RedirectOptions, RespondOptions, Template, Variable};
 use crate::http::Status;
 

@@ -1,15 +1,16 @@
 //! Caching rules: what one section typed, checked, over what holds without it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
 
 use super::checks::Checks;
 use super::doubts;
-use super::file::{BypassFile, Key, RulesFile};
+use super::file::{BypassFile, Cookies, Ignorable, RulesFile, Usable};
 use super::names::{self, Kind};
 use super::report::Problem;
-use super::value::{Cookies, Ignorable, Statuses, Table, Time, Usable, Word, YEAR};
+use super::value::{Key, OrFalse, Statuses, Table, Time, Word, Words, YEAR};
 use crate::cache::Rules;
 use crate::cache::rules::Bypass;
 use crate::http::Status;
@@ -26,16 +27,21 @@ const KEY_BYTES_MAX: usize = 1024;
 /// checked here, so that nothing is said twice.
 pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
     let rules = Rules {
-        ignore: ignored(&file.ignore, base.ignore),
+        ignore: ignored(file.ignore_headers.as_ref(), base.ignore),
         set_cookie: set_cookie(&file.set_cookie, base.set_cookie),
-        targets: names::fields("targets", &file.targets, &base.targets, checks),
-        tags: names::fields("tags", &file.tags, &base.tags, checks),
-        client_directives: value(&file.client_directives, base.client_directives),
+        targets: names::fields(
+            "target_list",
+            file.target_list.as_ref(),
+            &base.targets,
+            checks,
+        ),
+        tags: names::fields("tag_headers", file.tag_headers.as_ref(), &base.tags, checks),
+        client_directives: value(&file.client_cache_control, base.client_directives),
         bypass: bypass(&file.bypass, &base.bypass, checks),
-        get: uses(&file.methods, Usable::Get, base.get),
-        head: uses(&file.methods, Usable::Head, base.head),
-        post: uses(&file.methods, Usable::Post, base.post),
-        forward: names::forwarded(&file.forward, &base.forward, checks),
+        get: uses(file.methods.as_ref(), Usable::Get, base.get),
+        head: uses(file.methods.as_ref(), Usable::Head, base.head),
+        post: uses(file.methods.as_ref(), Usable::Post, base.post),
+        forward: names::forwarded(file.forward_headers.as_ref(), &base.forward, checks),
         key: key(base, file, checks),
         purge: base.purge.clone(),
         ..times(base, file, checks)
@@ -47,7 +53,10 @@ pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
 /// `base` with the times that were typed.
 fn times(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
     let (valid, valid_any) = match &file.valid {
-        Some(typed) => valid(typed, checks),
+        Some(typed) => match typed.get_ref() {
+            OrFalse::On(times) => valid(times, typed.span(), checks),
+            OrFalse::False => (Vec::new(), None),
+        },
         None => (base.valid.clone(), base.valid_any),
     };
     let mut seconds = |name, key, base| seconds(name, key, base, checks);
@@ -69,8 +78,8 @@ fn times(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
             base.stale_while_updating,
         ),
         pass_for: checks.within(
-            "pass_for",
-            &file.pass_for,
+            "hit_for_pass",
+            &file.hit_for_pass,
             base.pass_for,
             Duration::ZERO..=DAY,
         ),
@@ -99,12 +108,13 @@ fn seconds(name: &str, key: &Key<Time>, base: Duration, checks: &mut Checks) -> 
 
 /// Lifetimes by status, and the one of `any`.
 fn valid(
-    typed: &Spanned<Statuses>,
+    Statuses(typed): &Statuses,
+    at: Range<usize>,
     checks: &mut Checks,
 ) -> (Vec<(Status, Duration)>, Option<Duration>) {
     let (mut valid, mut any) = (Vec::new(), None);
-    names::few("valid", typed.get_ref().0.len(), typed.span(), checks);
-    for (status, time) in &typed.get_ref().0 {
+    names::few("valid", typed.len(), at, checks);
+    for (status, time) in typed {
         let time = seconds("valid", &Some(time.clone()), Duration::ZERO, checks);
         match status.get_ref().as_str() {
             "any" => any = Some(time),
@@ -130,7 +140,7 @@ fn may_be_stored(status: Status) -> bool {
     (200..600).contains(&status) && !NEVER.contains(&status)
 }
 
-fn ignored(key: &Key<Vec<Spanned<Word<Ignorable>>>>, base: Ignored) -> Ignored {
+fn ignored(key: Option<&Words<Ignorable>>, base: Ignored) -> Ignored {
     let Some(typed) = key else { return base };
     let mut ignored = Ignored::default();
     for word in typed.get_ref() {
@@ -156,7 +166,7 @@ fn set_cookie(key: &Key<Word<Cookies>>, base: SetCookie) -> SetCookie {
     }
 }
 
-fn uses(key: &Key<Vec<Spanned<Word<Usable>>>>, method: Usable, base: bool) -> bool {
+fn uses(key: Option<&Words<Usable>>, method: Usable, base: bool) -> bool {
     match key {
         Some(typed) => typed
             .get_ref()
@@ -166,16 +176,18 @@ fn uses(key: &Key<Vec<Spanned<Word<Usable>>>>, method: Usable, base: bool) -> bo
     }
 }
 
-fn bypass(key: &Key<Table<BypassFile>>, base: &Bypass, checks: &mut Checks) -> Bypass {
+fn bypass(key: &Key<OrFalse<Table<BypassFile>>>, base: &Bypass, checks: &mut Checks) -> Bypass {
     let Some(typed) = key else {
         return base.clone();
     };
-    let Table(typed) = typed.get_ref();
+    let OrFalse::On(Table(typed)) = typed.get_ref() else {
+        return Bypass::default();
+    };
     let mut list = |name, key, kind| names::patterns(name, key, kind, &[], checks);
     Bypass {
-        cookies: list("cookies", &typed.cookies, Kind::Cookie),
-        headers: list("headers", &typed.headers, Kind::Field),
-        query: list("query", &typed.query, Kind::Parameter),
+        cookies: list("cookies", typed.cookies.as_ref(), Kind::Cookie),
+        headers: list("headers", typed.headers.as_ref(), Kind::Field),
+        query: list("query", typed.query.as_ref(), Kind::Parameter),
     }
 }
 
@@ -184,9 +196,9 @@ fn key(base: &Rules, file: &RulesFile, checks: &mut Checks) -> KeyRules {
     let base = &base.key;
     let mut list =
         |name, key, of: &[Pattern]| names::patterns(name, key, Kind::Parameter, of, checks);
-    let ignore = list("query_ignore", &file.query_ignore, &base.ignore);
-    let only = list("query_only", &file.query_only, &base.only);
-    let languages = names::languages(&file.languages, &base.languages, checks);
+    let ignore = list("query_ignore", file.query_ignore.as_ref(), &base.ignore);
+    let only = list("query_only", file.query_only.as_ref(), &base.only);
+    let languages = names::languages(file.languages.as_ref(), &base.languages, checks);
     let mut rules = match &file.key {
         Some(typed) => template(typed, checks).unwrap_or_default(),
         None => base.clone(),

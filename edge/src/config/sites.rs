@@ -1,5 +1,6 @@
 //! `[[site]]`: from what was typed to hosts and routes that lead somewhere.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
@@ -7,16 +8,17 @@ use toml::Spanned;
 
 use super::checks::Checks;
 use super::edit::{Level, Read};
-use super::file::{CacheFile, File, Key, Named, RouteFile, SiteFile, UpstreamFile};
+use super::file::{CacheFile, File, RouteFile, SiteFile, UpstreamFile};
 use super::gate::Said;
 use super::report::Problem;
 use super::unknown::did_you_mean;
-use super::upstreams::is_host;
+use super::upstreams::{self, is_host};
+use super::value::{Key, Named};
 use super::{logs, rules};
 use crate::cache::Rules;
 use crate::http::pattern::Pattern;
 use crate::http::{Network, hop};
-use crate::route::Matcher;
+use crate::route::{Matcher, PatternError};
 use crate::telemetry::LogRule;
 use crate::{compress, edit, files, gate};
 
@@ -113,14 +115,9 @@ pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks)
         plain,
         read,
     };
-    if file.site.is_empty() {
-        checks.push(Problem::error("no site: every request would be answered 404").help(
-            "add a site with a route:\n[[site]]\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]",
-        ));
-    }
+    let sites = sites(file, checks);
     let mut taken = HashSet::new();
-    let plans: Vec<SitePlan> = file
-        .site
+    let plans: Vec<SitePlan> = sites
         .iter()
         .map(|site| one(site, &known, &mut taken, checks))
         .collect();
@@ -138,6 +135,31 @@ pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks)
         checks,
     );
     plans
+}
+
+/// The sites of the file; routes outside of any site make one that answers for any host.
+fn sites<'a>(file: &'a File, checks: &mut Checks) -> Cow<'a, [Spanned<SiteFile>]> {
+    match (file.route.first(), file.site.is_empty()) {
+        (None, false) => {}
+        (None, true) => checks.push(
+            Problem::error("no route: every request would be answered 404")
+                .help("add one:\n[[route]]\nproxy = \"http://127.0.0.1:9000\""),
+        ),
+        (Some(first), true) => {
+            let site = SiteFile {
+                route: file.route.clone(),
+                ..SiteFile::default()
+            };
+            return Cow::Owned(vec![Spanned::new(first.span(), site)]);
+        }
+        (Some(first), false) => checks.push(
+            Problem::error("a [[route]] outside of a site, beside [[site]]")
+                .at(first.span())
+                .label("which hosts this route is for is not clear")
+                .help("write [[site.route]] below the [[site]] that it belongs to; a site without `hosts` answers for any host"),
+        ),
+    }
+    Cow::Borrowed(&file.site)
 }
 
 fn unused<T>(kind: &str, sections: &Named<T>, used: impl Fn(&str) -> bool, checks: &mut Checks) {
@@ -166,7 +188,7 @@ fn one(
         checks.push(
             Problem::error("a site without a route")
                 .at(site.span())
-                .help("add one:\n[[site.route]]\nproxy = \"NAME\"    # of an [upstream.NAME]"),
+                .help("add one:\n[[site.route]]\nproxy = \"http://127.0.0.1:9000\""),
         );
     }
     let name = match hosts.is_empty() {
@@ -209,7 +231,15 @@ fn hosts(
     taken: &mut HashSet<String>,
     checks: &mut Checks,
 ) -> Vec<String> {
-    let typed = &site.get_ref().hosts;
+    let written = site.get_ref().hosts.as_ref();
+    if let Some(hosts) = written.filter(|hosts| hosts.is_false()) {
+        checks.push(
+            Problem::error("a site without a host")
+                .at(hosts.span())
+                .help("for any host, leave `hosts` out"),
+        );
+    }
+    let typed = written.map_or(&[][..], |hosts| hosts.get_ref());
     let named: Vec<(String, Range<usize>)> = typed
         .iter()
         .filter_map(|host| Some((host_name(host, checks)?, host.span())))
@@ -262,7 +292,7 @@ fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
 /// What to underline of a route: its condition, else its target, else its header.
 fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     let typed = route.get_ref();
-    let keys = [&typed.path, &typed.r#match, &typed.proxy];
+    let keys = [&typed.path, &typed.path_regex, &typed.query, &typed.proxy];
     let key = keys.into_iter().flatten().next().map(Spanned::span);
     let files = || typed.files.as_ref().map(Spanned::span);
     let respond = || typed.respond.as_ref().map(Spanned::span);
@@ -335,7 +365,7 @@ fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> L
     let typed = route.get_ref();
     one_target(route, checks);
     let proxied = Proxied {
-        upstream: named("upstream", &typed.proxy, known.upstreams, checks).unwrap_or_default(),
+        upstream: upstream(&typed.proxy, known, checks).unwrap_or_default(),
         cache: named("cache", &typed.cache, known.caches, checks),
         rules: rules_of(typed, known, checks),
     };
@@ -389,7 +419,7 @@ fn one_target(route: &Spanned<RouteFile>, checks: &mut Checks) {
         (None, _) => Problem::error("a route that leads nowhere")
             .at(route.span())
             .help(
-                "add `proxy = \"NAME\"` with the name of an [upstream.NAME], `files = \"FOLDER\"`, \
+                "add `proxy = \"http://HOST\"` or the name of an [upstream.NAME], `files = \"FOLDER\"`, \
                  `respond = \"TEXT\"` or `redirect = \"ADDRESS\"`",
             ),
     };
@@ -419,6 +449,16 @@ fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
     known.plain.clone()
 }
 
+/// The name of the upstream that a route names, or that its URL stands for.
+fn upstream(key: &Key<String>, known: &Known, checks: &mut Checks) -> Option<String> {
+    let text = key.as_ref()?.get_ref();
+    let is_section = known.upstreams.keys().any(|name| name.get_ref() == text);
+    match upstreams::is_url(text) && !is_section {
+        true => upstreams::name_of(text),
+        false => named("upstream", key, known.upstreams, checks),
+    }
+}
+
 fn named<T>(
     kind: &str,
     name: &Key<String>,
@@ -430,6 +470,9 @@ fn named<T>(
     if !known().any(|k| k == name.get_ref()) {
         let help = match did_you_mean(name.get_ref(), known()) {
             Some(near) => format!("did you mean `{near}`?"),
+            None if kind == "upstream" && name.get_ref().contains(['.', ':']) => {
+                "write the URL of a server, as in \"http://127.0.0.1:9000\", or the NAME of an [upstream.NAME]".to_owned()
+            }
             None => format!("add a section [{kind}.{}]", name.get_ref()),
         };
         checks.push(
@@ -442,19 +485,31 @@ fn named<T>(
 }
 
 fn matcher(route: &RouteFile, checks: &mut Checks) -> Matcher {
-    let (text, matcher) = match (&route.path, &route.r#match) {
-        (None, None) => return Matcher::Any,
-        (Some(path), None) => (path, Matcher::path(path.get_ref())),
-        (None, Some(regex)) => (regex, Matcher::regex(regex.get_ref())),
+    let mut matcher = match (&route.path, &route.path_regex) {
+        (None, None) => Matcher::any(),
+        (Some(path), None) => usable(path, Matcher::path(path.get_ref()), checks),
+        (None, Some(regex)) => usable(regex, Matcher::path_regex(regex.get_ref()), checks),
         (Some(_), Some(regex)) => {
             checks.push(
-                Problem::error("a route with both `path` and `match`")
+                Problem::error("a route with both `path` and `path_regex`")
                     .at(regex.span())
                     .help("keep one: a regex can also begin with the path, as in '^/static/'"),
             );
-            return Matcher::Any;
+            Matcher::any()
         }
     };
+    if let Some(query) = &route.query {
+        matcher = usable(query, matcher.with_query(query.get_ref()), checks);
+    }
+    matcher
+}
+
+/// The matcher, or one for everything where its pattern is wrong.
+fn usable(
+    text: &Spanned<String>,
+    matcher: Result<Matcher, PatternError>,
+    checks: &mut Checks,
+) -> Matcher {
     matcher.unwrap_or_else(|error| {
         checks.push(
             Problem::error(error.what)
@@ -462,6 +517,6 @@ fn matcher(route: &RouteFile, checks: &mut Checks) -> Matcher {
                 .label(error.why)
                 .help(error.help),
         );
-        Matcher::Any
+        Matcher::any()
     })
 }

@@ -6,6 +6,7 @@ mod edit;
 mod gate;
 mod logs;
 mod rules;
+mod shorthand;
 mod volumes;
 
 use std::path::Path;
@@ -83,7 +84,7 @@ address = "127.0.0.1:0"
 [[listener]]
 address = "[::1]:0"
 [admin]
-address = "off"
+address = false
 [log]
 access = "/var/log/access.log"
 format = "json"
@@ -99,7 +100,7 @@ parallel = 8
 read_ahead = "4MiB"
 client_budget = "32MiB"
 valid = { 200 = "1h", 404 = "1m" }
-object = "100MiB"
+max_object_size = "100MiB"
 [upstream.origin]
 servers = ["http://a.example", { url = "http://[::1]:81", weight = 5 }, { url = "http://c:82", backup = true }]
 balance = "least-connections"
@@ -107,7 +108,7 @@ host = "WWW.example.com:8080"
 [[site]]
 hosts = ["CDN.example.com", "*.example.org.", "[::1]"]
 [[site.route]]
-match = '\.(mp4|avi)(\?.*)?$'
+path_regex = '\.(mp4|avi)$'
 proxy = "origin"
 cache = "video"
 [[site.route]]
@@ -253,7 +254,7 @@ fn errors_show_the_line_and_the_fix() {
         ("unknown word, near", with("[log]\nformat = \"combinde\"\n")),
         ("wrong type", with("[server]\nworkers = \"four\"\n")),
         ("bad size", with("[limits]\nbody = \"2 megs\"\n")),
-        ("bad time", with("[limits]\ndrain = 30\n")),
+        ("bad time", with("[limits]\nshutdown_timeout = 30\n")),
         ("out of bounds", with("[limits]\nheaders = \"1GiB\"\nheader_timeout = \"0s\"\n[cache.a]\nmemory = \"1KiB\"\n")),
         ("unknown upstream", route("proxy = \"orgin\"")),
         ("unknown cache", route("proxy = \"origin\"\ncache = \"video\"")),
@@ -261,9 +262,9 @@ fn errors_show_the_line_and_the_fix() {
         ("bad address", with("[[listener]]\naddress = \"8080\"\n")),
         ("no site", "[upstream.a]\nservers = [\"http://a\"]\n".to_owned()),
         ("no route, no servers", "[upstream.a]\n[[site]]\n".to_owned()),
-        ("bad regex", route("match = 'a(b'\nproxy = \"origin\"")),
+        ("bad regex", route("path_regex = 'a(b'\nproxy = \"origin\"")),
         ("bad path", route("path = \"static\"\nproxy = \"origin\"")),
-        ("path and match", route("path = \"/a\"\nmatch = 'b'\nproxy = \"origin\"")),
+        ("path and path_regex", route("path = \"/a\"\npath_regex = 'b'\nproxy = \"origin\"")),
         ("servers", LEAST.replace(
             "[\"http://127.0.0.1:9000\"]",
             "[\n  \"https://a\",\n  \"http://a/b\",\n  { weight = 1 },\n  { url = \"a:9\", weight = 0 },\n  { url = \"http://b\", backup = true },\n]",

@@ -9,9 +9,9 @@ use toml::Spanned;
 
 use super::checks::Checks;
 use super::connections::ListenerPlan;
-use super::file::{Named, UpstreamFile};
+use super::file::{RetryFile, RouteFile, ServerFile, UpstreamFile};
 use super::report::Problem;
-use super::value::ServerFile;
+use super::value::{Key, Named, OrFalse, Table};
 use crate::http::Scheme;
 use crate::upstream::{Options, Server};
 
@@ -31,6 +31,46 @@ pub fn plan(
         plans.insert(name.get_ref().clone(), options(file, servers, checks));
     }
     plans
+}
+
+/// Whether a route's `proxy` is a URL, and not the name of a section.
+pub fn is_url(proxy: &str) -> bool {
+    proxy.contains("://")
+}
+
+/// The name of the upstream that a URL in a route stands for; `None` if it is no origin's.
+pub fn name_of(url: &str) -> Option<String> {
+    let (host, port) = origin(url).ok()?;
+    Some(match host.contains(':') {
+        true => format!("http://[{host}]:{port}"),
+        false => format!("http://{host}:{port}"),
+    })
+}
+
+/// Adds an upstream for each URL that a route has in `proxy`. Routes with the same URL share one.
+pub fn of_routes<'a>(
+    routes: impl Iterator<Item = &'a RouteFile>,
+    listeners: &[ListenerPlan],
+    plans: &mut BTreeMap<String, Options>,
+    checks: &mut Checks,
+) {
+    for typed in routes.filter_map(|route| route.proxy.as_ref()) {
+        let url = typed.get_ref();
+        if !is_url(url) || plans.contains_key(url) {
+            continue;
+        }
+        let entry = ServerFile {
+            url: Some(typed.clone()),
+            weight: None,
+            backup: None,
+        };
+        let server = server(&Spanned::new(typed.span(), entry), checks);
+        if let (Some(server), Some(name)) = (server, name_of(url)) {
+            leads_back(&server, url, typed.span(), listeners, checks);
+            let options = || Options::new(vec![server]);
+            plans.entry(name).or_insert_with(options);
+        }
+    }
 }
 
 fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Options {
@@ -69,10 +109,20 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
             d.send_timeout,
             MS..=read_max,
         ),
-        connections: checks.count("connections", &file.connections, d.connections, 0..=65_536),
+        connections: checks.count(
+            "max_connections",
+            &file.max_connections,
+            d.connections,
+            0..=65_536,
+        ),
         queue: checks.count("queue", &file.queue, d.queue, 0..=1_000_000),
-        retries: checks.count("retries", &file.retries, d.retries as usize, 0..=16) as u32,
-        head: checks.count("head", &file.head, d.head, 8 << 10..=1 << 20),
+        retries: retries(&file.retry, d.retries, checks),
+        head: checks.count(
+            "max_response_headers",
+            &file.max_response_headers,
+            d.head,
+            8 << 10..=1 << 20,
+        ),
         host: file.host.as_ref().and_then(|text| host_sent(text, checks)),
         servers: d.servers,
     };
@@ -81,12 +131,25 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
         && options.keepalive > options.connections
     {
         checks.push(
-            Problem::warning("`keepalive` keeps more connections than `connections` allows")
+            Problem::warning("`keepalive` keeps more connections than `max_connections` allows")
                 .at(typed.span())
                 .label(format!("only {} may be open", options.connections)),
         );
     }
     options
+}
+
+/// How many servers are tried after the first one; `tries` counts the first one too.
+fn retries(key: &Key<OrFalse<Table<RetryFile>>>, default: u32, checks: &mut Checks) -> u32 {
+    let Some(typed) = key else { return default };
+    match typed.get_ref() {
+        OrFalse::False => 0,
+        OrFalse::On(Table(retry)) => {
+            let default = u64::from(default) + 1;
+            let tries = checks.within("tries", &retry.tries, default, 1..=17);
+            tries.saturating_sub(1) as u32
+        }
+    }
 }
 
 fn servers(
@@ -115,17 +178,7 @@ fn servers(
         let Some(server) = server(entry, checks) else {
             continue;
         };
-        if asks_itself(&server, listeners) {
-            checks.push(
-                Problem::error(format!(
-                    "upstream `{}` leads back to this server",
-                    name.get_ref()
-                ))
-                .at(entry.span())
-                .label("a listener of this configuration has this address")
-                .help("name the origin's address, or listen on another port"),
-            );
-        }
+        leads_back(&server, name.get_ref(), entry.span(), listeners, checks);
         if servers
             .iter()
             .any(|s| (&s.host, s.port) == (&server.host, server.port))
@@ -272,6 +325,24 @@ fn host_sent(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
             .help("write what the origin expects, as in \"www.example.com\"; without it the client's Host is sent"),
     );
     None
+}
+
+/// Reports a server whose address is one of this configuration's listeners.
+fn leads_back(
+    server: &Server,
+    name: &str,
+    at: Range<usize>,
+    listeners: &[ListenerPlan],
+    checks: &mut Checks,
+) {
+    if asks_itself(server, listeners) {
+        checks.push(
+            Problem::error(format!("upstream `{name}` leads back to this server"))
+                .at(at)
+                .label("a listener of this configuration has this address")
+                .help("name the origin's address, or listen on another port"),
+        );
+    }
 }
 
 /// Whether connecting to this server would reach one of our own listeners.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{Named, VolumeFile};
+use super::file::VolumeFile;
 use super::report::Problem;
-use super::value::show_size;
+use super::value::{Named, show_size};
 use crate::sys::disk::path_info::{Kind, PathInfo};
 use crate::volume::{
     self, Options, SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment,

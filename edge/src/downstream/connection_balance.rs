@@ -1,5 +1,5 @@
-//! How connections balance over the workers: the kernel deals them out, few of them unevenly, and a
-//! worker that got too many hands the next one over.
+//! The balance of connections over the workers. The kernel distributes a few connections unevenly, so a worker that
+//! has too many hands the next one to another worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use crate::sys::limits;
 use crate::sys::net::Accepted;
 
-use super::addresses::Addresses;
-use super::listener::ConnectionSetup;
+use super::client_connections::ClientConnections;
+use super::connection_setup::ConnectionSetup;
 
-/// Connections that may lie between two workers.
+/// Connections that may wait in a worker's inbox.
 const INBOX_MAX: usize = 1024;
 
 /// A connection on its way to another worker.
@@ -22,28 +22,28 @@ pub(super) struct HandedOver {
     pub(super) setup: Arc<ConnectionSetup>,
 }
 
-/// What the workers know of each other: how many connections each has, and where to send one.
+/// The number of connections of each worker, and the way to each worker's inbox.
 pub struct ConnectionBalance {
     workers: Box<[WorkerEntry]>,
-    /// Whose connections they are.
-    pub(super) addresses: Addresses,
+    /// Connections of each client.
+    pub(super) clients: ClientConnections,
     derived_limit: usize,
-    /// Idle connections that a worker with none wants the others to close.
+    /// Idle connections that a worker without idle ones asks the others to close.
     wanted: AtomicUsize,
 }
 
-/// One worker's count is on cache lines of its own, for it changes with every connection.
+/// One worker. Its count changes with every connection, so it has cache lines of its own.
 #[repr(align(128))]
 struct WorkerEntry {
     open: AtomicUsize,
-    /// Nothing is handed over to it any more.
+    /// Whether the worker takes no further connections.
     draining: AtomicBool,
     sender: mpsc::Sender<HandedOver>,
     inbox: Mutex<Option<mpsc::Receiver<HandedOver>>>,
 }
 
 impl ConnectionBalance {
-    /// Over this many workers, at least one.
+    /// The balance of this many workers, at least one.
     pub fn new(workers: usize) -> Arc<ConnectionBalance> {
         let place = |_| {
             let (sender, inbox) = mpsc::channel(INBOX_MAX);
@@ -56,7 +56,7 @@ impl ConnectionBalance {
         };
         Arc::new(ConnectionBalance {
             workers: (0..workers.max(1)).map(place).collect(),
-            addresses: Addresses::default(),
+            clients: ClientConnections::default(),
             derived_limit: derived_limit(),
             wanted: AtomicUsize::new(0),
         })
@@ -72,7 +72,7 @@ impl ConnectionBalance {
         self.workers[worker].open()
     }
 
-    /// Whether there may be no more; `connections` as in `Options`.
+    /// Whether the limit of open connections is reached; `connections` as in `Options`.
     pub(super) fn is_full(&self, connections: usize) -> bool {
         let limit = match connections {
             0 => self.derived_limit,
@@ -81,29 +81,28 @@ impl ConnectionBalance {
         self.open() >= limit
     }
 
-    /// Connections wait, and the worker that would accept them has no idle one to close: others are to
-    /// close so many.
+    /// Asks the other workers to close this many idle connections, since the calling worker has none to close.
     pub(super) fn want_room(&self, connections: usize) {
         if self.workers.len() > 1 {
             self.wanted.fetch_max(connections, Ordering::Relaxed);
         }
     }
 
-    /// How many idle connections are wanted to be closed.
+    /// Idle connections that other workers ask to be closed.
     pub(super) fn wanted_room(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// So many of them were closed.
+    /// Reports that this many idle connections were closed.
     pub(super) fn made_room(&self, connections: usize) {
         let left = |wanted: usize| Some(wanted.saturating_sub(connections));
-        // Always given.
+        // `left` always gives a value.
         let _ = self
             .wanted
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
     }
 
-    /// The limit is not reached any more.
+    /// Withdraws `want_room`: the limit is not reached any more.
     pub(super) fn has_room(&self) {
         if self.wanted_room() > 0 {
             self.wanted.store(0, Ordering::Relaxed);
@@ -117,8 +116,7 @@ impl ConnectionBalance {
         }
     }
 
-    /// This worker takes what has been handed over to it, and nothing more. What still lies between
-    /// two workers is in its count from here on.
+    /// Stops handing connections to this worker. Its count includes those that wait in its inbox.
     pub(super) fn drains(&self, worker: usize) {
         self.workers[worker].draining.store(true, Ordering::SeqCst);
     }
@@ -132,7 +130,7 @@ impl ConnectionBalance {
     }
 
     /// Sends a new connection to the worker with the fewest, if `worker` would have clearly more
-    /// with it; else gives it back. Few connections balance evenly, many roughly.
+    /// with it; else gives it back. Few connections are balanced evenly, many roughly.
     pub(super) fn hand_over(
         &self,
         worker: usize,
@@ -153,8 +151,8 @@ impl ConnectionBalance {
         if self.open_at(worker) < self.open_at(least) + margin {
             return Err(connection);
         }
-        // Counted before it is sent, so that the next decision knows of it; and before it is asked
-        // again whether that worker drains: one that begins to now waits for this connection.
+        // Counted before it is sent, so that the next decision includes it; and before the second check for
+        // draining, so that a worker that begins to drain now waits for this connection.
         self.opened(least);
         if self.workers[least].drains() {
             self.closed(least);
@@ -180,7 +178,8 @@ impl WorkerEntry {
     }
 }
 
-/// From the limit of descriptors, some of which are for origins, files and ourselves.
+/// The limit that follows from the limit of descriptors, some of which are reserved for origins, files and the
+/// process itself.
 fn derived_limit() -> usize {
     let descriptors = limits::descriptors();
     descriptors.saturating_sub(descriptors / 16 + 64).max(16)

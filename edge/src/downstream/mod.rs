@@ -1,18 +1,25 @@
-//! Listeners and connections: what clients speak, framed and checked.
+//! Everything towards clients: accepting, transports, protocols, and exchanges.
 
-mod addresses;
+mod accept;
+mod client_connections;
+mod connection;
 mod connection_balance;
+mod connection_setup;
 mod deadlines;
+mod exchange;
 pub mod http1;
-mod listener;
-mod pool;
+mod input;
+mod protocol;
+mod proxy_preamble;
 pub mod proxy_protocol;
 mod refusal;
+mod transport;
 mod trust;
+mod turn;
 mod worker;
 
 pub use connection_balance::ConnectionBalance;
-pub use listener::ConnectionSetup;
+pub use connection_setup::{ConnectionSetup, Protocol};
 pub use proxy_protocol::{ProxyProtocol, Versions};
 pub use refusal::Refusal;
 pub use trust::{ClientField, Trust};
@@ -20,36 +27,36 @@ pub use worker::{Serving, Worker, WorkerContext};
 
 use std::time::Duration;
 
-/// `[limits]`: what a client may take. Sizes in bytes.
+/// `[limits]`: the limits for clients. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Longest request line; beyond it 414.
+    /// Longest request line; longer ones get 414.
     pub request_line: usize,
-    /// Longest head without the request line; beyond it 431. At most 256 lines.
+    /// Longest head without the request line; longer ones get 431. A head has at most 256 lines.
     pub headers: usize,
-    /// Longest request body; beyond it 413. 0: no limit.
+    /// Longest request body; longer ones get 413. 0: no limit.
     pub body: u64,
-    /// From a request's first byte to its complete head; beyond it 408.
+    /// Longest time from a request's first byte to its complete head; slower ones get 408.
     pub header_timeout: Duration,
-    /// Between two reads of a request body; beyond it 408.
+    /// Longest time between two reads of a request body; slower ones get 408.
     pub body_timeout: Duration,
-    /// Between two successful writes of a response; beyond it the connection is cut.
+    /// Longest time between two successful writes of a response; slower connections are reset.
     pub send_timeout: Duration,
-    /// How long an idle connection is kept. Zero: none is.
+    /// Longest time that an idle connection is kept. Zero: connections close after each response.
     pub keepalive_timeout: Duration,
-    /// Whether `Keep-Alive: timeout=` tells the client.
+    /// Whether responses report it in `Keep-Alive: timeout=`.
     pub keepalive_header: bool,
-    /// Requests answered on one connection. 0: no limit.
+    /// Most requests on one connection. 0: no limit.
     pub keepalive_requests: u64,
-    /// Open client connections in all. 0: derived from the limit of file descriptors.
+    /// Most open client connections in total. 0: derived from the limit of file descriptors.
     pub connections: usize,
-    /// Of those, from one client: an IPv4 address, or the first 64 bits of an IPv6 address.
-    /// Further ones are closed at once. 0: no limit.
-    pub connections_per_address: usize,
-    /// Bytes a second that a body upload or a response's reader must keep up on average, once
-    /// `min_rate_grace` has passed; slower ones are cut. 0: no minimum.
+    /// Most open connections of one client: an IPv4 address, or the first 64 bits of an IPv6 address. Further ones are
+    /// closed at once. 0: no limit.
+    pub connections_per_ip: usize,
+    /// Minimum average rate in bytes per second of a request body and of a response, once `min_rate_grace` has passed;
+    /// slower transfers are cut. 0: no minimum.
     pub min_rate: u64,
-    /// How long a transfer may be slower than `min_rate`.
+    /// Tolerated shortfall, in seconds of `min_rate`.
     pub min_rate_grace: Duration,
     /// How long requests may go on after SIGTERM or SIGQUIT.
     pub drain: Duration,
@@ -68,7 +75,7 @@ impl Default for Options {
             keepalive_header: false,
             keepalive_requests: 0,
             connections: 0,
-            connections_per_address: 0,
+            connections_per_ip: 0,
             min_rate: 128,
             min_rate_grace: Duration::from_secs(10),
             drain: Duration::from_secs(30),

@@ -1,28 +1,28 @@
-//! The PROXY protocol, versions 1 and 2: what a load balancer says, before the first byte of its
-//! client, of where that client is ("The PROXY protocol", HAProxy Technologies, 2020). Pure.
+//! The PROXY protocol, versions 1 and 2: the header in which a load balancer reports its client's address before the
+//! client's first byte ("The PROXY protocol", HAProxy Technologies, 2020). Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::http::Network;
 
-/// What begins a header of version 1, and of version 2.
+/// The first bytes of a header of version 1, and of version 2.
 const TEXT: &[u8] = b"PROXY ";
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Longest header of version 1, its line end included (section 2.1).
 const TEXT_MAX: usize = 107;
 /// Bytes of a version 2 header before its addresses (section 2.2).
 const FIXED: usize = 16;
-/// Most bytes behind those that are taken: addresses and all that is said beside them.
+/// Most bytes after these: addresses and further statements.
 const REST_MAX: usize = 4096;
 /// The kind of a further statement that is the checksum of the header (section 2.2.3).
 const CHECKSUM: u8 = 0x03;
 
-/// `proxy_protocol`: how connections to a listener are introduced.
+/// `proxy_protocol`: a listener's requirement that connections begin with a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyProtocol {
-    /// Which versions are taken.
+    /// The accepted versions.
     pub versions: Versions,
-    /// Who may introduce clients. Connections from elsewhere are refused.
+    /// Load balancers that may send a header. Connections from other addresses are refused.
     pub trusted: Vec<Network>,
 }
 
@@ -40,10 +40,10 @@ pub enum Versions {
 /// A whole header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its bytes; the client's first byte comes behind them.
+    /// Bytes of the header; the client's first byte follows.
     pub length: usize,
-    /// Who is connected with whom, where that is said. It is not for the balancer's own connections,
-    /// as those that check our health, and for what is not IP over TCP.
+    /// The two ends of the client's connection. `None` for the balancer's own connections, such as health checks, and
+    /// for anything but TCP over IP.
     pub ends: Option<Ends>,
 }
 
@@ -52,18 +52,18 @@ pub struct Header {
 pub struct Ends {
     /// The client.
     pub source: SocketAddr,
-    /// Where it connected to.
+    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// These bytes do not begin with a header.
+/// The bytes do not begin with a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The header that `input` begins with; `None` where more of it is needed to tell.
+/// The header at the start of `input`; `None` if it is incomplete.
 ///
 /// # Errors
-/// Whatever follows, it can't become a header of these versions.
+/// The input is no header of these versions, whatever bytes follow.
 pub fn parse(input: &[u8], versions: Versions) -> Result<Option<Header>, Malformed> {
     let begins = |mark: &[u8]| {
         let length = mark.len().min(input.len());
@@ -76,7 +76,7 @@ pub fn parse(input: &[u8], versions: Versions) -> Result<Option<Header>, Malform
     }
 }
 
-/// `PROXY TCP4 192.0.2.1 192.0.2.2 40000 443`, or `PROXY UNKNOWN` and whatever (section 2.1).
+/// Reads `PROXY TCP4 192.0.2.1 192.0.2.2 40000 443`, or `PROXY UNKNOWN` and any text (section 2.1).
 fn text(input: &[u8]) -> Result<Option<Header>, Malformed> {
     let within = &input[..input.len().min(TEXT_MAX)];
     let Some(end) = memchr::memchr(b'\n', within) else {
@@ -116,14 +116,14 @@ where
     })
 }
 
-/// Digits without a sign or zeros before them.
+/// Reads a port: digits without a sign or leading zeros.
 fn port(word: &str) -> Option<u16> {
     let digits = word.bytes().all(|b| b.is_ascii_digit());
     let fits = digits && (word == "0" || !word.starts_with('0'));
     word.parse().ok().filter(|_| fits)
 }
 
-/// Section 2.2: signature, version and command, family, length, addresses, further statements.
+/// Reads a binary header (section 2.2): signature, version and command, family, length, addresses, further statements.
 fn binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
     if input.get(12).is_some_and(|b| !matches!(b, 0x20 | 0x21)) {
         return Err(Malformed);
@@ -146,7 +146,7 @@ fn binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
     Ok(Some(Header { length, ends }))
 }
 
-/// What a header with the command PROXY says. What is not a stream over IP has no address for us.
+/// The addresses of a header with the command PROXY; `None` for anything but a stream over IP.
 fn introduced(header: &[u8], family: u8) -> Result<Option<Ends>, Malformed> {
     let rest = &header[FIXED..];
     let size = match family >> 4 {
@@ -157,7 +157,7 @@ fn introduced(header: &[u8], family: u8) -> Result<Option<Ends>, Malformed> {
         _ => return Err(Malformed),
     };
     let (addresses, statements) = rest.split_at_checked(size).ok_or(Malformed)?;
-    // Without a family nothing is said of what follows.
+    // Without a family, the meaning of the rest is not defined.
     if family >> 4 != 0 {
         check_statements(header, statements)?;
     }
@@ -184,7 +184,7 @@ where
     })
 }
 
-/// Kind, length and value, one after another to the end; the checksum, where there is one, is right.
+/// Checks that kind, length and value follow each other up to the end, and that a checksum is correct.
 fn check_statements(header: &[u8], mut statements: &[u8]) -> Result<(), Malformed> {
     while let Some((&kind, rest)) = statements.split_first() {
         let (length, rest) = rest.split_first_chunk::<2>().ok_or(Malformed)?;
@@ -199,7 +199,7 @@ fn check_statements(header: &[u8], mut statements: &[u8]) -> Result<(), Malforme
     Ok(())
 }
 
-/// CRC-32C over the whole header, with zeros where it stands itself.
+/// Checks the CRC-32C over the whole header, in which the checksum itself counts as zeros.
 fn check_sum(header: &[u8], at: usize, value: &[u8]) -> Result<(), Malformed> {
     let said: [u8; 4] = value.try_into().map_err(|_| Malformed)?;
     let mut zeroed = header.to_vec();
@@ -210,8 +210,8 @@ fn check_sum(header: &[u8], at: usize, value: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// For fuzzing: what is found does not depend on how the bytes arrive, and nothing is waited for
-/// without end.
+/// Checks for the fuzzer that the result does not depend on how the bytes arrive, and that no input is waited for
+/// without bound.
 pub fn exercise(data: &[u8]) {
     for versions in [Versions::V1, Versions::V2, Versions::Any] {
         let whole = parse(data, versions);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_text_is_malformed_at_once() {
+    fn a_malformed_line_is_refused_at_once() {
         let long = format!("PROXY UNKNOWN {}", "x".repeat(TEXT_MAX - 14));
         for text in [
             "GET / HTTP/1.1\r\n",
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_binary_header_is_found_out() {
+    fn a_malformed_binary_header_is_refused() {
         let mut huge = header(0x21, 0x11, &FOUR);
         huge[14] = 0x20;
         for bytes in [
@@ -366,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn how_it_arrives_makes_no_difference(
+        fn the_result_does_not_depend_on_how_the_header_arrives(
             family in prop::sample::select(vec![0x00, 0x11, 0x12, 0x21, 0x31, 0x41]),
             command in prop::sample::select(vec![0x20, 0x21, 0x22]),
             rest in prop::collection::vec(any::<u8>(), 0..80),

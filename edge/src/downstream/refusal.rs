@@ -1,11 +1,11 @@
-//! Refused requests, and the responses that report them.
+//! Refusals: requests that get an error response from downstream itself.
 
 use crate::handler::Response;
 use crate::http::Status;
 use crate::reason::Reason;
 
-/// A request that is refused for what it says, or for how slowly it says it. The connection is
-/// closed after it, since where the next request would begin is in doubt.
+/// The refusal of a request that is malformed, over a limit or too slow. The connection closes after the response,
+/// since the beginning of the next request is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The status sent.
@@ -15,7 +15,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// For a reason that has a status of its own; 400 for others.
+    /// A refusal with the reason's status; 400 if the reason has none.
     pub const fn of(reason: Reason) -> Refusal {
         let status = match reason.status() {
             Some(status) => status,
@@ -24,12 +24,12 @@ impl Refusal {
         Refusal { status, reason }
     }
 
-    /// The complete head did not come in time.
+    /// The complete head did not arrive in time.
     pub const HEADER_TIMEOUT: Refusal = Refusal::of(Reason::HeaderTimeout);
     /// The declared body is over the limit.
     pub const BODY_TOO_LARGE: Refusal = Refusal::of(Reason::RequestBodyTooLarge);
 
-    /// The response that reports the refusal.
+    /// The error response.
     pub fn response(self) -> Response {
         let text = self.reason.text();
         let mut response = Response::text(self.status, format!("{} {text}\n", self.status));

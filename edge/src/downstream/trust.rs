@@ -1,4 +1,4 @@
-//! Whose word counts: who the client is when trusted proxies stand before us (RFC 7239 5.2, 7.4).
+//! The client's address and scheme as trusted proxies report them (RFC 7239 5.2, 7.4).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,20 +7,20 @@ use smallvec::SmallVec;
 use crate::handler::Peer;
 use crate::http::{Fields, Network, Scheme};
 
-/// Hops that are looked at, from the nearest on.
+/// Hops that are read, from the nearest on.
 const HOPS_MAX: usize = 32;
 
-/// `[server] trusted_proxies`, and which field they set.
+/// `[server] trusted_proxies`, and the header that they set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// Who may say who asks. Nobody: the other end of the connection does.
+    /// Proxies trusted to report the client's address. Empty: the client is the other end of the connection.
     pub proxies: Vec<Network>,
-    /// Where they say it.
+    /// The header in which they report it.
     pub field: ClientField,
 }
 
-/// The field in which trusted proxies say who asks. One alone is believed: a proxy that sets the one
-/// may pass on the other as its client sent it.
+/// The header in which trusted proxies report the client. Only one is read: a proxy that sets one of them may forward
+/// the other as its client sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientField {
     /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the scheme.
@@ -30,14 +30,14 @@ pub enum ClientField {
     Forwarded,
 }
 
-/// What one hop says of who asked it.
+/// One hop's report about its client.
 struct Hop {
     client: IpAddr,
     scheme: Option<Scheme>,
 }
 
 impl Trust {
-    /// The peer of a request with these fields. Without trust in the other end it stays as it is.
+    /// The peer of a request with these headers; `peer` itself if the other end is not trusted.
     #[inline]
     pub(super) fn peer(&self, peer: Peer, fields: &Fields) -> Peer {
         match self.proxies.is_empty() || !self.trusts(peer.client) {
@@ -50,8 +50,8 @@ impl Trust {
         self.proxies.iter().any(|network| network.contains(address))
     }
 
-    /// From the nearest hop on, each believed because the one after it is trusted. What can't be
-    /// read ends the walk: what stands before it may be anybody's.
+    /// Reads the hops from the nearest on; each is believed because the one after it is trusted. An unreadable hop ends
+    /// the walk, since anybody may have written the hops before it.
     #[cold]
     fn introduced(&self, mut peer: Peer, fields: &Fields) -> Peer {
         let mut hops: SmallVec<[&[u8]; 8]> = match self.field {
@@ -81,7 +81,7 @@ impl Trust {
     }
 }
 
-/// X-Forwarded-Proto, where it says one thing.
+/// The scheme of X-Forwarded-Proto, if all its values agree.
 fn sole_scheme(fields: &Fields) -> Option<Scheme> {
     let mut all = fields.members("x-forwarded-proto");
     let first = all.next().and_then(scheme)?;
@@ -111,7 +111,7 @@ fn node(text: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// The elements of all lines of Forwarded. A comma or semicolon in quotes is content.
+/// The elements of all Forwarded lines, the last one first. A comma or semicolon in quotes is content.
 fn elements(fields: &Fields) -> SmallVec<[&[u8]; 8]> {
     let lines = fields.get_all("forwarded");
     let last_first = |line| {
@@ -121,11 +121,11 @@ fn elements(fields: &Fields) -> SmallVec<[&[u8]; 8]> {
     lines.flat_map(last_first).collect()
 }
 
-/// From the right: a quote that a client left open must not swallow what trusted hops said after it. One
-/// behind a backslash is content (RFC 9110 5.6.4), unless the backslash is itself behind one.
+/// Splits from the right, so that a quote that a client left open cannot hide what trusted hops added after it. A
+/// quote after a backslash is content (RFC 9110 5.6.4), unless that backslash is itself escaped.
 fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
-    // Each byte is looked at once, from the last to the first.
+    // Each byte is read once, from the last to the first.
     let mut at = text.len();
     let parts = text.rsplit(move |&b| {
         at = at.saturating_sub(1);
@@ -137,14 +137,14 @@ fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
         .filter(|part| !part.is_empty())
 }
 
-/// Whether what follows this is escaped: an odd number of backslashes ends it.
+/// Whether the byte after this text is escaped: the text ends with an odd number of backslashes.
 fn is_escaped(before: &[u8]) -> bool {
     let backslashes = before.iter().rev().take_while(|&&b| b == b'\\');
     backslashes.count() % 2 == 1
 }
 
-/// `for=192.0.2.1;proto=https` (RFC 7239 4). `for=unknown` and names that stand for an address say
-/// nothing that can be used; each parameter stands once.
+/// Reads `for=192.0.2.1;proto=https` (RFC 7239 4). `for=unknown` and obfuscated names give no address; a parameter
+/// that occurs twice makes the element unreadable.
 fn element(text: &[u8]) -> Option<Hop> {
     let (mut client, mut proto) = (None, None);
     for pair in split(text, b';') {
@@ -165,7 +165,7 @@ fn element(text: &[u8]) -> Option<Hop> {
     })
 }
 
-/// A token, or what is between quotes. No address and no scheme needs a backslash.
+/// A token, or the text between quotes. No address and no scheme needs a backslash.
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     match value.strip_prefix(b"\"") {
         Some(rest) => rest.strip_suffix(b"\""),
@@ -192,9 +192,9 @@ mod tests {
     fn peer(address: &str) -> Peer {
         let address: SocketAddr = address.parse().expect("an address");
         Peer {
-            address,
+            address: address.into(),
             client: address.ip().to_canonical(),
-            local: address,
+            local: address.into(),
             scheme: Scheme::Http,
         }
     }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_is_read_where_it_is_the_field() {
+    fn forwarded_is_read_if_it_is_the_configured_header() {
         let table = [
             ("for=192.0.2.1", "192.0.2.1 http"),
             (
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trusted_proxy_may_say_the_scheme_if_it_says_one() {
+    fn a_trusted_proxy_may_report_the_scheme_if_its_values_agree() {
         let table: &[(&[&str], &str)] = &[
             (&["https"], "https"),
             (&["HTTPS, https"], "https"),
@@ -290,7 +290,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_else_is_believed(text in "[ -~]{0,60}", field: bool) {
+        fn an_untrusted_other_end_is_not_believed(text in "[ -~]{0,60}", field: bool) {
             let fields: Fields = [("Forwarded", &*text), ("X-Forwarded-For", &text)]
                 .into_iter()
                 .collect();
@@ -303,7 +303,7 @@ mod tests {
         }
 
         #[test]
-        fn who_is_not_trusted_stays_the_client_whatever_it_claims(
+        fn the_nearest_untrusted_hop_is_the_client_whatever_it_claims(
             claim in "[ -~]{0,60}",
             own: [u8; 4],
         ) {

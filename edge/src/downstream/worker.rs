@@ -1,45 +1,43 @@
-//! One worker's side of downstream: its connections, their time, what they are served with.
+//! One worker's side of downstream: its connections, their deadlines, and the handlers and limits that serve them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
-use crate::handler::{Handler, Peer};
+use crate::handler::Handler;
 use crate::sys::Clock;
 use crate::sys::limits::Reserve;
-use crate::sys::net::Socket;
 use crate::telemetry::{AccessLog, Counters};
 
 use super::connection_balance::ConnectionBalance;
 use super::deadlines::{Deadlines, TICK, Tick};
-use super::http1::{Connection, date_line};
-use super::pool::Pool;
-use super::{ConnectionSetup, Options, Trust};
+use super::input::Pool;
+use super::{Options, Trust};
 
-/// What a worker is made with.
+/// The parts that a worker is created from.
 pub struct WorkerContext {
-    /// The time.
+    /// The clock.
     pub clock: Clock,
     /// This worker's counters.
     pub counters: Arc<Counters>,
-    /// What the workers know of each other.
+    /// The balance of connections over all workers.
     pub balance: Arc<ConnectionBalance>,
     /// Which of the workers this is, from 0.
     pub index: usize,
 }
 
-/// What requests are served with: a snapshot, swapped whole.
+/// The handlers and limits of one configuration snapshot; a reload replaces them as a whole.
 pub struct Serving {
-    /// Who answers.
+    /// The handler of all requests.
     pub handler: Rc<dyn Handler>,
     /// `[limits]`.
     pub options: Options,
-    /// Where requests are logged.
+    /// The access log, if there is one.
     pub log: Option<Rc<AccessLog>>,
-    /// Who may say who asks.
+    /// The proxies trusted to report the client's address.
     pub trust: Trust,
 }
 
@@ -54,20 +52,20 @@ pub struct Worker {
     pub(super) index: usize,
     pub(super) deadlines: Deadlines,
     pub(super) pool: Pool,
-    /// Told to stop accepting.
+    /// Notified when the worker stops accepting.
     pub(super) stopping: Notify,
     /// Listeners that have not stopped.
     pub(super) listening: Cell<usize>,
-    /// Given up for a moment when there is no other descriptor.
+    /// A descriptor that is lent when there is no other.
     pub(super) reserve: RefCell<Reserve>,
-    /// When the log is told next that there is none.
-    pub(super) told_of_exhaustion: Cell<Option<Tick>>,
+    /// The tick from which running out of descriptors is logged again.
+    pub(super) exhaustion_logged_from: Cell<Option<Tick>>,
     serving: RefCell<Rc<Serving>>,
     date: RefCell<Date>,
     began_us: u64,
     phase: Cell<Phase>,
     open: Cell<usize>,
-    /// Something happened that a drain may have waited for.
+    /// Notified when something changes that a drain may wait for.
     changed: Notify,
 }
 
@@ -80,11 +78,11 @@ enum Phase {
 
 struct Date {
     unix_s: u64,
-    line: Vec<u8>,
+    value: Vec<u8>,
 }
 
 impl Worker {
-    /// On the worker's own runtime (`LocalRuntime`), for tasks are spawned here.
+    /// Creates a worker and starts its tasks. Must be called on the worker's own runtime (`LocalRuntime`).
     pub fn new(context: WorkerContext, serving: Serving) -> Rc<Worker> {
         let unix_s = context.clock.unix_ms() / 1000;
         let worker = Rc::new(Worker {
@@ -98,11 +96,11 @@ impl Worker {
             stopping: Notify::new(),
             listening: Cell::new(0),
             reserve: RefCell::default(),
-            told_of_exhaustion: Cell::new(None),
+            exhaustion_logged_from: Cell::new(None),
             serving: RefCell::new(Rc::new(serving)),
             date: RefCell::new(Date {
                 unix_s,
-                line: date_line(unix_s),
+                value: date_value(unix_s),
             }),
             phase: Cell::new(Phase::Serving),
             open: Cell::new(0),
@@ -113,35 +111,19 @@ impl Worker {
         worker
     }
 
-    /// Swaps what requests are served with. Those under way keep what they began with.
+    /// Replaces the handlers and limits. Requests under way keep those they began with.
     pub fn serve(&self, serving: Serving) {
         self.serving.replace(Rc::new(serving));
     }
 
-    /// Serves a connection.
-    pub fn connect(self: &Rc<Self>, socket: Socket, peer: Peer) {
-        self.balance.opened(self.index);
-        self.let_in(&ConnectionSetup::plain(), socket, peer);
-    }
-
-    /// Serves a connection that came in here and that the balance counts as this worker's already,
-    /// unless it may not come in.
-    pub(super) fn let_in(
-        self: &Rc<Self>,
-        setup: &Arc<ConnectionSetup>,
-        socket: Socket,
-        peer: Peer,
-    ) {
+    /// Counts a new connection, which the balance counts as this worker's already.
+    pub(super) fn opened(&self) {
         self.open.set(self.open.get() + 1);
         self.counters.connections_now.add(1);
-        let connection = Connection::through(setup, self.clone(), socket, peer);
-        if let Some(connection) = connection {
-            tokio::task::spawn_local(connection);
-        }
     }
 
-    /// Stops accepting, closes what is idle, lets requests finish for this long, and cuts the rest.
-    /// Returns when no connection is left.
+    /// Stops accepting, closes idle connections, lets requests finish for this long, and cuts the rest. Returns when
+    /// no connection is left.
     pub async fn drain(&self, time: Duration) {
         let end_us = self
             .clock
@@ -151,7 +133,7 @@ impl Worker {
         self.balance.drains(self.index);
         self.stopping.notify_waiters();
         self.deadlines.wake_all();
-        // The balance counts also what was handed over and has not arrived.
+        // The balance also counts connections in the inbox.
         while self.balance.open_at(self.index) + self.listening.get() > 0 {
             let changed = self.changed.notified();
             if self.clock.monotonic_us() >= end_us && !self.is_cut() {
@@ -182,7 +164,7 @@ impl Worker {
         self.phase.get() == Phase::Cut
     }
 
-    /// A connection is gone.
+    /// Removes a closed connection from all counts.
     pub(super) fn closed(&self, slot: usize) {
         self.deadlines.remove(slot);
         self.balance.closed(self.index);
@@ -191,26 +173,26 @@ impl Worker {
         self.changed.notify_waiters();
     }
 
-    /// A listener has stopped.
+    /// Records that a listener has stopped.
     pub(super) fn stopped_listening(&self) {
         self.listening.set(self.listening.get().saturating_sub(1));
         self.changed.notify_waiters();
     }
 
-    /// The current `Date` line, at most a tick old.
+    /// Calls `write` with the value of a Date header, at most a tick old.
     #[inline]
     pub(super) fn with_date(&self, write: impl FnOnce(&[u8])) {
-        write(&self.date.borrow().line);
+        write(&self.date.borrow().value);
     }
 
-    /// Moves the time on.
+    /// Updates the tick and the date.
     fn pass(&self) {
         let unix_s = self.clock.unix_ms() / 1000;
         let mut date = self.date.borrow_mut();
         if date.unix_s != unix_s {
             *date = Date {
                 unix_s,
-                line: date_line(unix_s),
+                value: date_value(unix_s),
             };
         }
         let passed_us = self.clock.monotonic_us().saturating_sub(self.began_us);
@@ -234,7 +216,7 @@ async fn keep_time(worker: Weak<Worker>) {
             Some(worker) => worker.tick(),
             None => return,
         }
-        // Others get their turn between two steps.
+        // Other tasks get their turn between two steps.
         while let Some(worker) = worker.upgrade() {
             worker.pass();
             if !worker.deadlines.sweep() {
@@ -244,4 +226,10 @@ async fn keep_time(worker: Weak<Worker>) {
             tokio::time::sleep(STEP).await;
         }
     }
+}
+
+/// The value of a Date header at this time (RFC 9110 5.6.7).
+fn date_value(unix_s: u64) -> Vec<u8> {
+    let time = UNIX_EPOCH + Duration::from_secs(unix_s);
+    httpdate::HttpDate::from(time).to_string().into_bytes()
 }

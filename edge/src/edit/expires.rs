@@ -1,4 +1,4 @@
-//! `expires` and `cache_control`: what downstream caches and browsers are told about freshness.
+//! `expires` and `cache_control`: freshness headers for downstream caches and browsers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,50 +7,51 @@ use super::fields::value_of;
 use crate::handler::Response;
 use crate::http::{Status, date};
 
-/// How long a response may be used from now on.
+/// Lifetime of a response, counted from when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Nothing is said, and what the response says stays.
+    /// The response's own headers are unchanged.
     Off,
-    /// Since 1970 no more: `no-cache`.
+    /// Expires is 1 January 1970, with `no-cache`.
     Epoch,
-    /// For ten years.
+    /// Ten years.
     Max,
-    /// For so long.
+    /// This long.
     For(Duration),
-    /// Since so long no more: `no-cache`.
+    /// Expired this long ago, with `no-cache`.
     Past(Duration),
 }
 
-/// `expires`: a lifetime, and others by media type.
+/// The option `expires`: a default lifetime, and lifetimes by media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expires {
-    /// Where no type fits.
+    /// Lifetime for all other types.
     pub default: Lifetime,
-    /// By media type in lower case, `text/html`, or all that begin alike, `image/*`.
+    /// Lifetimes by media type in lower case, `text/html`, or by its first part, `image/*`.
     pub types: Vec<(Box<str>, Lifetime)>,
 }
 
-/// Ten years, as `max` means it.
+/// Cache-Control for `max`, ten years.
 const MAX: &str = "max-age=315360000";
 const MAX_DATE: &[u8; 29] = b"Thu, 31 Dec 2037 23:55:55 GMT";
 const EPOCH_DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:01 GMT";
 
-/// What takes the place of a response's Expires and Cache-Control.
+/// Replacements for a response's Expires and Cache-Control.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told<'a> {
+pub(super) struct Freshness<'a> {
     pub(super) expires: Option<[u8; 29]>,
     pub(super) cache_control: Option<Cow<'a, str>>,
 }
 
-/// Responses that are told for how long: those that a cache may keep without being told, or that are
-/// given where one of those was asked for.
-pub(super) fn is_told(status: Status) -> bool {
+/// Whether responses with this status get freshness headers: statuses that caches may store without
+/// explicit freshness, and those that answer conditional, range and other requests for such
+/// responses.
+pub(super) fn applies_to(status: Status) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
 
 impl Lifetime {
-    /// From what was typed: `off`, `epoch`, `max`, `1h`, `-1h` or `-1`.
+    /// Parses `off`, `epoch`, `max`, `1h`, `-1h` or `-1`.
     pub fn parse(text: &str) -> Option<Lifetime> {
         Some(match text {
             "off" => Lifetime::Off,
@@ -64,11 +65,11 @@ impl Lifetime {
         })
     }
 
-    /// What a response is told at this time whose age is `age_s`; `None`: nothing.
+    /// The freshness headers for a response of this age at this time; `None` for no change.
     ///
-    /// The lifetime counts from now on, so `max-age`, which counts from when the origin answered
-    /// (RFC 9111 4.2.3), is longer by the age.
-    fn tell(self, now_s: u64, age_s: u64) -> Option<Told<'static>> {
+    /// The lifetime counts from now, and `max-age` counts from when the origin created the response
+    /// (RFC 9111 4.2.3), so the age is added.
+    fn headers(self, now_s: u64, age_s: u64) -> Option<Freshness<'static>> {
         let (expires, cache_control) = match self {
             Lifetime::Off => return None,
             Lifetime::Epoch => (*EPOCH_DATE, "no-cache".into()),
@@ -83,7 +84,7 @@ impl Lifetime {
                 (date::format(at), "no-cache".into())
             }
         };
-        Some(Told {
+        Some(Freshness {
             expires: Some(expires),
             cache_control: Some(cache_control),
         })
@@ -91,13 +92,13 @@ impl Lifetime {
 }
 
 impl Expires {
-    /// What a response is told; `None`: what it says stays.
+    /// The freshness headers for a response; `None` for no change.
     ///
-    /// Where lifetimes go by types, a response that does not say its content's (a 304 without one,
-    /// several ranges) says nothing: what the client was told with the response that it has goes on to
-    /// hold (RFC 9111 3.2).
-    pub(super) fn tell(&self, response: &Response, now_s: u64) -> Option<Told<'static>> {
-        if !is_told(response.status) {
+    /// With lifetimes by type, a response without the content's type (a 304 without Content-Type,
+    /// or several ranges) gets no freshness headers. The client keeps those of the response it has
+    /// stored (RFC 9111 3.2).
+    pub(super) fn headers(&self, response: &Response, now_s: u64) -> Option<Freshness<'static>> {
+        if !applies_to(response.status) {
             return None;
         }
         let media_type = value_of(response, "content-type");
@@ -107,16 +108,17 @@ impl Expires {
             _ => false,
         };
         if unknown && !self.types.is_empty() {
-            return Some(Told {
+            return Some(Freshness {
                 expires: None,
                 cache_control: None,
             });
         }
         let lifetime = self.of(media_type.unwrap_or_default());
-        lifetime.tell(now_s, age_of(response))
+        lifetime.headers(now_s, age_of(response))
     }
 
-    /// The lifetime of this type: its own, else that of all that begin alike, else the default.
+    /// The lifetime of a media type: of the exact type, otherwise of its first part, otherwise the
+    /// default.
     fn of(&self, media_type: &[u8]) -> Lifetime {
         let end = memchr::memchr(b';', media_type).unwrap_or(media_type.len());
         let essence = media_type[..end].trim_ascii();
@@ -132,13 +134,13 @@ impl Expires {
     }
 }
 
-/// Whether a text begins so, in whatever case.
+/// Whether a text has this prefix, case-insensitively.
 fn begins(text: &[u8], beginning: &[u8]) -> bool {
     let own = text.get(..beginning.len());
     own.is_some_and(|own| own.eq_ignore_ascii_case(beginning))
 }
 
-/// A response's age in seconds, by a cache of ours or by one before us.
+/// The response's age in seconds, from Sluice's cache or from an upstream cache.
 fn age_of(response: &Response) -> u64 {
     if let Some(age_s) = response.age_s {
         return u64::from(age_s);
@@ -156,12 +158,12 @@ mod tests {
 
     const NOW: u64 = 784_111_777;
 
-    fn told(expires: &Expires, response: &Response) -> Option<(String, String)> {
-        let told = expires.tell(response, NOW)?;
-        let date = told
+    fn freshness(expires: &Expires, response: &Response) -> Option<(String, String)> {
+        let freshness = expires.headers(response, NOW)?;
+        let date = freshness
             .expires
             .map(|date| String::from_utf8_lossy(&date).into_owned());
-        let cache_control = told.cache_control.map(Cow::into_owned);
+        let cache_control = freshness.cache_control.map(Cow::into_owned);
         Some((date.unwrap_or_default(), cache_control.unwrap_or_default()))
     }
 
@@ -173,9 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn each_word_says_what_it_says_elsewhere() {
+    fn each_option_gives_the_documented_headers() {
         let response = Response::new(200);
-        let of = |text: &str| told(&always(text), &response);
+        let of = |text: &str| freshness(&always(text), &response);
         let is = |date: &str, control: &str| Some((date.to_owned(), control.to_owned()));
         assert_eq!(of("off"), None);
         assert_eq!(of("epoch"), is("Thu, 01 Jan 1970 00:00:01 GMT", "no-cache"));
@@ -196,16 +198,16 @@ mod tests {
     }
 
     #[test]
-    fn only_some_statuses_are_told() {
+    fn only_some_statuses_get_freshness_headers() {
         for status in 200..600 {
-            let told = told(&always("1h"), &Response::new(status)).is_some();
+            let freshness = freshness(&always("1h"), &Response::new(status)).is_some();
             let listed = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
-            assert_eq!(told, listed.contains(&status), "{status}");
+            assert_eq!(freshness, listed.contains(&status), "{status}");
         }
     }
 
     #[test]
-    fn a_type_of_its_own_comes_first() {
+    fn an_exact_type_takes_precedence() {
         let lifetime = |text: &str| Lifetime::parse(text).expect("a lifetime");
         let expires = Expires {
             default: Lifetime::Off,
@@ -216,9 +218,8 @@ mod tests {
         };
         let of = |media_type: &'static str| {
             let mut response = Response::new(200);
-            let line = format!("Content-Type: {media_type}\r\n");
-            response.stored = line.into_bytes().into();
-            told(&expires, &response).map(|(_, control)| control)
+            response.stored = [("Content-Type", media_type)].into_iter().collect();
+            freshness(&expires, &response).map(|(_, control)| control)
         };
         assert_eq!(of("Image/PNG; q=1").as_deref(), Some("max-age=1"));
         assert_eq!(of("image/gif").as_deref(), Some("max-age=2"));
@@ -229,12 +230,13 @@ mod tests {
         parts
             .fields
             .append("content-type", "multipart/byteranges; boundary=a");
-        assert_eq!(told(&expires, &parts), unchanged);
-        assert_eq!(told(&expires, &Response::new(304)), unchanged);
+        assert_eq!(freshness(&expires, &parts), unchanged);
+        assert_eq!(freshness(&expires, &Response::new(304)), unchanged);
     }
 
     proptest! {
-        /// What is left of the lifetime at any recipient is what was meant, however old the response is.
+        /// For every recipient, the remaining lifetime is the configured one, whatever the
+        /// response's age.
         #[test]
         fn the_lifetime_counts_from_now(lifetime_s in 0..=u64::from(u32::MAX), age_s: u32) {
             let mut response = Response::new(200);
@@ -243,16 +245,16 @@ mod tests {
                 default: Lifetime::For(Duration::from_secs(lifetime_s)),
                 types: Vec::new(),
             };
-            let told = expires.tell(&response, NOW).expect("it is told");
-            let control = told.cache_control.expect("a directive");
+            let freshness = expires.headers(&response, NOW).expect("freshness headers");
+            let control = freshness.cache_control.expect("a directive");
             let max_age: u64 = control["max-age=".len()..].parse().expect("a number");
             prop_assert_eq!(max_age - u64::from(age_s), lifetime_s);
-            let at = date::parse(&told.expires.expect("a date"));
+            let at = date::parse(&freshness.expires.expect("a date"));
             prop_assert_eq!(at, Some(NOW + lifetime_s));
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,20}") {
+        fn arbitrary_text_never_panics(text in "\\PC{0,20}") {
             let _ = Lifetime::parse(&text);
         }
     }

@@ -1,36 +1,35 @@
-//! Field lines that are set, added and removed.
+//! Header edits: set, add and remove.
 
-use super::template::{Asked, Template, Variable};
+use super::template::{RequestValues, Template, Variable};
 use crate::handler::{Request, Response};
-use crate::http::fields::lines_of;
 use crate::http::{Fields, Status, hop};
 
-/// `request_fields` and `response_fields`: what is done to a head's field lines.
+/// `request_headers` or `response_headers`: edits of a head's header lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldEdits {
-    /// Lower-case names of which every line goes: those that are removed, and those that are set.
+    /// Lower-case names whose lines are all removed: those of `remove` and of `set`.
     pub remove: Vec<Box<str>>,
-    /// Lines that come then, in order; one whose value comes to nothing does not.
+    /// Lines that are then added, in order; a line with an empty value is omitted.
     pub put: Vec<(Box<str>, Template)>,
 }
 
 impl FieldEdits {
-    /// Whether nothing is done.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.put.is_empty()
     }
 
-    /// All variables in it.
+    /// All variables in the values.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.put.iter().flat_map(|(_, value)| value.variables())
     }
 
-    /// Names of fields that are the same in every request after this: set, and each of their lines to a text
-    /// without variables. One with variables would carry what one client sent to others.
+    /// Names of headers that are the same in every edited request: each line is set to a text
+    /// without variables. A value with variables could carry data of one client to others.
     pub fn constant(&self) -> impl Iterator<Item = &str> {
         let varies = |name: &str| {
             let mut lines = self.put.iter();
-            // An origin may take `_` for `-`, and so one of these names for the other.
+            // Some origins treat `_` as `-`, and therefore one of these names as another.
             lines.any(|(other, value)| {
                 hop::reads_as(other.as_bytes(), &name.replace('_', "-").into_bytes())
                     && value.plain().is_none()
@@ -42,12 +41,12 @@ impl FieldEdits {
         })
     }
 
-    /// Does it to a request.
+    /// Applies the edits to a request.
     pub(super) fn edit_request(&self, request: &mut Request) {
         if self.is_empty() {
             return;
         }
-        let put = self.lines(&Asked::of(&request.head, &request.peer), 0);
+        let put = self.lines(&RequestValues::of(&request.head, &request.peer), 0);
         let fields = &mut request.head.fields;
         self.take_out(fields);
         self.keep_from_connection(fields);
@@ -56,8 +55,8 @@ impl FieldEdits {
         }
     }
 
-    /// A name goes with `_` for `-` too, since an origin that maps names to variables, as CGI does,
-    /// cannot tell those apart.
+    /// Removes lines by name. A name also matches with `_` in place of `-`, because origins that
+    /// turn names into variables, as CGI does, can't distinguish them.
     fn take_out(&self, fields: &mut Fields) {
         if self.remove.is_empty() {
             return;
@@ -69,8 +68,8 @@ impl FieldEdits {
         fields.retain(|name, _| !goes(name));
     }
 
-    /// What is put here, the client's Connection can't have taken out again before the origin sees it
-    /// (RFC 9110 7.6.1).
+    /// Removes added headers from the client's Connection, so that Connection does not remove them
+    /// before the origin sees them (RFC 9110 7.6.1).
     fn keep_from_connection(&self, fields: &mut Fields) {
         let put = |name: &&[u8]| {
             let mut lines = self.put.iter();
@@ -87,14 +86,19 @@ impl FieldEdits {
         }
     }
 
-    fn lines(&self, asked: &Asked<'_>, status: Status) -> Fields {
+    fn lines(&self, request: &RequestValues<'_>, status: Status) -> Fields {
         let mut lines = Fields::new();
-        self.put_into(&mut lines, Some(asked), status);
+        self.put_into(&mut lines, Some(request), status);
         lines
     }
 
-    /// Adds what is put. Without `asked` only what asks for nothing of a request.
-    pub(super) fn put_into(&self, fields: &mut Fields, asked: Option<&Asked<'_>>, status: Status) {
+    /// Adds the lines. Without `request`, only lines that use no variables of the request.
+    pub(super) fn put_into(
+        &self,
+        fields: &mut Fields,
+        request: Option<&RequestValues<'_>>,
+        status: Status,
+    ) {
         let mut scratch = Vec::new();
         for (name, value) in &self.put {
             if let Some(text) = value.plain() {
@@ -104,48 +108,38 @@ impl FieldEdits {
                 continue;
             }
             scratch.clear();
-            let expanded = asked.and_then(|asked| value.expand(asked, status, &mut scratch));
+            let expanded = request.and_then(|request| value.expand(request, status, &mut scratch));
             if expanded.is_some() {
                 fields.append(name, &scratch);
             }
         }
     }
 
-    /// Whether lines of this name come.
+    /// Whether lines of this name are added.
     pub(super) fn puts(&self, name: &str) -> bool {
         self.put.iter().any(|(field, _)| **field == *name)
     }
 
-    /// Whether a response's field of this name goes.
+    /// Whether response headers of this name are removed.
     pub(super) fn removes(&self, name: &[u8]) -> bool {
         let mut removed = self.remove.iter();
         removed.any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
     }
 }
 
-/// Takes lines out of a response's head, stored ones and others. Where none goes, what is stored stays
-/// shared with all who get it.
-pub(super) fn take_out(response: &mut Response, mut goes: impl FnMut(&[u8]) -> bool) {
-    if lines_of(&response.stored).any(|(name, _)| goes(name)) {
-        let mut text = Vec::with_capacity(response.stored.len());
-        for line in response.stored.split_inclusive(|b| *b == b'\n') {
-            let name = memchr::memchr(b':', line).map_or(line, |colon| &line[..colon]);
-            if !goes(name) {
-                text.extend_from_slice(line);
-            }
-        }
-        response.stored = text.into();
+/// Removes lines from a response's head, including stored ones. If nothing is removed, the stored
+/// head stays shared with other responses.
+pub(super) fn take_out(response: &mut Response, goes: impl Fn(&[u8]) -> bool) {
+    if response.stored.iter().any(|(name, _)| goes(name)) {
+        response.stored = response.stored.filtered(|line| !goes(line.name));
     }
     response.fields.retain(|name, _| !goes(name));
 }
 
-/// The first value of a response's field, wherever it stands. `name` in lower case.
+/// The first value of a response header, stored or added. `name` is in lower case.
 pub(super) fn value_of<'r>(response: &'r Response, name: &str) -> Option<&'r [u8]> {
-    let mut stored = lines_of(&response.stored);
-    let found = stored.find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()));
-    found
-        .map(|(_, value)| value)
-        .or_else(|| response.fields.get(name))
+    let stored = response.stored.get(name);
+    stored.or_else(|| response.fields.get(name))
 }
 
 #[cfg(test)]
@@ -164,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_goes_however_it_is_spelled_and_connection_does_not_take_the_new_line() {
+    fn all_spellings_of_a_name_are_removed_and_connection_keeps_added_lines() {
         let lines = [
             ("X_Secret", "mine"),
             ("Connection", "x-secret, close, x-other"),
@@ -181,22 +175,22 @@ mod tests {
     }
 
     #[test]
-    fn stored_lines_stay_shared_where_none_goes() {
+    fn a_stored_head_stays_shared_if_nothing_is_removed() {
         let mut response = Response::new(200);
-        response.stored = bytes::Bytes::from_static(b"Server: x\r\netag: \"a\"\r\n");
+        response.stored = [("Server", "x"), ("etag", "\"a\"")].into_iter().collect();
         response.fields.append("vary", "accept");
-        let before = response.stored.as_ptr();
+        let before = response.stored.text().as_ptr();
         take_out(&mut response, |name| name == b"expires");
-        assert_eq!(response.stored.as_ptr(), before);
+        assert_eq!(response.stored.text().as_ptr(), before);
         take_out(&mut response, |name| {
             name.eq_ignore_ascii_case(b"server") || name == b"vary"
         });
-        assert_eq!(&response.stored[..], b"etag: \"a\"\r\n");
+        assert_eq!(response.stored.text(), b"etag: \"a\"\r\n");
         assert!(response.fields.is_empty());
     }
 
     #[test]
-    fn constant_are_fields_that_are_set_to_a_text() {
+    fn constant_headers_are_those_set_to_a_text() {
         let edits = edits(
             &["a", "b", "d", "e", "f"],
             &[

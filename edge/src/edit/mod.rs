@@ -1,7 +1,8 @@
-//! Editing heads: request fields before they go on, response fields, freshness and error pages after.
+//! Edits of heads: request headers before the request is forwarded, and response headers, freshness
+//! and error pages after it.
 //!
-//! `Edit` stands around whatever answers on a route, so a cache within sees edited requests, and never
-//! an edited response. Routes without any of it have no `Edit`.
+//! `Edit` wraps the handler of a route, including its cache. The cache therefore sees edited
+//! requests and never an edited response. Routes without edits have no `Edit`.
 
 mod expires;
 mod fields;
@@ -13,39 +14,39 @@ mod template;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::handler::{Answer, Fault, Handler, Pending, Request, Response};
+use crate::handler::{Answer, Fault, Handler, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
 
 pub use expires::{Expires, Lifetime};
 pub use fields::FieldEdits;
-pub use pages::{ErrorPage, ErrorPages, Which};
+pub use pages::{ErrorPage, ErrorPages, PageFor};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
 pub use security::SECURITY;
-pub use template::{Template, TemplateError, Variable};
+pub use template::{Template, Variable};
 
-use expires::{Told, is_told};
-use template::{Asked, Kept};
+use expires::{Freshness, applies_to};
+use template::{OwnedValues, RequestValues};
 
-/// What is done to the heads of a route.
+/// The edits of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// To requests.
+    /// Edits of request headers.
     pub request: FieldEdits,
-    /// To responses, all of them, last.
+    /// Edits of response headers, applied last, to all responses.
     pub response: FieldEdits,
-    /// What responses say about freshness.
+    /// Lifetimes for Expires and Cache-Control.
     pub expires: Option<Expires>,
-    /// Cache-Control in place of the response's, or of what `expires` says: a field value.
+    /// Value that replaces the response's Cache-Control, including one from `expires`.
     pub cache_control: Option<Box<str>>,
-    /// Whether the fields of `SECURITY` are added where they are missing.
+    /// Whether the headers of `SECURITY` are added if missing.
     pub security: bool,
-    /// Content in place of errors'.
+    /// Pages that replace the content of error responses.
     pub errors: ErrorPages,
 }
 
 impl Options {
-    /// Whether nothing is done.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.request.is_empty() && !self.edits_responses()
     }
@@ -64,7 +65,7 @@ impl Options {
     }
 }
 
-/// Edits what goes to a handler and what comes back.
+/// A handler that edits the requests to another handler and its responses.
 pub struct Edit(Rc<Parts>);
 
 struct Parts {
@@ -72,12 +73,12 @@ struct Parts {
     options: Options,
     clock: Clock,
     edits_responses: bool,
-    /// Whether a response's fields need to know what was asked.
+    /// Whether response edits use variables of the request.
     asks: bool,
 }
 
 impl Edit {
-    /// Around a handler.
+    /// Wraps a handler.
     pub fn new(inner: Rc<dyn Handler>, options: Options, clock: Clock) -> Edit {
         Edit(Rc::new(Parts {
             inner,
@@ -99,37 +100,33 @@ impl Handler for Edit {
         let after = parts.edits_responses.then(|| After::of(parts, &request));
         parts.options.request.edit_request(&mut request);
         let answer = parts.inner.handle(request);
-        let Some(after) = after else { return answer };
-        match answer {
-            Answer::Ready(result) => Answer::Ready(after.finish(result)),
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-                response: Box::pin(async move { after.finish(response.await) }),
-                interim,
-            }),
+        match after {
+            Some(after) => answer.map(move |result| after.finish(result)),
+            None => answer,
         }
     }
 }
 
-/// What is to be done to the response of one request.
+/// The edits that remain for the response to one request.
 struct After {
     parts: Rc<Parts>,
-    kept: Option<Kept>,
+    kept: Option<OwnedValues>,
     scheme: Scheme,
-    /// A PURGE is answered to whoever runs this, not to a reader.
+    /// Whether error pages apply. They don't apply to PURGE, whose response is for operators.
     pages: bool,
 }
 
 impl After {
     fn of(parts: &Rc<Parts>, request: &Request) -> After {
         let kept = parts.asks.then(|| {
-            let asked = Asked::of(&request.head, &request.peer);
-            Kept::of(&asked, parts.options.response.variables())
+            let request = RequestValues::of(&request.head, &request.peer);
+            OwnedValues::of(&request, parts.options.response.variables())
         });
         After {
             parts: parts.clone(),
             kept,
             scheme: request.peer.scheme,
-            pages: request.head.method.as_str() != "PURGE",
+            pages: !request.head.method.is_purge(),
         }
     }
 
@@ -148,27 +145,27 @@ impl After {
                 None => fault.response(),
             },
         };
-        // A switch of protocols is between the two ends.
+        // 1xx responses, including 101, pass unchanged.
         if response.status >= 200 {
             self.fields(&mut response);
         }
         Ok(response)
     }
 
-    /// Freshness, then security, then what is set, added and removed: the last word.
+    /// Applies freshness, then security, then the configured header edits, which take precedence.
     fn fields(&self, response: &mut Response) {
         let options = &self.parts.options;
-        let told = self.told(response);
+        let freshness = self.freshness(response);
         let goes = |name: &[u8]| {
             let is = |field: &[u8]| name.eq_ignore_ascii_case(field);
-            let tells = told.is_some() && (is(b"expires") || is(b"cache-control"));
+            let tells = freshness.is_some() && (is(b"expires") || is(b"cache-control"));
             tells || options.response.removes(name)
         };
         let missing = match options.security {
             true => security::missing(response, self.scheme),
             false => security::NOTHING,
         };
-        if told.is_some() || !options.response.remove.is_empty() {
+        if freshness.is_some() || !options.response.remove.is_empty() {
             fields::take_out(response, goes);
         }
         let status = response.status;
@@ -177,10 +174,10 @@ impl After {
                 response.fields.append(name, value);
             }
         };
-        if let Some(told) = &told {
-            let value = told.expires.iter();
+        if let Some(freshness) = &freshness {
+            let value = freshness.expires.iter();
             value.for_each(|value| put("expires", value));
-            let value = told.cache_control.iter();
+            let value = freshness.cache_control.iter();
             value.for_each(|value| put("cache-control", value.as_bytes()));
         }
         security::each(missing, |name, value| {
@@ -188,26 +185,26 @@ impl After {
                 put(name, value.as_bytes());
             }
         });
-        let asked = self.kept.as_ref().map(Kept::asked);
+        let request = self.kept.as_ref().map(OwnedValues::request);
         let put = &options.response;
-        put.put_into(&mut response.fields, asked.as_ref(), status);
+        put.put_into(&mut response.fields, request.as_ref(), status);
     }
 
-    /// What the response says about freshness from here on; `None`: what it says already.
-    fn told(&self, response: &Response) -> Option<Told<'_>> {
+    /// The new freshness headers of the response; `None` if they stay unchanged.
+    fn freshness(&self, response: &Response) -> Option<Freshness<'_>> {
         let options = &self.parts.options;
         let now_s = || self.parts.clock.unix_ms() / 1000;
-        let told = options.expires.as_ref();
-        let told = told.and_then(|expires| expires.tell(response, now_s()));
+        let freshness = options.expires.as_ref();
+        let freshness = freshness.and_then(|expires| expires.headers(response, now_s()));
         let Some(own) = options
             .cache_control
             .as_ref()
-            .filter(|_| is_told(response.status))
+            .filter(|_| applies_to(response.status))
         else {
-            return told;
+            return freshness;
         };
-        Some(Told {
-            expires: told.and_then(|told| told.expires),
+        Some(Freshness {
+            expires: freshness.and_then(|freshness| freshness.expires),
             cache_control: Some(Cow::Borrowed(own)),
         })
     }

@@ -1,4 +1,4 @@
-//! Error pages: content of our own in place of errors'.
+//! Error pages: configured content that replaces the content of error responses.
 
 use std::path::Path;
 
@@ -8,42 +8,42 @@ use super::fields::take_out;
 use crate::handler::{Body, Fault, Response};
 use crate::http::{CacheStatus, Status};
 
-/// Statuses that a page is for.
+/// The statuses of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Which {
-    /// This one, 400 to 599.
+pub enum PageFor {
+    /// A single status, 400 to 599.
     Status(Status),
-    /// All of a hundred: 4 or 5.
+    /// A class of statuses: 4 or 5.
     Class(u16),
 }
 
-/// A page that takes the place of errors'.
+/// A configured error page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
-    /// Of which errors.
-    pub which: Which,
-    /// The file that it was read from, if it was.
+    /// The statuses that the page is for.
+    pub statuses: PageFor,
+    /// The file that the page was read from, if any.
     pub file: Option<Box<Path>>,
-    /// What it holds.
+    /// The page's content.
     pub content: Bytes,
-    /// Its Content-Type: a field value.
+    /// The value of Content-Type.
     pub media_type: Box<str>,
 }
 
-/// `errors` and `intercept`.
+/// The options `error_pages` and `intercept_errors`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorPages {
     /// The pages.
     pub pages: Vec<ErrorPage>,
-    /// Whether what origins answer gets them, too.
+    /// Whether the pages also replace errors from origins.
     pub intercept: bool,
-    /// Whether responses that Sluice makes itself, and not for a fault, keep their content.
+    /// Whether error responses of a handler such as `respond` keep their own content.
     pub keep_own: bool,
 }
 
-/// Fields that describe content, and go with it (RFC 9110 8, RFC 6266, RFC 9530). All others tell about
-/// the error or the resource: Retry-After, WWW-Authenticate, Set-Cookie, how fresh it is, and with 416
-/// Content-Range.
+/// Headers that describe the content and are removed with it (RFC 9110 8, RFC 6266, RFC 9530). All
+/// others concern the error or the resource: Retry-After, WWW-Authenticate, Set-Cookie, freshness,
+/// and Content-Range of a 416.
 const OF_CONTENT: [&str; 13] = [
     "accept-ranges",
     "content-digest",
@@ -61,14 +61,14 @@ const OF_CONTENT: [&str; 13] = [
 ];
 
 impl ErrorPages {
-    /// The page of a status: its own, else that of its class.
+    /// The page of a status: its own, otherwise that of its class.
     fn page(&self, status: Status) -> Option<&ErrorPage> {
         let pages = || self.pages.iter();
-        let own = pages().find(|page| page.which == Which::Status(status));
-        own.or_else(|| pages().find(|page| page.which == Which::Class(status / 100)))
+        let own = pages().find(|page| page.statuses == PageFor::Status(status));
+        own.or_else(|| pages().find(|page| page.statuses == PageFor::Class(status / 100)))
     }
 
-    /// The response to a fault with a page of its own.
+    /// The response to a fault, if its status has a page.
     pub(super) fn of_fault(&self, fault: Fault) -> Option<Response> {
         let page = self.page(fault.status())?;
         let mut response = fault.response();
@@ -76,7 +76,7 @@ impl ErrorPages {
         Some(response)
     }
 
-    /// Gives a response its page, if it is an error's.
+    /// Replaces the content of an error response by its page.
     pub(super) fn replace(&self, response: &mut Response) {
         if response.status < 400 {
             return;
@@ -107,7 +107,7 @@ impl ErrorPage {
     }
 }
 
-/// Whether an origin has answered so, now or before.
+/// Whether the response came from an origin, now or when it was stored.
 fn is_of_origin(response: &Response) -> bool {
     let own = |cache: CacheStatus| cache.outcome == crate::http::Outcome::Own;
     response.upstream.is_some() || response.cache.is_some_and(|cache| !own(cache))
@@ -119,7 +119,7 @@ mod tests {
     use crate::reason::Reason;
 
     #[test]
-    fn who_is_to_come_back_later_is_told_when() {
+    fn retry_after_is_sent_with_an_error_page() {
         let fault = Fault {
             retry_after_s: 7,
             ..Reason::TooManyRequests.into()
@@ -136,16 +136,16 @@ mod tests {
     }
 
     fn pages(intercept: bool) -> ErrorPages {
-        let page = |which, text: &'static str| ErrorPage {
-            which,
+        let page = |statuses, text: &'static str| ErrorPage {
+            statuses,
             file: None,
             content: Bytes::from_static(text.as_bytes()),
             media_type: "text/html".into(),
         };
         ErrorPages {
             pages: vec![
-                page(Which::Class(4), "any"),
-                page(Which::Status(404), "own"),
+                page(PageFor::Class(4), "any"),
+                page(PageFor::Status(404), "own"),
             ],
             intercept,
             keep_own: false,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_its_own_comes_before_its_class() {
+    fn the_page_of_a_status_takes_precedence_over_its_class() {
         let of = |cause: Reason| pages(false).of_fault(cause.into());
         let not_found = of(Reason::NotFound).expect("a page");
         assert_eq!(content(&not_found), b"own");
@@ -178,11 +178,15 @@ mod tests {
     }
 
     #[test]
-    fn an_origins_error_keeps_what_does_not_describe_its_content() {
+    fn an_origins_error_keeps_headers_that_do_not_describe_the_content() {
         let origins = || {
             let mut response = Response::text(404, "theirs");
-            response.stored =
-                Bytes::from_static(b"ETag: \"x\"\r\nRetry-After: 5\r\nContent-Encoding: br\r\n");
+            let stored = [
+                ("ETag", "\"x\""),
+                ("Retry-After", "5"),
+                ("Content-Encoding", "br"),
+            ];
+            response.stored = stored.into_iter().collect();
             response.upstream = Some(std::rc::Rc::default());
             response.length = Some(6);
             response
@@ -193,7 +197,7 @@ mod tests {
         let mut replaced = origins();
         pages(true).replace(&mut replaced);
         assert_eq!(content(&replaced), b"own");
-        assert_eq!(&replaced.stored[..], b"Retry-After: 5\r\n");
+        assert_eq!(replaced.stored.text(), b"Retry-After: 5\r\n");
         assert_eq!(replaced.fields.text(), b"content-type: text/html\r\n");
         assert_eq!(replaced.content_length(), Some(3));
     }

@@ -1,45 +1,46 @@
-//! Routes that lead to a fixed response, or elsewhere.
+//! Handlers with a fixed response, or a redirect.
 
 use std::io::Write as _;
 
 use bytes::Bytes;
 
-use super::template::{Asked, Template};
+use super::template::{RequestValues, Template};
 use crate::handler::representation::{InMemory, Representation};
 use crate::handler::{Answer, Body, Handler, Request, Response};
 use crate::http::conditional::{EntityTag, Validators};
-use crate::http::{Fields, Method, Status, wanted};
+use crate::http::{FieldBlock, Fields, Method, Status, wanted};
 
-/// `respond`: always the same.
+/// Options of `respond`, which always sends the same response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RespondOptions {
-    /// Its status, 200 to 599.
+    /// The status, 200 to 599.
     pub status: Status,
-    /// Its content; `None`: a status and nothing else.
+    /// The content; `None` for a response with a status only.
     pub content: Option<Bytes>,
-    /// The content's type: a field value.
+    /// The value of Content-Type.
     pub media_type: Box<str>,
 }
 
-/// `redirect`: what was asked for is elsewhere.
+/// Options of `redirect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectOptions {
-    /// Where: of visible ASCII, without `{status}` and `{header:…}`.
+    /// The Location: visible ASCII, without `{status}` and `{header:…}`.
     pub to: Template,
-    /// 301, 302, 303, 307 or 308.
+    /// The status: 301, 302, 303, 307 or 308.
     pub status: Status,
 }
 
-/// Answers every request alike; with 200 also conditions and ranges (RFC 9110 13, 14).
+/// Handler of `respond`. With status 200 it also supports conditional and range requests (RFC 9110
+/// 13, 14).
 pub struct Respond {
     status: Status,
     content: Bytes,
-    fields: Bytes,
+    fields: FieldBlock,
     etag: String,
 }
 
 impl Respond {
-    /// From its options.
+    /// Creates the handler.
     pub fn new(options: &RespondOptions) -> Respond {
         let content = options.content.clone().unwrap_or_default();
         let hash = blake3::hash(&content).to_hex();
@@ -55,7 +56,7 @@ impl Respond {
         Respond {
             status: options.status,
             content,
-            fields: Bytes::copy_from_slice(fields.text()),
+            fields: FieldBlock::from(&fields),
             etag,
         }
     }
@@ -71,7 +72,7 @@ impl Respond {
         };
         let head = &request.head;
         let is_read = matches!(head.method, Method::Get | Method::Head);
-        if self.status != 200 || !is_read || !wanted::asks_for_less(&head.fields) {
+        if self.status != 200 || !is_read || !wanted::has_condition_or_range(&head.fields) {
             let mut response = representation.begin(self.status);
             match head.method {
                 Method::Head => response.length = representation.length,
@@ -87,7 +88,7 @@ impl Respond {
         let (status, length) = (self.status, representation.length);
         let wanted = wanted::judge(&head.method, &head.fields, status, validators, length);
         let content = InMemory::new(self.content.clone());
-        // Nobody can have put the content's own hash into it.
+        // The content can't contain its own hash.
         let boundary = || blake3::hash(&self.content).to_hex()[16..48].to_owned();
         representation
             .bare(&wanted)
@@ -101,20 +102,20 @@ impl Handler for Respond {
     }
 }
 
-/// Sends every request elsewhere (RFC 9110 15.4).
+/// Handler of `redirect` (RFC 9110 15.4).
 pub struct Redirect(RedirectOptions);
 
 impl Redirect {
-    /// From its options.
+    /// Creates the handler.
     pub fn new(options: RedirectOptions) -> Redirect {
         Redirect(options)
     }
 
-    fn location(&self, asked: &Asked<'_>) -> Option<Vec<u8>> {
+    fn location(&self, request: &RequestValues<'_>) -> Option<Vec<u8>> {
         let mut location = Vec::new();
-        self.0.to.expand(asked, self.0.status, &mut location)?;
+        self.0.to.expand(request, self.0.status, &mut location)?;
         if !self.0.to.beginning().starts_with("//") {
-            // A path of the client's that begins with two slashes would name a host (RFC 3986 4.2).
+            // A requested path that begins with two slashes would become a host (RFC 3986 4.2).
             let slashes = location.iter().take_while(|b| **b == b'/').count();
             location.drain(..slashes.saturating_sub(1));
         }
@@ -122,7 +123,8 @@ impl Redirect {
     }
 }
 
-/// Clients put some bytes into targets that no URI may hold; escaped they mean the same (RFC 3986 2.1).
+/// Escapes bytes that clients may send in targets but that are not permitted in a URI. The escaped
+/// form is equivalent (RFC 3986 2.1).
 fn encoded(location: Vec<u8>) -> Vec<u8> {
     let is_odd = |b: u8| b"\"<>\\^`{|}".contains(&b);
     if !location.iter().any(|b| is_odd(*b)) {
@@ -141,10 +143,10 @@ fn encoded(location: Vec<u8>) -> Vec<u8> {
 
 impl Handler for Redirect {
     fn handle(&self, request: Request) -> Answer {
-        let asked = Asked::of(&request.head, &request.peer);
+        let request = RequestValues::of(&request.head, &request.peer);
         let mut response = Response::new(self.0.status);
-        // Every variable that a redirect may have is visible ASCII once the request was checked.
-        if let Some(location) = self.location(&asked) {
+        // All variables permitted in a redirect are visible ASCII in a validated request.
+        if let Some(location) = self.location(&request) {
             response.fields.append("location", location);
         }
         Answer::Ready(Ok(response))
@@ -163,7 +165,7 @@ mod tests {
             to: Template::parse(to).expect("a template"),
             status: 301,
         });
-        let asked = Asked {
+        let request = RequestValues {
             method: &Method::Get,
             target,
             authority: "a.example",
@@ -172,7 +174,7 @@ mod tests {
             local: ([0; 4], 0).into(),
             fields: &Fields::new(),
         };
-        let location = redirect.location(&asked).unwrap_or_default();
+        let location = redirect.location(&request).unwrap_or_default();
         String::from_utf8(location).expect("text")
     }
 
@@ -193,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_path_is_asked_for_stays_on_this_host(target in "/[/a-z?@:.]{0,20}") {
+        fn a_redirect_stays_on_its_host_for_any_path(target in "/[/a-z?@:.]{0,20}") {
             for to in ["{path}", "{path}{query}", "/{path}", "/x{path}"] {
                 let location = location(to, &target);
                 prop_assert!(location.starts_with('/') && !location.starts_with("//"), "{}", location);

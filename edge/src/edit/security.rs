@@ -1,11 +1,11 @@
-//! `security`: fields that close well-known holes in browsers.
+//! `security_headers`: response headers that protect browsers against common attacks.
 
 use super::fields::value_of;
 use crate::handler::Response;
 use crate::http::Scheme;
 
-/// The fields, each with its value. The last one under https alone: over http it means nothing (RFC 6797
-/// 7.2). None for the whole domain, none that a page has to be written for.
+/// The headers with their values. The last one is sent on https only, since over http it is ignored
+/// (RFC 6797 7.2). No value affects the whole domain, and none needs to be adapted to a page.
 pub const SECURITY: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "SAMEORIGIN"),
@@ -13,13 +13,13 @@ pub const SECURITY: [(&str, &str); 4] = [
     ("strict-transport-security", "max-age=31536000"),
 ];
 
-/// A bit for each of `SECURITY`.
+/// A bit set of `SECURITY` headers.
 pub(super) type Set = u8;
 
-/// None of them.
+/// The empty set.
 pub(super) const NOTHING: Set = 0;
 
-/// Those that a response lacks.
+/// The headers that a response lacks.
 pub(super) fn missing(response: &Response, scheme: Scheme) -> Set {
     let count = match scheme {
         Scheme::Http => SECURITY.len() - 1,
@@ -31,7 +31,7 @@ pub(super) fn missing(response: &Response, scheme: Scheme) -> Set {
     })
 }
 
-/// Each of a set.
+/// Calls `give` with each header of a set.
 pub(super) fn each(set: Set, mut give: impl FnMut(&str, &str)) {
     for (i, (name, value)) in SECURITY.iter().enumerate() {
         if set & (1 << i) != 0 {
@@ -53,9 +53,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_response_lacks_is_added_and_https_alone_asks_for_https() {
+    fn missing_headers_are_added_and_hsts_only_on_https() {
         let mut response = Response::new(200);
-        response.stored = bytes::Bytes::from_static(b"X-FRAME-Options: DENY\r\n");
+        response.stored = [("X-FRAME-Options", "DENY")].into_iter().collect();
         response.fields.append("Referrer-Policy", "no-referrer");
         assert_eq!(added(&response, Scheme::Http), ["x-content-type-options"]);
         let both = ["x-content-type-options", "strict-transport-security"];

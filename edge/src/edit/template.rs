@@ -1,20 +1,21 @@
-//! Text with variables of a request in it, as `https://{host}{path}{query}`.
+//! Templates: text with variables of a request, such as `https://{host}{path}{query}`.
 
 use std::fmt;
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::handler::{Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::{Fields, Method, Scheme, Status};
+use crate::sys::Address;
 
-/// Variables that one template may have.
+/// Largest number of variables in a template.
 pub const VARIABLES_MAX: usize = 16;
 /// Longest template, bytes.
 pub const BYTES_MAX: usize = 4096;
 
-/// Text with variables. What comes out of it is always a field value (RFC 9110 5.5): no CR, LF or NUL
-/// gets in, whatever was asked.
+/// A text with variables. The expanded text is always a valid field value (RFC 9110 5.5): whatever
+/// the request contains, no CR, LF or NUL appears in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     typed: Box<str>,
@@ -27,26 +28,27 @@ enum Piece {
     Variable(Variable),
 }
 
-/// What may stand in braces.
+/// A variable in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `{host}`: host and port as asked for, in lower case; our own address where the request named none.
+    /// `{host}`: host and port of the request, in lower case; the local address if the request has
+    /// none.
     Host,
     /// `{hostname}`: the same without a port.
     Hostname,
-    /// `{path}`: as the origin gets it.
+    /// `{path}`: the path as the origin receives it.
     Path,
-    /// `{query}`: the query with its `?`; nothing where there is none.
+    /// `{query}`: the query with its `?`, or nothing.
     Query,
     /// `{scheme}`: `http` or `https`.
     Scheme,
-    /// `{client}`: the address of who asks.
+    /// `{client}`: the client's address.
     Client,
     /// `{method}`
     Method,
-    /// `{status}`, of the response.
+    /// `{status}`: the response's status.
     Status,
-    /// `{header:NAME}`: the request's first field of that name, in lower case.
+    /// `{header:NAME}`: the first request header of that name, in lower case.
     Header(Box<str>),
 }
 
@@ -72,21 +74,21 @@ impl Variable {
     }
 }
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
-    /// No such variable.
+    /// There is no such variable.
     Unknown(String),
-    /// A brace without its other one.
+    /// An unmatched brace.
     Brace,
-    /// A control character, which no field may hold.
+    /// A control character, which no field value may contain.
     Control,
     /// More than `VARIABLES_MAX` variables, or longer than `BYTES_MAX`.
     Large,
 }
 
 impl TemplateError {
-    /// What to do about it, for people.
+    /// Advice for the operator.
     pub fn advice(&self) -> String {
         match self {
             TemplateError::Unknown(_) => {
@@ -94,14 +96,14 @@ impl TemplateError {
                     .iter()
                     .map(|(name, _)| format!("{{{name}}}"));
                 let names: Vec<String> = names.collect();
-                format!("known are {} and {{header:NAME}}", names.join(", "))
+                format!("the variables are {} and {{header:NAME}}", names.join(", "))
             }
-            TemplateError::Brace => "write {{ and }} for braces that are meant".to_owned(),
+            TemplateError::Brace => "write {{ and }} for literal braces".to_owned(),
             TemplateError::Control => {
-                "leave control characters and line breaks out: a field is one line".to_owned()
+                "remove control characters and line breaks: a header is one line".to_owned()
             }
             TemplateError::Large => {
-                format!("keep to {VARIABLES_MAX} variables and {BYTES_MAX} bytes")
+                format!("use at most {VARIABLES_MAX} variables and {BYTES_MAX} bytes")
             }
         }
     }
@@ -111,7 +113,7 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TemplateError::Unknown(name) => write!(f, "unknown variable {{{name}}}"),
-            TemplateError::Brace => f.write_str("a brace without its other one"),
+            TemplateError::Brace => f.write_str("an unmatched brace"),
             TemplateError::Control => f.write_str("a control character"),
             TemplateError::Large => f.write_str("too long"),
         }
@@ -119,10 +121,10 @@ impl fmt::Display for TemplateError {
 }
 
 impl Template {
-    /// From what was typed.
+    /// Parses a template.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Describes the syntax error.
     pub fn parse(typed: &str) -> Result<Template, TemplateError> {
         if !is_field_value(typed.as_bytes()) {
             return Err(TemplateError::Control);
@@ -159,7 +161,7 @@ impl Template {
         }
     }
 
-    /// Its variables, in order.
+    /// The variables, in order.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(variable) => Some(variable),
@@ -167,7 +169,7 @@ impl Template {
         })
     }
 
-    /// The text, where it has no variables: what comes out whatever is asked.
+    /// The text, if the template has no variables.
     pub fn plain(&self) -> Option<&str> {
         match &*self.pieces {
             [] => Some(""),
@@ -184,13 +186,19 @@ impl Template {
         }
     }
 
-    /// Appends what it comes to. `None`, and nothing appended, where that is empty or no field value.
-    pub fn expand(&self, asked: &Asked<'_>, status: Status, out: &mut Vec<u8>) -> Option<()> {
+    /// Appends the expanded text. Returns `None` without appending anything if that text is empty
+    /// or not a field value.
+    pub fn expand(
+        &self,
+        request: &RequestValues<'_>,
+        status: Status,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         let start = out.len();
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Variable(variable) => asked.append(variable, status, out),
+                Piece::Variable(variable) => request.append(variable, status, out),
             }
         }
         let good = out.len() > start && is_field_value(&out[start..]);
@@ -201,36 +209,36 @@ impl Template {
     }
 }
 
-/// As it was typed.
+/// Formats the template as it was written.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.typed)
     }
 }
 
-/// What a template can know of a request.
+/// The values of a request that templates can use.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    /// As in `Head`.
+pub struct RequestValues<'a> {
+    /// The method.
     pub method: &'a Method,
-    /// As in `Head`.
+    /// The target.
     pub target: &'a str,
-    /// As in `Head`; may be empty.
+    /// The authority; may be empty.
     pub authority: &'a str,
-    /// How it came.
+    /// The scheme under which the request arrived.
     pub scheme: Scheme,
-    /// Who asks.
+    /// The client's address.
     pub client: IpAddr,
-    /// Our address.
-    pub local: SocketAddr,
-    /// Its field lines.
+    /// The local address of the connection.
+    pub local: Address,
+    /// The header lines.
     pub fields: &'a Fields,
 }
 
-impl<'a> Asked<'a> {
-    /// Of a request.
-    pub fn of(head: &'a Head, peer: &Peer) -> Asked<'a> {
-        Asked {
+impl<'a> RequestValues<'a> {
+    /// The values of a request.
+    pub fn of(head: &'a Head, peer: &Peer) -> RequestValues<'a> {
+        RequestValues {
             method: &head.method,
             target: &head.target,
             authority: &head.authority,
@@ -255,7 +263,7 @@ impl<'a> Asked<'a> {
             },
             Variable::Host => out.write_all(self.authority.as_bytes()),
             Variable::Hostname => out.write_all(without_port(self.authority).as_bytes()),
-            // `OPTIONS *` asks for no path.
+            // `OPTIONS *` has no path.
             Variable::Path if path == "*" => out.write_all(b"/"),
             Variable::Path => out.write_all(path.as_bytes()),
             Variable::Query => out.write_all(query.as_bytes()),
@@ -277,41 +285,45 @@ fn without_port(authority: &str) -> &str {
     }
 }
 
-/// What a template will want to know once the response is there, kept from the request, which goes on.
-pub(super) struct Kept {
+/// The values of a request that templates of the response need, copied because the request is
+/// forwarded.
+pub(super) struct OwnedValues {
     method: Method,
     target: String,
     authority: String,
     scheme: Scheme,
     client: IpAddr,
-    local: SocketAddr,
+    local: Address,
     fields: Fields,
 }
 
-impl Kept {
-    /// Of a request: of its fields those that these variables name.
-    pub(super) fn of<'t>(asked: &Asked<'_>, variables: impl Iterator<Item = &'t Variable>) -> Kept {
+impl OwnedValues {
+    /// Copies the values of a request, including only the headers that these variables name.
+    pub(super) fn of<'t>(
+        request: &RequestValues<'_>,
+        variables: impl Iterator<Item = &'t Variable>,
+    ) -> OwnedValues {
         let mut fields = Fields::new();
         for variable in variables {
             if let Variable::Header(name) = variable
-                && let Some(value) = asked.fields.get(name)
+                && let Some(value) = request.fields.get(name)
             {
                 fields.append(name, value);
             }
         }
-        Kept {
-            method: asked.method.clone(),
-            target: asked.target.to_owned(),
-            authority: asked.authority.to_owned(),
-            scheme: asked.scheme,
-            client: asked.client,
-            local: asked.local,
+        OwnedValues {
+            method: request.method.clone(),
+            target: request.target.to_owned(),
+            authority: request.authority.to_owned(),
+            scheme: request.scheme,
+            client: request.client,
+            local: request.local,
             fields,
         }
     }
 
-    pub(super) fn asked(&self) -> Asked<'_> {
-        Asked {
+    pub(super) fn request(&self) -> RequestValues<'_> {
+        RequestValues {
             method: &self.method,
             target: &self.target,
             authority: &self.authority,
@@ -330,7 +342,7 @@ mod tests {
     use super::*;
 
     fn expand(template: &str, authority: &str, target: &str, fields: &Fields) -> Option<String> {
-        let asked = Asked {
+        let request = RequestValues {
             method: &Method::Get,
             target,
             authority,
@@ -341,14 +353,14 @@ mod tests {
         };
         let mut out = b"before".to_vec();
         let template = Template::parse(template).expect("a template");
-        let expanded = template.expand(&asked, 404, &mut out);
+        let expanded = template.expand(&request, 404, &mut out);
         let text = String::from_utf8(out.split_off(6)).expect("text");
         assert_eq!(expanded.is_none(), text.is_empty());
         expanded.map(|()| text)
     }
 
     #[test]
-    fn variables_stand_for_parts_of_the_request() {
+    fn variables_expand_to_parts_of_the_request() {
         let fields: Fields = [("X-One", "1"), ("x-one", "2")].into_iter().collect();
         let all = |template: &str| expand(template, "a.example:81", "/p/a?q=1&r", &fields);
         for (template, is) in [
@@ -377,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_says_why() {
+    fn a_malformed_template_has_an_error() {
         let error = |text: &str| Template::parse(text).expect_err("no template");
         assert_eq!(error("{hots}"), TemplateError::Unknown("hots".to_owned()));
         assert_eq!(
@@ -394,9 +406,10 @@ mod tests {
     }
 
     proptest! {
-        /// Downstream checks all of these; should it ever not, nothing comes of it here.
+        /// Requests are validated before; this test checks that the template does not depend on
+        /// that.
         #[test]
-        fn no_request_gets_a_line_break_into_a_value(
+        fn no_request_puts_a_line_break_into_a_value(
             target in any::<String>(),
             authority in any::<String>(),
             method in any::<String>(),
@@ -404,7 +417,7 @@ mod tests {
         ) {
             let method = Method::Other(method.into());
             let fields = Fields::new();
-            let asked = Asked {
+            let request = RequestValues {
                 method: &method,
                 target: &target,
                 authority: &authority,
@@ -416,13 +429,13 @@ mod tests {
             let text = format!("x{{path}}{{query}}{{host}}{{hostname}}{{method}}{{header:{name}}}");
             let template = Template::parse(&text).expect("a template");
             let mut out = Vec::new();
-            let expanded = template.expand(&asked, 200, &mut out);
+            let expanded = template.expand(&request, 200, &mut out);
             prop_assert!(is_field_value(&out));
             prop_assert_eq!(expanded.is_some(), !out.is_empty());
         }
 
         #[test]
-        fn no_text_panics_and_what_parses_is_shown_as_typed(text in "[a-z{}:\\PC]{0,40}") {
+        fn parsing_never_panics_and_templates_are_displayed_as_written(text in "[a-z{}:\\PC]{0,40}") {
             if let Ok(template) = Template::parse(&text) {
                 prop_assert_eq!(template.to_string(), text);
             }

@@ -1,4 +1,4 @@
-//! The laws that every eviction policy keeps, and what each promises beyond them.
+//! Laws that hold for every eviction policy, and tests of the individual policies.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..200)
 }
 
-/// Ids and weights, in the order of their last use: the model of them all, and an exact LRU.
+/// A model of all policies and an exact LRU: ids and weights in the order of their last use.
 #[derive(Default)]
 struct Model(Vec<(u32, u64)>);
 
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// Takes a step; gives the victim, if it was an eviction.
+/// Applies a step; returns the victim of an eviction.
 fn apply(policy: &mut dyn Policy, step: &Step) -> Option<u32> {
     match *step {
         Step::Track(id, weight) => policy.track(id, u64::from(id), weight),
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn lru_drops_in_the_order_of_last_use(steps in steps()) {
+    fn lru_evicts_in_the_order_of_last_use(steps in steps()) {
         let (mut policy, mut model) = (Kind::Lru.build(), Model::default());
         for step in &steps {
             let oldest = model.0.first().map(|(id, _)| *id);
@@ -150,7 +150,7 @@ fn weights_near_the_largest_do_not_overflow() {
 }
 
 #[test]
-fn a_scan_of_one_hit_wonders_does_not_push_out_what_is_hot() {
+fn a_scan_of_keys_used_once_does_not_evict_hot_keys() {
     let kept = |kind| {
         let mut cache = Places::new(kind, 1000);
         for _ in 0..4 {
@@ -163,18 +163,18 @@ fn a_scan_of_one_hit_wonders_does_not_push_out_what_is_hot() {
         }
         (0..500).filter(|key| cache.has(*key)).count()
     };
-    // A few may go while all of them are still on their way from the small queue to main.
+    // A few hot keys may be evicted while all of them still move from the small queue to main.
     assert!(kept(Kind::S3Fifo) >= 490);
     assert_eq!(kept(Kind::Lru), 0);
 }
 
 #[test]
-fn what_comes_back_soon_is_kept_in_main() {
+fn keys_that_return_soon_are_kept_in_main() {
     let mut cache = Places::new(Kind::S3Fifo, 100);
     (0..200).for_each(|key| {
         cache.ask(key);
     });
-    // Key 150's like are still there; 95 was dropped not long ago, and its ghost is known.
+    // Keys like 150 are still tracked; 95 was evicted recently, and its ghost is remembered.
     assert!(!cache.ask(95));
     for key in 1000..1500 {
         cache.ask(key);
@@ -182,7 +182,7 @@ fn what_comes_back_soon_is_kept_in_main() {
     assert!(cache.ask(95));
 }
 
-/// Zipf numbers of a fixed seed.
+/// Zipf-distributed numbers with a fixed seed.
 struct Zipf {
     sums: Vec<f64>,
     state: u64,

@@ -1,16 +1,16 @@
-//! Doubly linked lists of ids whose links live in one table, so that an id is moved in O(1).
+//! Doubly linked lists of ids. The links are in one table, so moving an id takes O(1).
 
-/// No id.
+/// Stands for no id.
 const NONE: u32 = u32::MAX;
 
-/// One row per id: its links, which list it is in, and what the policies keep about it.
+/// One row per id: its links, its list, and data of the policies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub(super) weight: u64,
     pub(super) hash: u64,
     newer: u32,
     older: u32,
-    /// The list's number plus one; 0: in none.
+    /// The list's number plus one; 0 if the id is in no list.
     list: u8,
     pub(super) uses: u8,
 }
@@ -55,13 +55,13 @@ impl<const N: usize> Default for Lists<N> {
 }
 
 impl<const N: usize> Lists<N> {
-    /// The node of an id that is in a list.
+    /// The node of an id, if it is in a list.
     #[inline]
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Node> {
         self.nodes.get_mut(id as usize).filter(|node| node.list > 0)
     }
 
-    /// Adds an id that is in no list as the newest of one.
+    /// Adds an id that is in no list as the newest of a list.
     pub(super) fn push(&mut self, list: usize, id: u32, hash: u64, weight: u64) {
         let index = id as usize;
         if index >= self.nodes.len() {
@@ -85,7 +85,7 @@ impl<const N: usize> Lists<N> {
         head.weight = head.weight.saturating_add(weight);
     }
 
-    /// Takes an id out of whichever list it is in.
+    /// Removes an id from its list.
     pub(super) fn remove(&mut self, id: u32) -> Option<Node> {
         let slot = self.nodes.get_mut(id as usize).filter(|n| n.list > 0)?;
         let node = std::mem::replace(slot, VACANT);
@@ -103,7 +103,7 @@ impl<const N: usize> Lists<N> {
         Some(node)
     }
 
-    /// Takes out the oldest of a list.
+    /// Removes the oldest id of a list.
     pub(super) fn pop_oldest(&mut self, list: usize) -> Option<(u32, Node)> {
         let id = self.lists[list].oldest;
         self.remove(id).map(|node| (id, node))
@@ -133,17 +133,17 @@ impl<const N: usize> Lists<N> {
         node.weight = weight;
     }
 
-    /// How many ids a list holds.
+    /// Number of ids in a list.
     pub(super) fn len(&self, list: usize) -> usize {
         self.lists[list].len
     }
 
-    /// The sum of a list's weights.
+    /// Sum of the weights in a list.
     pub(super) fn weight(&self, list: usize) -> u64 {
         self.lists[list].weight
     }
 
-    /// Bytes of memory held.
+    /// Heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
     }

@@ -1,4 +1,4 @@
-//! Least recently used: one list, the newest use in front.
+//! Least recently used: one list with the newest use in front.
 
 use super::Policy;
 use super::list::Lists;

@@ -1,4 +1,4 @@
-//! One file per eviction policy, behind one trait that speaks only ids.
+//! Eviction policies, one file each, behind a trait that knows only ids.
 
 use serde::Deserialize;
 
@@ -9,11 +9,11 @@ mod lru;
 pub mod replay;
 mod s3_fifo;
 
-/// `evict = "…"`.
+/// The values of the option `evict`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Three queues; resists scans and one-hit wonders (Yang et al., SOSP 2023).
+    /// S3-FIFO: three queues; resists scans and entries used only once (Yang et al., SOSP 2023).
     #[default]
     S3Fifo,
     /// Least recently used.
@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// An empty policy of this kind.
+    /// Creates an empty policy of this kind.
     pub fn build(self) -> Box<dyn Policy + Send> {
         match self {
             Kind::S3Fifo => Box::new(s3_fifo::S3Fifo::default()),
@@ -30,40 +30,42 @@ impl Kind {
     }
 }
 
-/// Decides who goes when there is no room. It knows no keys, holds no locks and has no capacity of
-/// its own: the caller asks for victims for as long as it is over its limit.
+/// Decides which entry to evict. A policy knows no keys, takes no locks and has no limit of its
+/// own: the caller requests victims while it is over its limit.
 ///
-/// Ids are the caller's, small and reused, as a slab gives them: memory grows with the largest one.
-/// An id that is not tracked is passed over by `touch`, `resize` and `forget`.
+/// The caller assigns small, reused ids, such as those of a slab, because memory grows with the
+/// largest id. `touch`, `resize` and `forget` ignore an id that is not tracked.
 pub trait Policy {
-    /// Begins to track an id of this weight (bytes). `hash` names the key beyond the life of the
-    /// id: by it a policy may know an entry that comes back. Where the id is tracked already, it
-    /// is as if it had been forgotten before.
+    /// Starts tracking an id with this weight (bytes). `hash` identifies the entry's key, so that a
+    /// policy can recognise an entry that returns under another id. An id that is already tracked
+    /// is forgotten first.
     fn track(&mut self, id: u32, hash: u64, weight: u64);
 
-    /// Notes a use. O(1), a few instructions: this runs under a lock on every hit.
+    /// Records a use. This takes O(1) and a few instructions, because every hit calls it while
+    /// holding a lock.
     fn touch(&mut self, id: u32);
 
-    /// Changes the weight of what grew or shrank. Its place does not change.
+    /// Changes the weight of an entry. Its position does not change.
     fn resize(&mut self, id: u32, weight: u64);
 
-    /// Ends tracking of what went for another reason; it leaves no trace.
+    /// Stops tracking an id that was removed for another reason than eviction, without remembering
+    /// it.
     fn forget(&mut self, id: u32);
 
-    /// The next victim, which is no longer tracked; `None` when nothing is. A caller that can't
-    /// drop it now (someone reads it) tracks it again.
+    /// Selects the next victim and stops tracking it; `None` if nothing is tracked. A caller that
+    /// can't remove the victim now, because a reader uses it, tracks it again.
     fn evict(&mut self) -> Option<u32>;
 
-    /// How many ids are tracked.
+    /// Number of tracked ids.
     fn len(&self) -> usize;
 
-    /// The sum of their weights.
+    /// Sum of their weights.
     fn weight(&self) -> u64;
 
-    /// Bytes of memory held.
+    /// Heap memory in bytes.
     fn memory(&self) -> usize;
 
-    /// Whether nothing is tracked.
+    /// Whether no id is tracked.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,14 +1,15 @@
-//! A policy with a number of places, to be asked for keys: what the bench of hit ratios runs.
+//! A simulated cache with an eviction policy, used by the benchmark of hit ratios.
 
 use super::{Kind, Policy};
 
-/// No place.
+/// Stands for no id.
 const NONE: u32 = u32::MAX;
 
-/// So many places for entries of weight one. Keys are small numbers: memory grows with the largest.
+/// A cache with room for a fixed number of entries of weight one. Keys are small numbers, because
+/// memory grows with the largest.
 pub struct Places {
     policy: Box<dyn Policy + Send>,
-    /// The id of each key that is there.
+    /// The id of each cached key.
     ids: Vec<u32>,
     /// The key of each id.
     keys: Vec<u32>,
@@ -16,7 +17,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// All of them free; at least one.
+    /// Creates an empty cache with room for at least one entry.
     pub fn new(kind: Kind, places: u32) -> Places {
         let places = places.max(1);
         Places {
@@ -27,12 +28,12 @@ impl Places {
         }
     }
 
-    /// Whether a key is there.
+    /// Whether a key is cached.
     pub fn has(&self, key: u32) -> bool {
         self.ids.get(key as usize).is_some_and(|id| *id != NONE)
     }
 
-    /// Whether a key is there. From now on it is.
+    /// Looks up a key and inserts it if it is not cached; returns whether it was cached.
     pub fn ask(&mut self, key: u32) -> bool {
         let at = key as usize;
         if at >= self.ids.len() {
@@ -50,7 +51,7 @@ impl Places {
             *victim = NONE;
         }
         self.ids[at] = id;
-        // Spread over all bits, as the hash of a real key is.
+        // Spreads the key over all bits, like the hash of a real key.
         let hash = u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.policy.track(id, hash, 1);
         false

@@ -1,8 +1,9 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue that new entries must survive, a main queue, and
-//! a ghost queue of fingerprints that remembers who was dropped from the small one.
+//! S3-FIFO (Yang et al., SOSP 2023): a small queue for new entries, a main queue, and a ghost queue
+//! with the hashes of entries evicted from the small queue.
 //!
-//! A use only counts up to three; queues move when something is evicted. Entries used twice in the
-//! small queue, or back while their ghost is remembered, go to main; in main each round costs a use.
+//! Uses are counted up to three. Queues move only during evictions. Entries used twice in the small
+//! queue, and entries that return while their ghost is remembered, move to main. In main, each
+//! round costs an entry one use.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,13 +13,14 @@ use super::list::Lists;
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 
-/// The small queue's share of all weight: a tenth.
+/// The small queue gets one in this many parts of the total weight.
 const SMALL_SHARE: u64 = 10;
 const USES_MAX: u8 = 3;
-/// Uses in the small queue that earn a place in main.
+/// Uses in the small queue after which an entry moves to main.
 const USES_TO_STAY: u8 = 2;
-/// How many entries one eviction may pass over, so that a lock is never held long. Then the next in
-/// main goes, used or not: it costs a few entries where everything is hot at once.
+/// Largest number of entries that one eviction may pass over, which bounds the time that a lock is
+/// held. After that, the next entry in main is evicted even if it was used, which costs a few
+/// entries if everything is hot.
 const PASSED_OVER_MAX: usize = 128;
 
 #[derive(Default)]
@@ -33,20 +35,23 @@ impl S3Fifo {
         self.queues.len(MAIN) == 0 || small > self.weight() / SMALL_SHARE
     }
 
-    /// Judges the oldest in the small queue: it goes and leaves its ghost, or moves to main.
+    /// Processes the oldest entry of the small queue: it is evicted and leaves a ghost, or moves to
+    /// main.
     fn evict_small(&mut self) -> Option<u32> {
         let (id, node) = self.queues.pop_oldest(SMALL)?;
         if node.uses >= USES_TO_STAY {
             self.queues.push(MAIN, id, node.hash, node.weight);
             return None;
         }
-        // As many ghosts as main has entries, as in the paper; while main is small, as all.
+        // The paper keeps as many ghosts as main has entries; while main is small, the small queue
+        // counts instead.
         let most = self.queues.len(MAIN).max(self.queues.len(SMALL));
         self.ghosts.add(node.hash, most);
         Some(id)
     }
 
-    /// Judges the oldest in main: it goes, or pays a use for another round.
+    /// Processes the oldest entry of main: it is evicted, or stays for another round at the cost of
+    /// one use.
     fn evict_main(&mut self, spare: bool) -> Option<u32> {
         let (id, node) = self.queues.pop_oldest(MAIN)?;
         if node.uses == 0 || !spare {
@@ -116,9 +121,9 @@ impl Policy for S3Fifo {
     }
 }
 
-/// Hashes of what was dropped lately, each with the turn at which it was: a hash that is taken out
-/// and dropped again stands twice in the order, and only the later turn counts. The hashes are cut
-/// from cryptographic ones, so that the table needs no secret.
+/// Hashes of recently evicted entries, each with the number of its eviction. A hash that was taken
+/// and evicted again is in the order twice, and only its later number counts. The hashes are parts
+/// of cryptographic ones, so the table needs no secret.
 #[derive(Default)]
 struct Ghosts {
     turns: HashMap<u64, u64, foldhash::fast::FixedState>,
@@ -127,7 +132,7 @@ struct Ghosts {
 }
 
 impl Ghosts {
-    /// Remembers a hash, and no more than `most` (at least one) in all.
+    /// Remembers a hash, and at most `most` (at least one) in total.
     fn add(&mut self, hash: u64, most: usize) {
         self.turn += 1;
         self.turns.insert(hash, self.turn);
@@ -143,12 +148,12 @@ impl Ghosts {
         self.give_back(most.max(64));
     }
 
-    /// Whether the hash was remembered; it no longer is.
+    /// Forgets a hash; returns whether it was remembered.
     fn take(&mut self, hash: u64) -> bool {
         self.turns.remove(&hash).is_some()
     }
 
-    /// Gives memory back once far less is needed than before.
+    /// Releases memory when far less is needed than is allocated.
     fn give_back(&mut self, needed: usize) {
         if self.order.capacity() > 8 * needed {
             self.order.shrink_to(2 * needed);
@@ -158,7 +163,7 @@ impl Ghosts {
 
     fn memory(&self) -> usize {
         let pair = size_of::<(u64, u64)>();
-        // A table row is a pair and a control byte.
+        // A row of the table is a pair and a control byte.
         self.order.capacity() * pair + self.turns.capacity() * (pair + 1)
     }
 }

@@ -1,4 +1,4 @@
-//! From what was found to a response.
+//! Builds the response for a resolved file or folder.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use super::body::FileBody;
 use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
-use crate::handler::{Body, Choice, Encoded, Encodings, Fault, Get, Head, Plain, Response};
-use crate::http::Method;
+use crate::handler::{Body, Choice, Encoded, Encodings, Fault, Get, Head, Identity, Response};
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
-use crate::http::wanted::{self, Wanted, asks_for_less};
+use crate::http::wanted::{self, Wanted, has_condition_or_range};
+use crate::http::{FieldBlock, Method};
 use crate::reason::Reason;
 use crate::sys::{Random, root};
 
-/// A request that is to be answered, and with what.
-pub(super) struct Answering<'a> {
+/// A request, and what is needed to respond to it.
+pub(super) struct Responder<'a> {
     pub request: &'a Head,
     pub shared: &'a Shared,
     pub random: &'a Random,
     pub encodings: Option<&'a dyn Encodings>,
 }
 
-impl Answering<'_> {
+impl Responder<'_> {
     /// The response.
     pub fn respond(&self, resolved: Resolved) -> Result<Response, Fault> {
         let entry = match resolved {
@@ -46,14 +46,15 @@ impl Answering<'_> {
             return Ok(self.file(coded, &coded.head, true));
         }
         Ok(match self.choose(&entry, plain, &accepted) {
-            Choice::Plain => self.file(plain, &plain.head, !plain.coded.is_empty()),
+            Choice::Identity => self.file(plain, &plain.head, !plain.coded.is_empty()),
             Choice::Varying(fields) => self.file(plain, &fields, true),
             Choice::Coded(encoded) => self.in_coding(&encoded, plain),
         })
     }
 
-    /// The file, as it is, under these field lines. `several`: it may also be given in other codings.
-    fn file(&self, file: &File, fields: &Bytes, several: bool) -> Response {
+    /// The uncompressed or precompressed file with these header lines. `several`: the content is
+    /// also available in other encodings.
+    fn file(&self, file: &File, fields: &FieldBlock, several: bool) -> Response {
         let representation = whole_of(fields, file.length());
         match &file.content {
             Content::Memory(bytes) => {
@@ -69,7 +70,7 @@ impl Answering<'_> {
         }
     }
 
-    /// The file in a coding that was made.
+    /// The file in an encoding made by `compress`.
     fn in_coding(&self, encoded: &Encoded, file: &File) -> Response {
         let representation = whole_of(&encoded.fields, encoded.content.len() as u64);
         let etag = encoded.etag.as_deref().unwrap_or_default();
@@ -83,7 +84,7 @@ impl Answering<'_> {
         named: (&[u8], bool),
         content: &Bytes,
     ) -> Response {
-        if self.request.method == Method::Get && !asks_for_less(&self.request.fields) {
+        if self.request.method == Method::Get && !has_condition_or_range(&self.request.fields) {
             let mut response = representation.begin(representation.status);
             response.body = Body::Bytes(content.clone());
             return response;
@@ -92,7 +93,8 @@ impl Answering<'_> {
         representation.in_memory(wanted, content, || self.boundary())
     }
 
-    /// What the request comes to, against what has this entity tag, and maybe is one of several codings.
+    /// Evaluates the request's conditions and ranges against this entity tag. `several`: the
+    /// content is available in several encodings.
     fn wanted(
         &self,
         representation: &Representation<'_>,
@@ -102,29 +104,29 @@ impl Answering<'_> {
         let validators = || Validators {
             etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),
-            // There is a strong tag for If-Range: a date in it never holds (RFC 9110 8.8.2.2).
+            // With a strong entity tag, a date in If-Range never matches (RFC 9110 8.8.2.2).
             date_s: None,
         };
         let Head { method, fields, .. } = self.request;
         let (status, length) = (representation.status, representation.length);
         let wanted = wanted::judge(method, fields, status, validators, length);
         match several {
-            true => wanted::of_several_codings(wanted, fields),
+            true => wanted::for_several_codings(wanted, fields),
             false => wanted,
         }
     }
 
-    /// As it is, or in a coding that was made.
+    /// Chooses between the file itself and a compressed form.
     fn choose(&self, entry: &Arc<Entry>, file: &File, accepted: &Accepted) -> Choice {
         let Some(encodings) = self.encodings else {
-            return Choice::Plain;
+            return Choice::Identity;
         };
         let get = || -> Option<Get> {
-            // What waits for its turn keeps nothing in memory or open.
+            // A queued job must not keep content in memory or files open.
             let entry = Arc::downgrade(entry);
             Some(Box::new(move || whole(&*entry.upgrade()?)))
         };
-        let content = Plain {
+        let content = Identity {
             id: file.id,
             length: Some(file.length()),
             fields: &file.head,
@@ -133,7 +135,7 @@ impl Answering<'_> {
         encodings.choose(accepted, &self.request.fields, &content)
     }
 
-    /// Nobody can have put it into the content beforehand.
+    /// A boundary that cannot occur in the content, because clients can't predict it.
     fn boundary(&self) -> String {
         format!(
             "{:016x}{:016x}",
@@ -143,8 +145,8 @@ impl Answering<'_> {
     }
 }
 
-/// All of a file's content, or of what was made of it.
-fn whole_of(fields: &Bytes, length: u64) -> Representation<'_> {
+/// The complete content of a file, or of its compressed form.
+fn whole_of(fields: &FieldBlock, length: u64) -> Representation<'_> {
     Representation {
         status: 200,
         fields,
@@ -155,7 +157,7 @@ fn whole_of(fields: &Bytes, length: u64) -> Representation<'_> {
     }
 }
 
-/// All of a file's content; `None`: it has changed.
+/// The complete content of a file; `None` if the file has changed.
 fn whole(entry: &Entry) -> Option<Bytes> {
     let Known::File(file) = &entry.known else {
         return None;
@@ -180,14 +182,15 @@ fn whole(entry: &Entry) -> Option<Bytes> {
         .then(|| Bytes::from(bytes))
 }
 
-/// The folder's own address: relative links in its index lead into it.
+/// Redirects to the folder's URL with a slash at its end, relative to which links in its index are
+/// resolved.
 fn with_a_slash(request: &Head) -> Response {
     let path = [request.path(), "/"].concat();
-    moved(request, &path, "this is a folder")
+    moved(request, &path, "a folder's path ends in a slash")
 }
 
-/// Another address (RFC 9110 15.4.2) on this host: with one slash at its beginning, as two would name
-/// another one.
+/// Redirects to another path on this host (RFC 9110 15.4.2). The Location begins with exactly one
+/// slash, because two would introduce a host.
 pub(super) fn moved(request: &Head, path: &str, why: &str) -> Response {
     let mut response = Response::text(301, format!("301 {why}\n"));
     let mut location = String::with_capacity(request.target.len() + 2);

@@ -1,5 +1,5 @@
-//! The content of a file that is not in memory: parts of it that the kernel has at hand, and others
-//! that another thread reads.
+//! The body of a file that is not held in memory. Parts in the page cache are sent at once; another
+//! thread reads the others.
 
 use std::future::Future;
 use std::ops::Range;
@@ -17,55 +17,55 @@ use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::sys::root::{self, How, Opened, Stamp};
 
-/// Sent at once.
+/// Largest part that is sent at once, bytes.
 const PART: u64 = 2 << 20;
-/// Parts end at a multiple of this: what the kernel takes from a file at a time.
+/// Parts end at a multiple of this size, in which the kernel reads files.
 const ALIGNED: u64 = 64 << 10;
-/// Read at once by another thread, which then has the kernel read on. Of no more it can be told whether it
-/// is at hand where the kernel does not count pages.
-const READ: u64 = root::LOOKED_AT;
-/// So far.
+/// Bytes that another thread reads at once, after which it requests readahead from the kernel. On
+/// kernels that can't count cached pages, this is the largest range that can be checked.
+const READ: u64 = root::PROBE_MAX;
+/// Bytes of readahead.
 const AHEAD: u64 = 1 << 20;
 
-/// A file that is too large for memory, open for all who send it.
+/// A file too large for memory, opened once for all responses.
 pub(super) struct Large {
     pub opened: Opened,
-    at_hand: AtHand,
+    cached: CachedParts,
 }
 
 impl Large {
     pub fn new(opened: Opened) -> Arc<Large> {
-        let at_hand = AtHand::default();
-        Arc::new(Large { opened, at_hand })
+        let cached = CachedParts::default();
+        Arc::new(Large { opened, cached })
     }
 }
 
-/// Which parts were seen in the page cache in the last second: looking takes a twentieth of what
-/// sending does, and pages that were just sent are the last ones to be thrown out. Parts whose numbers
-/// fall on the same place push each other out.
-struct AtHand([AtomicU64; PLACES]);
+/// Which parts were found in the page cache within the last second. A check takes a twentieth of
+/// the time of sending, and pages that were just sent are the last to be evicted. Parts with the
+/// same slot replace each other.
+struct CachedParts([AtomicU64; PLACES]);
 
-/// Parts that are remembered of a file.
+/// Slots per file.
 const PLACES: usize = 64;
 
-impl Default for AtHand {
-    fn default() -> AtHand {
-        AtHand([const { AtomicU64::new(0) }; PLACES])
+impl Default for CachedParts {
+    fn default() -> CachedParts {
+        CachedParts([const { AtomicU64::new(0) }; PLACES])
     }
 }
 
-impl AtHand {
-    /// Whether part `part` is at hand; `look` looks.
-    fn is(&self, part: u64, now_us: u64, look: impl FnOnce() -> bool) -> bool {
+impl CachedParts {
+    /// Whether part `part` is in the page cache; `probe` performs the check.
+    fn is(&self, part: u64, now_us: u64, probe: impl FnOnce() -> bool) -> bool {
         let place = &self.0[part as usize % PLACES];
-        // The second it is true in, and which part it is told of, plus one: 0 tells of none.
-        let told = (now_us / 1_000_000) << 32 | ((part + 1) & 0xffff_ffff);
-        if place.load(Ordering::Relaxed) == told {
+        // The second of the check, and the part's number plus one; 0 means an empty slot.
+        let seen = (now_us / 1_000_000) << 32 | ((part + 1) & 0xffff_ffff);
+        if place.load(Ordering::Relaxed) == seen {
             return true;
         }
-        let found = look();
+        let found = probe();
         if found {
-            place.store(told, Ordering::Relaxed);
+            place.store(seen, Ordering::Relaxed);
         }
         found
     }
@@ -76,13 +76,13 @@ pub(super) struct FileBody {
     file: Arc<Large>,
     clock: Clock,
     range: Range<u64>,
-    /// Most bytes that are given as they lie in the file.
+    /// Largest frame of file data in bytes.
     longest: u64,
     reading: Option<JoinHandle<std::io::Result<Bytes>>>,
 }
 
 impl FileBody {
-    /// All of a file.
+    /// Creates a body with all of the file.
     pub fn new(file: Arc<Large>, clock: Clock) -> FileBody {
         let range = 0..file.opened.stamp.size;
         FileBody {
@@ -94,52 +94,53 @@ impl FileBody {
         }
     }
 
-    /// Whether the file is still what it was: bytes of two versions are never mixed, whoever writes
-    /// into a file that is being sent.
+    /// Whether the file is unchanged since it was opened. If somebody writes to a file while it is
+    /// sent, the body fails, so that bytes of two versions are never mixed.
     fn is_unchanged(&self) -> bool {
         let opened = &self.file.opened;
         Stamp::now(&opened.file).is_ok_and(|now| opened.stamp.has_same_content(&now))
     }
 
-    /// What can be sent next without waiting for the disk; less, where pages are missing.
-    fn at_hand(&self) -> Option<Range<u64>> {
+    /// The next range that can be sent without waiting for the disk; shorter if pages are missing.
+    fn cached(&self) -> Option<Range<u64>> {
         let Range { start, end } = self.range;
-        // What does not begin at a page's beginning costs more to send: only the first part does not.
+        // Sending from the middle of a page costs more, so only the first part may begin there.
         let next = match (start + self.longest) / ALIGNED * ALIGNED {
             most if most > start => start..most.min(end),
             _ => start..(start + self.longest).min(end),
         };
-        if self.are_at_hand(&next) {
+        if self.are_cached(&next) {
             return Some(next);
         }
         let piece = self.piece();
-        self.look(&piece).then_some(piece)
+        self.probe(&piece).then_some(piece)
     }
 
-    /// Whether all parts that a range touches are at hand: all who send the file look at the same ones.
-    fn are_at_hand(&self, range: &Range<u64>) -> bool {
+    /// Whether all parts that a range touches are in the page cache. The parts are the same for all
+    /// responses of the file.
+    fn are_cached(&self, range: &Range<u64>) -> bool {
         let now_us = self.clock.monotonic_us();
         (range.start / PART..range.end.div_ceil(PART)).all(|number| {
             let part = number * PART..((number + 1) * PART).min(self.size());
-            let at_hand = &self.file.at_hand;
-            at_hand.is(number, now_us, || self.look(&part))
+            let cached = &self.file.cached;
+            cached.is(number, now_us, || self.probe(&part))
         })
     }
 
-    /// What is read at once.
+    /// The range that another thread reads at once.
     fn piece(&self) -> Range<u64> {
         self.range.start..(self.range.start + READ).min(self.range.end)
     }
 
-    fn look(&self, range: &Range<u64>) -> bool {
-        root::is_at_hand(&self.file.opened.file, range.start, range.end - range.start)
+    fn probe(&self, range: &Range<u64>) -> bool {
+        root::is_cached(&self.file.opened.file, range.start, range.end - range.start)
     }
 
     fn size(&self) -> u64 {
         self.file.opened.stamp.size
     }
 
-    /// The next bytes, as they lie in the file.
+    /// The next frame, as a range of the file.
     fn give(&mut self, mut range: Range<u64>) -> Frame {
         range.end = range.end.min(range.start.saturating_add(self.longest));
         self.range.start = range.end;
@@ -158,8 +159,9 @@ impl FileBody {
             Ok(Ok(_)) if !unchanged => Err(Reason::FileChanged.into()),
             Ok(Ok(bytes)) if !bytes.is_empty() => {
                 let range = self.range.start..self.range.start + bytes.len() as u64;
-                // The page cache has them now, as a rule: sending them from there costs less.
-                Ok(match self.look(&range) {
+                // The page cache usually contains the range now, and sending it from there is
+                // cheaper.
+                Ok(match self.probe(&range) {
                     true => self.give(range),
                     false => {
                         self.range.start = range.end;
@@ -193,11 +195,11 @@ impl BodyStream for FileBody {
             return self.poll_read(cx).map(Some);
         }
         if self.range.is_empty() {
-            // What was sent last is on its way, and can be stopped still.
+            // The last part is queued but can still be stopped.
             let is_whole = self.is_unchanged();
             return Poll::Ready((!is_whole).then(|| Err(Reason::FileChanged.into())));
         }
-        let Some(range) = self.at_hand() else {
+        let Some(range) = self.cached() else {
             self.read();
             return self.poll_read(cx).map(Some);
         };
@@ -223,7 +225,7 @@ impl BodyStream for FileBody {
 
 impl Drop for FileBody {
     fn drop(&mut self) {
-        // Reading that has not begun never does.
+        // A read that has not started is cancelled.
         if let Some(reading) = &self.reading {
             reading.abort();
         }
@@ -242,8 +244,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_is_believed_for_its_second() {
-        let seen = AtHand::default();
+    fn a_page_cache_check_counts_for_its_second() {
+        let seen = CachedParts::default();
         let second = 1_000_000;
         assert!(!seen.is(0, second, || false));
         assert!(seen.is(0, second, || true));

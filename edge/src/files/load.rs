@@ -1,4 +1,4 @@
-//! From a request's path to what is known of it: out of the table, or looked up and put there.
+//! Resolves a request's path: from the table of known paths, or in the file system.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,60 +10,60 @@ use super::path::{self, Located};
 use super::table::{Coded, Content, Entry, File, Known};
 use super::{Options, Shared, types};
 use crate::http::coding::Coding;
-use crate::http::{Fields, date};
-use crate::sys::root::{self, Found, How, Opened, Stamp, Trouble};
+use crate::http::{FieldBlock, Fields, date};
+use crate::sys::root::{self, FindError, Found, How, Opened, Stamp};
 
-/// Codings of files that lie beside the original, the best one first, with their extensions.
+/// Encodings of precompressed files with their extensions, the best one first.
 const BESIDE: [(Coding, &[u8]); 3] = [
     (Coding::Zstd, b".zst"),
     (Coding::Brotli, b".br"),
     (Coding::Gzip, b".gz"),
 ];
 
-/// A file that changes while it is read is read again so often.
+/// Attempts to read a file that changes while it is read.
 const TRIES: usize = 4;
 
-/// What a request wants to be looked for.
-pub(super) struct Wish<'a> {
+/// A path to resolve.
+pub(super) struct FilePath<'a> {
     located: Located<'a>,
 }
 
-/// What a request's path comes to.
-pub(super) enum Asked<'a> {
-    /// Something to look for.
-    For(Wish<'a>),
-    /// Something that is spelled like this.
+/// The result of parsing a request's path.
+pub(super) enum ParsedPath<'a> {
+    /// A path to resolve.
+    Path(FilePath<'a>),
+    /// A path that is not in its normal spelling, which is given here.
     Misspelled(String),
-    /// Nothing can be there.
+    /// A path that no file can have.
     Nothing,
 }
 
-/// What a wish came to.
+/// The result of resolving a path.
 pub(super) enum Resolved {
-    /// A file: that entry's.
+    /// A file, in this entry.
     File(Arc<Entry>),
-    /// A folder that was asked for without a slash at the end.
+    /// A folder that was requested without a slash at the end.
     Folder,
 }
 
-impl<'a> Wish<'a> {
-    /// Of a request for this path.
-    pub fn of(path: &'a str, options: &Options) -> Asked<'a> {
+impl<'a> FilePath<'a> {
+    /// Parses a request's path.
+    pub fn of(path: &'a str, options: &Options) -> ParsedPath<'a> {
         let strip = options.strip.as_str();
         let Some(rest) = path.strip_prefix(strip) else {
-            return Asked::Nothing;
+            return ParsedPath::Nothing;
         };
         let rest = if rest.is_empty() { "/" } else { rest };
         match path::locate(rest, options.hidden) {
-            Some(located) if located.is_spelled(rest) => Asked::For(Wish { located }),
-            Some(located) => Asked::Misspelled(format!("{strip}{}", located.spelling())),
-            None => Asked::Nothing,
+            Some(located) if located.is_spelled(rest) => ParsedPath::Path(FilePath { located }),
+            Some(located) => ParsedPath::Misspelled(format!("{strip}{}", located.spelling())),
+            None => ParsedPath::Nothing,
         }
     }
 
-    /// The same, on its own.
-    pub fn into_owned(self) -> Wish<'static> {
-        Wish {
+    /// Converts to an owned value.
+    pub fn into_owned(self) -> FilePath<'static> {
+        FilePath {
             located: Located {
                 names: Cow::Owned(self.located.names.into_owned()),
                 is_folder: self.located.is_folder,
@@ -73,97 +73,96 @@ impl<'a> Wish<'a> {
 }
 
 impl Shared {
-    /// What a request is to be answered with: what it asks for, the index of a folder, or what
-    /// stands in for it.
+    /// Resolves a path to the requested file, the index of a folder, or a fallback.
     ///
     /// # Errors
-    /// There is none of all these, or it can't be told.
-    pub(super) fn resolve(&self, wish: &Wish<'_>, how: How) -> Result<Resolved, Trouble> {
-        let names = &*wish.located.names;
-        let mut trouble = Trouble::Absent;
-        let asked = match wish.located.is_folder {
-            false => self.look(names, how),
+    /// None of these exists, or the lookup failed.
+    pub(super) fn resolve(&self, wanted: &FilePath<'_>, how: How) -> Result<Resolved, FindError> {
+        let names = &*wanted.located.names;
+        let mut error = FindError::Absent;
+        let found = match wanted.located.is_folder {
+            false => self.look_up(names, how),
             true => self.index_of(names, how),
         };
-        match asked {
-            Ok(Resolved::Folder) if wish.located.is_folder => {}
-            Err(Trouble::Absent) => {}
-            Err(Trouble::Denied) => trouble = Trouble::Denied,
+        match found {
+            Ok(Resolved::Folder) if wanted.located.is_folder => {}
+            Err(FindError::Absent) => {}
+            Err(FindError::Denied) => error = FindError::Denied,
             other => return other,
         }
         for fallback in &self.options.fallback {
             let path = instead(fallback, names);
-            match self.look(&path, how) {
+            match self.look_up(&path, how) {
                 Ok(Resolved::File(entry)) => return Ok(Resolved::File(entry)),
-                Ok(Resolved::Folder) | Err(Trouble::Absent | Trouble::Denied) => {}
+                Ok(Resolved::Folder) | Err(FindError::Absent | FindError::Denied) => {}
                 Err(other) => return Err(other),
             }
         }
-        Err(trouble)
+        Err(error)
     }
 
-    /// The index of a folder; `Folder`: it has none.
-    fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, Trouble> {
+    /// The index of a folder; `Folder` if it has none.
+    fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, FindError> {
         for index in &self.options.index {
             let mut path = folder.to_vec();
             if !path.is_empty() {
                 path.push(b'/');
             }
             path.extend_from_slice(index.trim_start_matches('/').as_bytes());
-            match self.look(&path, how) {
-                Ok(Resolved::Folder) | Err(Trouble::Absent) => {}
+            match self.look_up(&path, how) {
+                Ok(Resolved::Folder) | Err(FindError::Absent) => {}
                 other => return other,
             }
         }
-        Err(Trouble::Absent)
+        Err(FindError::Absent)
     }
 
-    /// What one path leads to.
-    fn look(&self, path: &[u8], how: How) -> Result<Resolved, Trouble> {
+    /// Resolves one path.
+    fn look_up(&self, path: &[u8], how: How) -> Result<Resolved, FindError> {
         let now_us = self.clock.monotonic_us();
         let valid_us = self.options.valid.as_micros() as u64;
         let entry = match self.table.find(path) {
             Some(entry) if !entry.claim_check(now_us, valid_us) => entry,
-            Some(entry) => self.look_again(path, entry, how, now_us)?,
+            Some(entry) => self.recheck(path, entry, how, now_us)?,
             None => self.load_and_put(path, how, now_us)?,
         };
         match &entry.known {
             Known::File(_) => Ok(Resolved::File(entry)),
             Known::Folder => Ok(Resolved::Folder),
-            Known::Absent => Err(Trouble::Absent),
-            Known::Denied => Err(Trouble::Denied),
+            Known::Absent => Err(FindError::Absent),
+            Known::Denied => Err(FindError::Denied),
         }
     }
 
-    /// What a path leads to of which this was known. It stays known until something else is: where
-    /// the disk has to be asked, others are answered with it meanwhile, and where nothing can be found
-    /// out, as without descriptors, it counts for as long again.
-    fn look_again(
+    /// Checks a cached path again. The cached entry remains until it is replaced: other requests
+    /// use it while the disk is consulted, and if the check fails, as without descriptors, the
+    /// entry counts as valid for another period.
+    fn recheck(
         &self,
         path: &[u8],
         entry: Arc<Entry>,
         how: How,
         now_us: u64,
-    ) -> Result<Arc<Entry>, Trouble> {
+    ) -> Result<Arc<Entry>, FindError> {
         let looked = match self.is_still(path, &entry, how) {
             Ok(true) => Ok(None),
             Ok(false) => self.load_and_put(path, how, now_us).map(Some),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
         match looked {
             Ok(Some(new)) => return Ok(new),
-            Err(Trouble::NotAtHand) => {
+            Err(FindError::NotCached) => {
                 entry.give_up_check();
-                return Err(Trouble::NotAtHand);
+                return Err(FindError::NotCached);
             }
             Ok(None) | Err(_) => entry.is_true(now_us),
         }
         Ok(entry)
     }
 
-    /// Whether what is known of a path still holds. What can't be told about the past, as of what was
-    /// not there, does not.
-    fn is_still(&self, path: &[u8], entry: &Entry, how: How) -> Result<bool, Trouble> {
+    /// Whether a cached entry is still correct. An absent path can't be checked and counts as
+    /// changed.
+    fn is_still(&self, path: &[u8], entry: &Entry, how: How) -> Result<bool, FindError> {
         let Known::File(file) = &entry.known else {
             return Ok(false);
         };
@@ -184,27 +183,27 @@ impl Shared {
         Ok(true)
     }
 
-    fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, Trouble> {
+    fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, FindError> {
         match self.root.stamp(path, how) {
-            Err(Trouble::Absent | Trouble::Denied) => Ok(None),
+            Err(FindError::Absent | FindError::Denied) => Ok(None),
             other => other,
         }
     }
 
-    fn load_and_put(&self, path: &[u8], how: How, now_us: u64) -> Result<Arc<Entry>, Trouble> {
+    fn load_and_put(&self, path: &[u8], how: How, now_us: u64) -> Result<Arc<Entry>, FindError> {
         let known = self.load(path, how)?;
         let entry = Arc::new(Entry::new(known, now_us));
         self.table.put(path, entry.clone());
         Ok(entry)
     }
 
-    fn load(&self, path: &[u8], how: How) -> Result<Known, Trouble> {
+    fn load(&self, path: &[u8], how: How) -> Result<Known, FindError> {
         let mut file = match self.file(path, path, None, how) {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(Known::Folder),
-            Err(Trouble::Absent) => return Ok(Known::Absent),
-            Err(Trouble::Denied) => return Ok(Known::Denied),
-            Err(trouble) => return Err(trouble),
+            Err(FindError::Absent) => return Ok(Known::Absent),
+            Err(FindError::Denied) => return Ok(Known::Denied),
+            Err(error) => return Err(error),
         };
         if self.options.precompressed {
             file.coded = self.coded(path, &file.stamp, how)?;
@@ -212,8 +211,8 @@ impl Shared {
         Ok(Known::File(Box::new(file)))
     }
 
-    /// Those beside a file that are not older than it is.
-    fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, Trouble> {
+    /// The precompressed forms of a file that are not older than the file.
+    fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, FindError> {
         let mut coded = Coded::new();
         for (coding, extension) in BESIDE {
             let beside = [path, extension].concat();
@@ -221,21 +220,21 @@ impl Shared {
                 Ok(Some(file)) if is_current(&file.stamp, original) => {
                     coded.push((coding, Box::new(file)));
                 }
-                Ok(_) | Err(Trouble::Absent | Trouble::Denied) => {}
-                Err(trouble) => return Err(trouble),
+                Ok(_) | Err(FindError::Absent | FindError::Denied) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(coded)
     }
 
-    /// The file at a path; `None`: it is a folder. `name` tells its type.
+    /// Loads the file at a path; `None` for a folder. `name` determines the Content-Type.
     fn file(
         &self,
         path: &[u8],
         name: &[u8],
         coding: Option<Coding>,
         how: How,
-    ) -> Result<Option<File>, Trouble> {
+    ) -> Result<Option<File>, FindError> {
         for _ in 0..TRIES {
             let Found::File(opened) = self.root.find(path, how)? else {
                 return Ok(None);
@@ -255,13 +254,14 @@ impl Shared {
                 }));
             }
         }
-        Err(Trouble::Failed(std::io::Error::other(
-            "it changes all the time",
+        Err(FindError::Failed(std::io::Error::other(
+            "the file keeps changing while it is read",
         )))
     }
 
-    /// The content of a file, read if it is small; `None`: it has changed meanwhile.
-    fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, Trouble> {
+    /// The content of a file, read into memory if the file is small; `None` if the file has changed
+    /// meanwhile.
+    fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, FindError> {
         let size = opened.stamp.size;
         if size > self.options.small {
             return Ok(Some(Content::Open(Large::new(opened))));
@@ -273,36 +273,38 @@ impl Shared {
             match root::read(&opened.file, at, room, how, &mut bytes) {
                 Ok(Some(0)) => return Ok(None),
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(Trouble::NotAtHand),
-                Err(error) => return Err(Trouble::Failed(error)),
+                Ok(None) => return Err(FindError::NotCached),
+                Err(error) => return Err(FindError::Failed(error)),
             }
         }
-        let now = Stamp::now(&opened.file).map_err(Trouble::Failed)?;
+        let now = Stamp::now(&opened.file).map_err(FindError::Failed)?;
         Ok((now == opened.stamp).then(|| Content::Memory(Bytes::from(bytes))))
     }
 }
 
-/// Whether a file beside the original was made from it as it is, as far as times tell.
+/// Whether a precompressed file was made from the current original, judging by the modification
+/// times.
 fn is_current(beside: &Stamp, original: &Stamp) -> bool {
     beside.modified_ns >= original.modified_ns
 }
 
-/// What is looked for in place of these names.
+/// Expands one fallback for these names.
 fn instead(fallback: &str, names: &[u8]) -> Vec<u8> {
     let fallback = fallback.trim_start_matches('/');
     let path = match fallback.split_once("{path}") {
         Some((before, after)) => [before.as_bytes(), names, after.as_bytes()].concat(),
         None => fallback.as_bytes().to_vec(),
     };
-    // Of the root itself, `{path}/x` is `/x`.
+    // For the root, `{path}/x` is `/x`.
     let slashes = path.iter().take_while(|b| **b == b'/').count();
     path[slashes..].to_vec()
 }
 
-/// A strong entity tag (RFC 9110 8.8.1). Of what is in memory it names the bytes, the same on all
-/// machines. Large files are not read for it: it names when they were written to and changed, as all may
-/// be said to be written at one time (`SOURCE_DATE_EPOCH`, `cp -p`), but the kernel lets nobody choose
-/// when one was changed. Those of codings are marked (8.8.3.3).
+/// Builds a strong entity tag (RFC 9110 8.8.1). For a file in memory the tag is a hash of its
+/// bytes, the same on all machines. For a large file, which is not read for this, the tag contains
+/// the modification and change times. Builds can set all modification times to the same value
+/// (`SOURCE_DATE_EPOCH`, `cp -p`), but nobody can choose the change time. Tags of precompressed
+/// files are marked with the encoding (8.8.3.3).
 fn etag(stamp: &Stamp, content: &Content, coding: Option<Coding>) -> String {
     let name = match content {
         Content::Memory(bytes) => blake3::hash(bytes).to_hex()[..32].to_owned(),
@@ -324,13 +326,13 @@ fn head(
     coding: Option<Coding>,
     options: &Options,
     now_s: u64,
-) -> Bytes {
+) -> FieldBlock {
     let mut fields = Fields::new();
     fields.append("content-type", media_type);
     if let Some(coding) = coding {
         fields.append("content-encoding", coding.name());
     }
-    // Not one that is still to come (RFC 9110 8.8.2.1).
+    // A Last-Modified must not be in the future (RFC 9110 8.8.2.1).
     if stamp.modified_s() <= now_s {
         fields.append("last-modified", date::format(stamp.modified_s()));
     }
@@ -339,10 +341,10 @@ fn head(
     if options.precompressed {
         fields.append("vary", "accept-encoding");
     }
-    Bytes::copy_from_slice(fields.text())
+    FieldBlock::from(&fields)
 }
 
-/// Names a file's content: another content has another id.
+/// The id of a file's content; another content has another id.
 fn id(stamp: &Stamp) -> u128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&stamp.identity.0.to_le_bytes());

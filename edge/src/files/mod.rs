@@ -1,4 +1,5 @@
-//! Static files: a folder served safely, small files from memory and large ones from the page cache.
+//! Static files: a folder is served safely, small files from memory and large ones from the page
+//! cache.
 
 mod answer;
 mod body;
@@ -18,44 +19,45 @@ use std::time::Duration;
 use crate::handler::{Answer, Encodings, Fault, Handler, Request, Response};
 use crate::http::Method;
 use crate::reason::Reason;
-use crate::sys::root::{How, Links, Root, Trouble};
+use crate::sys::root::{FindError, How, Links, Root};
 use crate::sys::{Clock, Random};
+use crate::telemetry::FilesNumbers;
 
-use answer::Answering;
-use load::{Asked, Resolved, Wish};
+use answer::Responder;
+use load::{FilePath, ParsedPath, Resolved};
 pub use path::{Located, locate};
-pub use table::Held;
 use table::Table;
 
-/// `files = "…"` of a route, with what goes with it.
+/// The `files` section of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The folder.
     pub root: PathBuf,
-    /// Taken from the beginning of a request's path before it is looked for, as `/static`.
+    /// A prefix removed from the request's path, such as `/static`.
     pub strip: String,
-    /// Names that are looked for in a folder that is asked for, in order.
+    /// Names tried in a requested folder, in order.
     pub index: Vec<String>,
-    /// What is looked for, in order, where a path leads nowhere: paths below the root, in which
-    /// `{path}` stands for the one that was asked for.
+    /// Paths tried in order if the requested path names nothing. They are relative to the root, and
+    /// `{path}` stands for the requested path.
     pub fallback: Vec<String>,
-    /// Where symbolic links may lead.
+    /// Targets that symbolic links may have.
     pub links: Links,
     /// Whether names that begin with a dot are served.
     pub hidden: bool,
-    /// Content-Type by extension, before the built-in table.
+    /// Content-Type by extension, with precedence over the built-in table.
     pub types: BTreeMap<String, String>,
-    /// The charset that text is said to be in; none: nothing is said.
+    /// The charset parameter of text types; `None` for none.
     pub charset: Option<String>,
-    /// After this time it is looked whether what is known of a path is still true.
+    /// Time after which a cached path is checked again.
     pub valid: Duration,
-    /// Memory for contents and for what is known of paths, bytes.
+    /// Memory for contents and path entries, bytes.
     pub memory: u64,
-    /// Files up to this size are kept in memory, bytes.
+    /// Largest file kept in memory, bytes.
     pub small: u64,
-    /// Larger files that are held open.
+    /// Largest number of files kept open.
     pub open: u64,
-    /// Whether `.zst`, `.br` and `.gz` beside a file are sent to those who take that coding.
+    /// Whether a file with the suffix `.zst`, `.br` or `.gz` is sent to clients that accept that
+    /// encoding.
     pub precompressed: bool,
 }
 
@@ -79,12 +81,13 @@ impl Default for Options {
     }
 }
 
-/// Requests of a folder that other threads look something up for at one time; more are answered by 503.
-const LOOKS: usize = 256;
+/// Largest number of requests per folder that wait for a lookup by another thread; further requests
+/// get 503.
+const LOOKUPS_MAX: usize = 256;
 
-/// A folder and what is known of it: shared by all workers.
+/// A folder and the cache of its paths, shared by all workers.
 pub struct Shared {
-    looks: AtomicUsize,
+    lookups: AtomicUsize,
     options: Options,
     root: Root,
     table: Table,
@@ -100,41 +103,44 @@ impl Shared {
         Ok(Arc::new(Shared {
             root: Root::open(&options.root, options.links)?,
             table: Table::new(options.memory, options.open),
-            looks: AtomicUsize::new(0),
+            lookups: AtomicUsize::new(0),
             options,
             clock,
         }))
     }
 
-    /// What is held of it now.
-    pub fn held(&self) -> Held {
-        self.table.held()
+    /// Its numbers now.
+    pub fn numbers(&self) -> FilesNumbers {
+        FilesNumbers {
+            limit: self.options.memory,
+            ..self.table.numbers()
+        }
     }
 
-    /// What it was opened with.
+    /// The options of the folder.
     pub fn options(&self) -> &Options {
         &self.options
     }
 }
 
-/// One of the looks that there is room for.
-struct Turn(Arc<Shared>);
+/// One of the `LOOKUPS_MAX` lookups by another thread.
+struct LookupSlot(Arc<Shared>);
 
-impl Turn {
-    fn take(shared: &Arc<Shared>) -> Option<Turn> {
-        // Dropping it gives back what was taken, also where that was too much.
-        let turn = Turn(shared.clone());
-        (shared.looks.fetch_add(1, Ordering::Relaxed) < LOOKS).then_some(turn)
+impl LookupSlot {
+    fn take(shared: &Arc<Shared>) -> Option<LookupSlot> {
+        // Dropping the value releases the slot, also if the limit was exceeded.
+        let slot = LookupSlot(shared.clone());
+        (shared.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX).then_some(slot)
     }
 }
 
-impl Drop for Turn {
+impl Drop for LookupSlot {
     fn drop(&mut self) {
-        self.0.looks.fetch_sub(1, Ordering::Relaxed);
+        self.0.lookups.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// One worker's end of a folder.
+/// One worker's handler for a folder.
 #[derive(Clone)]
 pub struct Files(Rc<Parts>);
 
@@ -145,7 +151,7 @@ struct Parts {
 }
 
 impl Files {
-    /// Serves what is in `shared`; in other codings too, where there are `encodings`.
+    /// Creates a handler for `shared`; with `encodings`, content is also served compressed.
     pub fn new(shared: Arc<Shared>, random: Random, encodings: Option<Rc<dyn Encodings>>) -> Files {
         Files(Rc::new(Parts {
             shared,
@@ -155,7 +161,7 @@ impl Files {
     }
 
     fn answer(&self, request: &Request, resolved: Resolved) -> Result<Response, Fault> {
-        let answering = Answering {
+        let answering = Responder {
             request: &request.head,
             shared: &self.0.shared,
             random: &self.0.random,
@@ -171,53 +177,58 @@ impl Handler for Files {
             return Answer::Ready(Ok(not_allowed()));
         }
         let shared = &self.0.shared;
-        let wish = match Wish::of(request.head.path(), &shared.options) {
-            Asked::For(wish) => wish,
-            Asked::Misspelled(spelling) => {
-                let response = answer::moved(&request.head, &spelling, "it is spelled otherwise");
+        let path = match FilePath::of(request.head.path(), &shared.options) {
+            ParsedPath::Path(path) => path,
+            ParsedPath::Misspelled(spelling) => {
+                let response = answer::moved(
+                    &request.head,
+                    &spelling,
+                    "the path has another normal spelling",
+                );
                 return Answer::Ready(Ok(response));
             }
-            Asked::Nothing => return Answer::Ready(Err(Reason::NotFound.into())),
+            ParsedPath::Nothing => return Answer::Ready(Err(Reason::NotFound.into())),
         };
-        match shared.resolve(&wish, How::AtHand) {
-            Err(Trouble::NotAtHand) => {}
-            Err(trouble) => return Answer::Ready(Err(fault_of(&trouble))),
+        match shared.resolve(&path, How::Cached) {
+            Err(FindError::NotCached) => {}
+            Err(error) => return Answer::Ready(Err(fault_of(&error))),
             Ok(resolved) => return Answer::Ready(self.answer(&request, resolved)),
         }
-        let Some(turn) = Turn::take(shared) else {
+        let Some(slot) = LookupSlot::take(shared) else {
             return Answer::Ready(Err(Reason::NoRoom.into()));
         };
-        let (files, wish) = (self.clone(), wish.into_owned());
+        let (files, path) = (self.clone(), path.into_owned());
         Answer::later(async move {
-            // Whoever gives up drops it: a look that has not begun then is not made.
-            let wanted = Arc::new(());
-            let is_wanted = Arc::downgrade(&wanted);
-            let look = tokio::task::spawn_blocking(move || match is_wanted.strong_count() {
-                0 => Err(Trouble::NotAtHand),
-                _ => turn.0.resolve(&wish, How::Wait),
+            // An aborted request drops this value; a lookup that has not started by then is
+            // skipped.
+            let still_wanted = Arc::new(());
+            let is_wanted = Arc::downgrade(&still_wanted);
+            let lookup = tokio::task::spawn_blocking(move || match is_wanted.strong_count() {
+                0 => Err(FindError::NotCached),
+                _ => slot.0.resolve(&path, How::Wait),
             });
-            match look.await {
+            match lookup.await {
                 Ok(Ok(resolved)) => files.answer(&request, resolved),
-                Ok(Err(trouble)) => Err(fault_of(&trouble)),
+                Ok(Err(error)) => Err(fault_of(&error)),
                 Err(_) => Err(Reason::Panic.into()),
             }
         })
     }
 }
 
-/// A request for another method than GET and HEAD (RFC 9110 15.5.6).
+/// The response to methods other than GET and HEAD (RFC 9110 15.5.6).
 fn not_allowed() -> Response {
-    let mut response = Response::text(405, "405 files can only be read\n");
+    let mut response = Response::text(405, "405 only GET and HEAD are allowed for files\n");
     response.fields.append("allow", "GET, HEAD");
     response
 }
 
-fn fault_of(trouble: &Trouble) -> Fault {
+fn fault_of(trouble: &FindError) -> Fault {
     let cause = match trouble {
-        Trouble::Absent => Reason::NotFound,
-        Trouble::Denied => Reason::FileDenied,
-        Trouble::Exhausted => Reason::NoRoom,
-        Trouble::NotAtHand | Trouble::Failed(_) => Reason::FileFailed,
+        FindError::Absent => Reason::NotFound,
+        FindError::Denied => Reason::FileDenied,
+        FindError::Exhausted => Reason::NoRoom,
+        FindError::NotCached | FindError::Failed(_) => Reason::FileFailed,
     };
     cause.into()
 }

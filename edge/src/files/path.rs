@@ -1,20 +1,20 @@
-//! From the path of a request to that of a file: pure.
+//! Maps the path of a request to the path of a file, without I/O.
 
 use std::borrow::Cow;
 
-/// Where a request's path leads to, below the root.
+/// The file path of a request, relative to the root.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Located<'a> {
-    /// Names with one slash between them, each a name that a file may have; empty: the root.
+    /// Valid file names separated by single slashes; empty for the root.
     pub names: Cow<'a, [u8]>,
-    /// Whether it asks for a folder: it ends in a slash.
+    /// Whether the path ends in a slash and so names a folder.
     pub is_folder: bool,
 }
 
 impl Located<'_> {
-    /// The one spelling of this path: no empty names, and escaped is what has to be (RFC 3986 3.3).
-    /// Routes match on paths as they were spelled: under a second spelling a file would be given
-    /// past the rules of the route that it belongs to.
+    /// The normal spelling of this path: without empty segments, and with only the necessary
+    /// escapes (RFC 3986 3.3). Routes match the spelling of paths, so under a second spelling a
+    /// file could be served by another route, past its own route's rules.
     pub fn spelling(&self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let mut path = String::with_capacity(self.names.len() + 2);
@@ -34,27 +34,27 @@ impl Located<'_> {
         path
     }
 
-    /// Whether that is how it was asked for.
+    /// Whether the request used the normal spelling.
     pub fn is_spelled(&self, path: &str) -> bool {
         match &self.names {
-            // These are the bytes of the path.
+            // Borrowed names are identical to the path's bytes.
             Cow::Borrowed(names) => names.iter().all(|b| *b == b'/' || is_plain(*b)),
             Cow::Owned(_) => self.spelling() == path,
         }
     }
 }
 
-/// Whether a byte stands in a path without being escaped: pchar of RFC 3986 3.3.
+/// Whether a byte needs no escape in a path: pchar of RFC 3986 3.3.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Longest path that is looked for: the kernel takes none that is longer (PATH_MAX).
+/// Longest path in bytes: the kernel accepts none that is longer (PATH_MAX).
 const LENGTH_MAX: usize = 4095;
 
-/// Takes a path apart that is in the one form that routes see (`http::target`). `hidden`: whether
-/// names that begin with a dot may be asked for; those below `.well-known` (RFC 8615) may be at any
-/// rate. `None`: no file has such a name.
+/// Maps a path in the normal form of `http::target`. `hidden` permits names that begin with a dot;
+/// names below `.well-known` (RFC 8615) are always permitted. Returns `None` if no file can have
+/// such a name.
 pub fn locate(path: &str, hidden: bool) -> Option<Located<'_>> {
     let path = path.as_bytes();
     let rest = path.strip_prefix(b"/")?;
@@ -88,18 +88,18 @@ pub fn locate(path: &str, hidden: bool) -> Option<Located<'_>> {
     })
 }
 
-/// Whether a file may have this name, and it may be asked for.
+/// Whether the name is a valid file name that may be requested.
 fn is_name(name: &[u8], hidden: bool, first: bool) -> bool {
     let dotted = match name {
         b"." | b".." => return false,
         [b'.', ..] => hidden || (first && name == b".well-known"),
         _ => true,
     };
-    // A slash or a backslash can only have been escaped: for others it parts names.
+    // A slash or backslash in a name was escaped in the request; no file name contains one.
     dotted && !name.iter().any(|b| *b < b' ' || b"/\\\x7f".contains(b))
 }
 
-/// Takes escapes away (RFC 3986 2.1).
+/// Decodes percent-escapes (RFC 3986 2.1).
 fn decode(name: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut rest = name;
     while let Some(at) = memchr::memchr(b'%', rest) {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_decoded_and_nothing_leads_out() {
+    fn names_are_decoded_and_never_lead_out() {
         for (path, expected, is_folder) in [
             ("/", "", true),
             ("//", "", true),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_one_spelling() {
+    fn each_path_has_one_spelling() {
         for (path, expected) in [
             ("/", "/"),
             ("//", "/"),
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_spelling_is_the_only_one(path in "(/|%[2347][0-9A-F]|[.a%{@0-9])*") {
+        fn only_the_normal_spelling_is_accepted(path in "(/|%[2347][0-9A-F]|[.a%{@0-9])*") {
             let path = format!("/{path}");
             if let Some(located) = locate(&path, true) {
                 let spelling = located.spelling();
@@ -213,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_asked_for_stays_below(path in "(/|%2[eEfF]|%5c|[.a%0-9])*") {
+        fn every_path_stays_below_the_root(path in "(/|%2[eEfF]|%5c|[.a%0-9])*") {
             for hidden in [false, true] {
                 if let Some(located) = locate(&format!("/{path}"), hidden) {
                     for name in located.names.split(|b| *b == b'/') {

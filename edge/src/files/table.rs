@@ -1,5 +1,5 @@
-//! What is known of paths: files with their contents or open, folders, and what is not there. In
-//! shards, each behind a lock that is held for a lookup and no longer.
+//! The table of known paths: files with their content or open, folders, and absent paths. The table
+//! has shards, each with a lock that is held for a single lookup.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -13,21 +13,23 @@ use smallvec::SmallVec;
 
 use super::body::Large;
 use crate::evict::{self, Policy};
+use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::root::Stamp;
+use crate::telemetry::FilesNumbers;
 
-/// Shards: enough that two workers seldom want the same one.
+/// Number of shards, large enough that two workers seldom need the same one.
 const SHARDS: usize = 16;
 
-/// What an entry takes beside its name and what it holds.
+/// Bytes of an entry in addition to its name and content.
 const BOOKKEEPING: u64 = 512;
 
-/// One path, and what is known of it.
+/// One path and what it leads to.
 pub(super) struct Entry {
     pub known: Known,
-    /// When it was last looked whether that is still true, monotonic microseconds.
+    /// When the entry was last checked, monotonic microseconds.
     checked_us: AtomicU64,
-    /// Somebody is looking.
+    /// Whether a check is in progress.
     is_checked: AtomicBool,
 }
 
@@ -41,28 +43,28 @@ pub(super) enum Known {
 
 /// A file as it is served.
 pub(super) struct File {
-    /// Names this content.
+    /// The id of this content.
     pub id: u128,
-    /// What it was when this was made.
+    /// The file's stamp when this value was made.
     pub stamp: Stamp,
-    /// Its field lines.
-    pub head: Bytes,
-    /// Its ETag's value.
+    /// The response's header lines.
+    pub head: FieldBlock,
+    /// The value of ETag.
     pub etag: Box<[u8]>,
     pub content: Content,
-    /// The same in other codings, as they lie beside it.
+    /// The precompressed forms of the file.
     pub coded: Coded,
 }
 
-/// A file in other codings, each a file of its own.
+/// Precompressed forms of a file, each a file of its own.
 pub(super) type Coded = SmallVec<[(Coding, Box<File>); 1]>;
 
-/// Where a file's content is.
+/// Location of a file's content.
 #[derive(Clone)]
 pub(super) enum Content {
-    /// All of it in memory.
+    /// The complete content in memory.
     Memory(Bytes),
-    /// In the file, which is open.
+    /// The open file.
     Open(Arc<Large>),
 }
 
@@ -75,7 +77,7 @@ impl Entry {
         }
     }
 
-    /// Files that it holds open.
+    /// Number of files that the entry keeps open.
     fn open_files(&self) -> u64 {
         match &self.known {
             Known::File(file) => file.open_files(),
@@ -83,27 +85,27 @@ impl Entry {
         }
     }
 
-    /// Whether it is time to look again, and nobody else does: then the caller has to, and to say
-    /// what came of it with `is_true` or by putting another entry in its place.
+    /// Whether the entry is due for a check and nobody else is checking it. If so, the caller must
+    /// check, and report the result with `is_true` or by replacing the entry.
     pub fn claim_check(&self, now_us: u64, valid_us: u64) -> bool {
         let age_us = now_us.saturating_sub(self.checked_us.load(Ordering::Relaxed));
         age_us >= valid_us && !self.is_checked.swap(true, Ordering::Relaxed)
     }
 
-    /// It is still true.
+    /// Reports that the entry is still correct.
     pub fn is_true(&self, now_us: u64) {
         self.checked_us.store(now_us, Ordering::Relaxed);
         self.is_checked.store(false, Ordering::Relaxed);
     }
 
-    /// It could not be found out.
+    /// Reports that the check failed.
     pub fn give_up_check(&self) {
         self.is_checked.store(false, Ordering::Relaxed);
     }
 }
 
 impl File {
-    /// Bytes of content.
+    /// Length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.stamp.size
     }
@@ -123,30 +125,17 @@ impl File {
             .iter()
             .map(|(_, file)| file.weight(of_open))
             .sum();
-        BOOKKEEPING + self.head.len() as u64 + content + coded
+        BOOKKEEPING + self.head.memory() as u64 + content + coded
     }
 }
 
-/// How much is known of a folder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Paths.
-    pub entries: u64,
-    /// Bytes they count for.
-    pub bytes: u64,
-    /// Files that are open.
-    pub open: u64,
-    /// Paths that were looked up in the file system, ever.
-    pub loaded: u64,
-}
-
-/// All that is known of a folder.
+/// The table of a folder's known paths.
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
     hasher: foldhash::fast::RandomState,
-    /// Of one shard.
+    /// Limit of one shard in bytes.
     limit: u64,
-    /// An open file weighs so much that no more than so many fit.
+    /// Bytes that an open file counts for, which limits the number of open files.
     of_open: u64,
 }
 
@@ -159,7 +148,7 @@ struct Shard {
 }
 
 impl Table {
-    /// For so many bytes, in which so many open files fit.
+    /// Creates a table limited to this many bytes and open files.
     pub fn new(memory: u64, open: u64) -> Table {
         let shard = |_| {
             Mutex::new(Shard {
@@ -175,12 +164,12 @@ impl Table {
             shards: (0..SHARDS).map(shard).collect(),
             hasher: foldhash::fast::RandomState::default(),
             limit,
-            // One fits into a shard at any rate: else it would be opened for each request.
+            // An open file must fit into a shard; otherwise it would be opened for each request.
             of_open: (memory / open.max(1)).min(limit / 2),
         }
     }
 
-    /// What is known of a path.
+    /// Looks up a path.
     #[inline]
     pub fn find(&self, path: &[u8]) -> Option<Arc<Entry>> {
         let shard = &mut *self.shard(path).lock();
@@ -192,16 +181,17 @@ impl Table {
             .map(|(_, entry)| entry.clone())
     }
 
-    /// Notes what is known of a path, in place of what was; what no longer fits is forgotten.
+    /// Inserts or replaces a path, and evicts entries that no longer fit.
     pub fn put(&self, path: &[u8], entry: Arc<Entry>) {
-        // The map and the slab each have the path.
+        // Both the map and the slab contain the path.
         let weight = 2 * path.len() as u64
             + match &entry.known {
                 Known::File(file) => file.weight(self.of_open),
                 _ => BOOKKEEPING,
             };
         let hash = self.hasher.hash_one(path);
-        // Dropped after the lock: that frees memory and closes files.
+        // Entries are dropped after the lock is released, because that frees memory and closes
+        // files.
         let mut gone: SmallVec<[Arc<Entry>; 4]> = SmallVec::new();
         let shard = &mut *self.shard(path).lock();
         gone.extend(shard.take(path));
@@ -225,17 +215,17 @@ impl Table {
         }
     }
 
-    /// How much that is.
-    pub fn held(&self) -> Held {
-        let mut held = Held::default();
+    /// Its numbers now, without the limit.
+    pub fn numbers(&self) -> FilesNumbers {
+        let mut numbers = FilesNumbers::default();
         for shard in &self.shards {
             let shard = shard.lock();
-            held.entries += shard.entries.len() as u64;
-            held.bytes += shard.policy.weight();
-            held.open += shard.open;
-            held.loaded += shard.loaded;
+            numbers.entries += shard.entries.len() as u64;
+            numbers.bytes += shard.policy.weight();
+            numbers.open += shard.open;
+            numbers.loaded += shard.loaded;
         }
-        held
+        numbers
     }
 
     fn shard(&self, path: &[u8]) -> &Mutex<Shard> {
@@ -260,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_forgotten() {
+    fn entries_that_do_not_fit_are_evicted() {
         let table = Table::new(SHARDS as u64 * 4 * (BOOKKEEPING + 8), 10);
         for n in 0..10_000_u32 {
             let path = format!("{n:08}");
@@ -277,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn one_looks_again_and_the_others_go_on() {
+    fn one_request_checks_while_others_use_the_cached_entry() {
         let entry = Entry::new(Known::Folder, 1000);
         assert!(!entry.claim_check(1999, 1000));
         assert!(entry.claim_check(2000, 1000));

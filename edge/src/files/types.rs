@@ -2,10 +2,10 @@
 
 use super::Options;
 
-/// What is said of a file whose extension says nothing (RFC 2046 4.5.1).
+/// Content-Type of a file with an unknown extension (RFC 2046 4.5.1).
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The media type of a file of this name, with its charset where it is text.
+/// The Content-Type of a file with this name, with a charset for text.
 pub(super) fn of(name: &[u8], options: &Options) -> String {
     let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let dot = memchr::memrchr(b'.', name).filter(|dot| *dot > 0);
@@ -22,7 +22,7 @@ pub(super) fn of(name: &[u8], options: &Options) -> String {
     }
 }
 
-/// Whether a charset says anything about it.
+/// Whether a media type has a charset parameter.
 fn is_text(media_type: &str) -> bool {
     media_type.starts_with("text/") || media_type == "application/javascript"
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extensions_tell_the_type() {
+    fn the_extension_determines_the_content_type() {
         let mut options = Options::default();
         options.types.insert(
             "m3u8".to_owned(),

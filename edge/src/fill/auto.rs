@@ -1,4 +1,4 @@
-//! Auto: a plain fetch of all of it where all is wanted, else and afterwards blocks.
+//! Auto: one fetch of the whole object if all of it is wanted, otherwise and afterwards blocks.
 
 use super::common::{Filling, View, begin};
 use super::slice::Slice;
@@ -18,9 +18,9 @@ impl Filling for Auto {
     }
 
     fn first(&self, view: &View<'_>) -> Plan {
-        // A plain request costs no more than one for the first block if the object is small or its
-        // origin knows no ranges; its far part can be taken over if it is neither. What was too
-        // large the last time would be cut.
+        // If the object is small, or its origin does not support ranges, a request for the whole
+        // costs no more than one for the first block. Otherwise other flights can take over the far
+        // part of the fetch. If the previous version was too large, the fetch would be cut.
         let situation = view.situation;
         let large = situation
             .length

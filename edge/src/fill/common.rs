@@ -1,13 +1,12 @@
 //! What all kinds do alike: objects with one flight, objects that keep changing, what is not known.
 
-use crate::reason::Reason;
-
 use std::ops::Range;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
 use super::{Flight, Joinable, OPEN, Plan, Policy, Situation, Unsettled};
+use crate::reason::Reason;
 
 /// Never ask again sooner than this.
 const AGAIN_MIN: Duration = Duration::from_millis(10);

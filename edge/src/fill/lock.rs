@@ -1,12 +1,11 @@
 //! Lock: as whole, but nobody waits long for another's fetch.
 
-use crate::reason::Reason;
-
 use std::time::Duration;
 
 use super::common::{Filling, View, wait};
 use super::whole::Whole;
 use super::{Flight, Options, Plan};
+use crate::reason::Reason;
 
 pub(super) struct Lock {
     whole: Whole,

@@ -1,30 +1,31 @@
-//! How many flights at once: as many as make it faster.
+//! Pace: the number of concurrent flights, increased while that increases the speed.
 
-/// Flights at once to begin with.
+/// Initial number of concurrent flights.
 const FIRST: usize = 4;
 
-/// How long it is watched before it is judged, at least: microseconds.
+/// Shortest time over which a rate is measured, microseconds.
 const WINDOW_US: u64 = 100_000;
-/// Fewer bytes than this tell nothing, unless they took as long as `SLOW_US`.
+/// Fewest bytes over which a rate is measured, unless they took `SLOW_US`.
 const TELLING: u64 = 64 << 10;
 const SLOW_US: u64 = 1_000_000;
-/// New flights take a while until they bring something: so many windows may be no faster.
+/// New flights take a while to deliver bytes, so this many windows may show no increase.
 const WINDOWS_MAX: u32 = 4;
-/// How long it stays where more did not help, microseconds.
+/// Time for which the width stays after an increase did not help, microseconds.
 const HOLD_US: u64 = 1_000_000;
 
-/// How many flights one want may have at once: twice as many as long as that makes it faster.
+/// The number of flights that one want may have at the same time. The width is doubled as long as
+/// that increases the speed.
 #[derive(Clone, Debug)]
 pub struct Pace {
     max: usize,
     width: usize,
-    /// Where the window began: when, and how many bytes had come.
+    /// The start of the window: its time, and the bytes received by then.
     mark: Option<(u64, u64)>,
     trial: Option<Trial>,
     hold_until_us: u64,
 }
 
-/// It was widened, and is to be judged.
+/// An increase of the width that is not judged yet.
 #[derive(Clone, Debug)]
 struct Trial {
     width_before: usize,
@@ -33,7 +34,7 @@ struct Trial {
 }
 
 impl Pace {
-    /// Never more than `max` flights.
+    /// Creates a pace limited to `max` flights.
     pub fn new(max: usize) -> Pace {
         let max = max.max(1);
         Pace {
@@ -45,16 +46,17 @@ impl Pace {
         }
     }
 
-    /// Flights that may be under way at once, from 1 to `max`.
+    /// The permitted number of concurrent flights, from 1 to `max`.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Tells how it goes: the monotonic time in microseconds, how many bytes of the want have come
-    /// by now, and how many flights are bringing bytes of it. Best before each asking of a policy.
+    /// Reports progress: the monotonic time in microseconds, the bytes of the want received so far,
+    /// and the number of flights that deliver its bytes. Call it before each call of a policy.
     pub fn observe(&mut self, now_us: u64, brought: u64, flights: usize) {
         if flights * 4 < self.width * 3 {
-            // More would not be used, and how fast it is says nothing about this width.
+            // A larger width would not be used, and the current speed says nothing about this
+            // width.
             self.mark = None;
             return;
         }
@@ -74,7 +76,7 @@ impl Pace {
 
     fn judge(&mut self, now_us: u64, rate: u64) {
         if let Some(trial) = &mut self.trial {
-            // A quarter more, or it was chance.
+            // An increase of less than a quarter may be chance.
             if rate
                 < trial
                     .rate_before

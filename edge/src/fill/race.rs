@@ -1,5 +1,5 @@
-//! Policies against a simulated clock and simulated origins: how long it takes, and with how many
-//! flights.
+//! Tests of the policies with a simulated clock and simulated origins: how long they take, and with
+//! how many flights.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::ranges::Ranges;
 
 const MIB: u64 = 1 << 20;
 const TICK_US: u64 = 1_000;
-/// From a request to the response's head.
+/// Time from a request to the response's head.
 const LATENCY_US: u64 = 5_000;
-/// A flight is too young to tell its rate for so long.
+/// Time for which a flight's rate is unknown.
 const YOUNG_US: u64 = 50_000;
 
-/// A flight, which brings `rate` bytes a second of the moment.
+/// A flight with its current rate in bytes per second.
 struct Running {
     start: u64,
     at: f64,
@@ -35,11 +35,11 @@ impl Running {
     }
 }
 
-/// One request of a client that reads as fast as bytes come, of a cold object.
+/// A request for a cold object by a client that reads as fast as bytes arrive.
 struct Race {
     kind: Kind,
     length: u64,
-    /// What one connection brings at most, and all of them together, bytes a second.
+    /// Rate limit of one connection, and of all together, bytes per second.
     each: u64,
     link: u64,
     now_us: u64,
@@ -70,7 +70,7 @@ impl Race {
         }
     }
 
-    /// Reads all of it, and gives the seconds that took.
+    /// Reads the complete object; returns the seconds that took.
     fn run(&mut self) -> f64 {
         let mut ask_us = Some(0);
         let mut block = 0;
@@ -152,7 +152,7 @@ impl Race {
         self.flights_max = self.flights_max.max(self.running.len());
     }
 
-    /// A tick goes by.
+    /// Simulates one tick.
     fn fly(&mut self) {
         self.now_us += TICK_US;
         let bringing = |r: &Running| self.now_us > r.begun_us + LATENCY_US;
@@ -172,11 +172,12 @@ impl Race {
 }
 
 #[test]
-fn ten_slow_connections_bring_a_file_ten_times_as_fast() {
+fn ten_slow_connections_fetch_a_file_ten_times_as_fast() {
     let mut auto = Race::new(Kind::Auto, 10 * MIB, MIB, 100 * MIB);
     let seconds = auto.run();
     assert!(seconds <= 2.1, "{seconds} s");
-    // The first keeps what it brings within about a second; each of the others has one block.
+    // The first flight keeps the bytes that it delivers within about a second; each of the others
+    // has one block.
     assert!(auto.requests <= 10 && auto.taken_over == 1);
     let mut slice = Race::new(Kind::Slice, 10 * MIB, MIB, 100 * MIB);
     let seconds = slice.run();
@@ -193,7 +194,7 @@ fn whole_is_as_fast_as_one_connection() {
 }
 
 #[test]
-fn where_more_flights_do_not_help_there_are_few() {
+fn few_flights_are_used_if_more_do_not_help() {
     for kind in [Kind::Auto, Kind::Slice] {
         let mut race = Race::new(kind, 20 * MIB, MIB, MIB);
         let seconds = race.run();
@@ -204,7 +205,7 @@ fn where_more_flights_do_not_help_there_are_few() {
 }
 
 #[test]
-fn a_fast_origin_is_asked_once() {
+fn a_fast_origin_gets_one_request() {
     for length in [10 * MIB, 1000 * MIB] {
         let mut race = Race::new(Kind::Auto, length, 1_000_000_000, 1_000_000_000);
         race.run();
@@ -216,7 +217,7 @@ fn a_fast_origin_is_asked_once() {
 }
 
 #[test]
-fn pace_is_bounded_and_comes_back() {
+fn pace_is_bounded_and_recovers() {
     assert_eq!(
         (
             Pace::new(0).width(),
@@ -248,7 +249,7 @@ fn pace_is_bounded_and_comes_back() {
     assert_eq!(second(&mut pace, |_| MIB), 8);
     assert_eq!(pace.width(), 4, "it went back");
     assert_eq!(second(&mut pace, |_| MIB), 8, "and tries again");
-    // While flights are not all in use it learns nothing.
+    // While some flights are unused, the width does not change.
     let mut idle = Pace::new(16);
     (0..100).for_each(|i| idle.observe(i * 100_000, i * MIB, 1));
     assert_eq!(idle.width(), 4);

@@ -1,7 +1,8 @@
-//! Slice: only the blocks that are wanted, the first wanted byte first, several at once.
+//! Slice: fetches only the wanted blocks, beginning with the first wanted byte, with several
+//! concurrent flights.
 //!
-//! The rest of a wanted block is fetched behind what is wanted of it, then what the read-ahead says.
-//! A flight that would bring a wanted byte too late loses its far part to another.
+//! The rest of a wanted block is fetched after its wanted bytes, and then the read-ahead. If a
+//! flight would deliver a wanted byte too late, another flight takes over its far part.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,22 +13,23 @@ use super::common::{Filling, View, begin, begin_all};
 use super::{Flight, Options, Plan, ReadAhead};
 use crate::ranges::Ranges;
 
-/// So near to the beginning of what is missing it is fetched from there: bytes.
+/// If the first missing byte is at most this many bytes before the wanted ones, the fetch begins
+/// there.
 const NEAR: u64 = 64 << 10;
 
-/// How long the byte that is wanted now may be on its way before another flight is begun for it.
+/// Time that the next wanted byte may take to arrive before another flight is started for it.
 const PATIENCE_NOW: Duration = Duration::from_millis(100);
-/// The same within the block that a flight is bringing.
+/// The same for later bytes within the same block of a flight.
 const PATIENCE_WITHIN: Duration = Duration::from_millis(500);
-/// The same for the bytes behind it.
+/// The same for all bytes after that block.
 const PATIENCE_AHEAD: Duration = Duration::from_secs(1);
 
-/// When to ask again about a flight that is too young to tell how fast it is; then the older the
-/// flight, the later, up to `LATER`.
+/// First delay after which a flight with an unknown rate is checked again. The delay grows with the
+/// flight's age, up to `LATER`.
 const YOUNG: Duration = Duration::from_millis(50);
-/// When to ask again because more flights might be allowed then.
+/// Delay after which more flights may be permitted.
 const WIDER: Duration = Duration::from_millis(100);
-/// When to ask again about a flight that is fast enough as it is.
+/// Delay after which a sufficiently fast flight is checked again.
 const LATER: Duration = Duration::from_secs(1);
 
 pub(super) struct Slice {
@@ -70,7 +72,7 @@ impl Filling for Slice {
     }
 }
 
-/// The block that holds this byte.
+/// The block that contains this byte.
 fn block_of(byte: u64, block: u64) -> Range<u64> {
     let start = byte - byte % block;
     start..start.saturating_add(block)
@@ -80,7 +82,7 @@ fn size(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// Where to begin a fetch of `wanted` if bytes from `start` on are missing, too.
+/// The start of a fetch of `wanted` if bytes from `start` on are missing too.
 fn front(wanted: &Range<u64>, start: u64) -> u64 {
     match wanted.start - start < NEAR {
         true => start,
@@ -88,26 +90,25 @@ fn front(wanted: &Range<u64>, start: u64) -> u64 {
     }
 }
 
-/// How a byte that is not stored comes.
+/// How a byte that is not stored will arrive.
 enum Way {
-    /// Nobody brings it.
+    /// No flight delivers it.
     None,
-    /// In a flight, up to here.
+    /// A flight delivers it in time, and all bytes up to this position.
     Flying(u64),
-    /// In this flight's far part, and too late.
+    /// This flight delivers it in its far part, too late.
     Late(usize),
 }
 
-/// A plan in the making.
+/// A plan under construction.
 struct Draft<'a> {
     view: &'a View<'a>,
     block: u64,
-    /// The blocks that this want has to do with now: those that are wanted before long, and what
-    /// is read ahead.
+    /// The blocks that concern this want now: those wanted soon, and the read-ahead.
     near: Range<u64>,
-    /// The wanted bytes in them.
+    /// The wanted bytes in these blocks.
     wanted: Range<u64>,
-    /// The flights there, as they will be.
+    /// The flights in these blocks, as they will be after the plan.
     flights: SmallVec<[Flight; 16]>,
     ranges: SmallVec<[Range<u64>; 2]>,
     busy: usize,
@@ -118,7 +119,7 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     fn new(view: &'a View<'a>, block: u64, read_ahead: ReadAhead) -> Draft<'a> {
         let (situation, want) = (view.situation, &view.want);
-        // Twice as far as flights reach: while one is slow, others go on.
+        // Twice the range of the flights: while one flight is slow, others continue after it.
         let far = (situation.width as u64)
             .saturating_mul(2)
             .saturating_mul(block);
@@ -159,7 +160,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Sees that the next missing byte comes. From where on the further ones are to be looked at.
+    /// Makes sure that the next missing byte arrives; returns the position from which the further
+    /// bytes must be planned.
     fn next_byte(&mut self) -> u64 {
         let Some(next) = self.view.next else {
             return self.wanted.end;
@@ -192,7 +194,8 @@ impl<'a> Draft<'a> {
         done
     }
 
-    /// Begins to fetch the wanted blocks from `from` on; whether all of them are coming now.
+    /// Plans fetches of the wanted blocks from `from` on; returns whether all of them are arriving
+    /// then.
     fn wanted_blocks(&mut self, from: u64) -> bool {
         let mut at = from.max(self.wanted.start);
         loop {
@@ -227,7 +230,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The rest of the first wanted block and of the last.
+    /// Plans the rest of the first and the last wanted block.
     fn rest_of_blocks(&mut self) {
         let first = block_of(self.wanted.start, self.block).start;
         self.extra(first..self.wanted.start);
@@ -235,7 +238,7 @@ impl<'a> Draft<'a> {
         self.extra(self.wanted.end..last.min(self.near.end));
     }
 
-    /// What is read ahead: behind the want first.
+    /// Plans the read-ahead, first after the want.
     fn ahead_of_want(&mut self, read_ahead: ReadAhead) {
         if read_ahead == ReadAhead::None || self.wanted.end != self.view.want.end {
             return;
@@ -244,7 +247,7 @@ impl<'a> Draft<'a> {
         self.extra(self.near.start..self.wanted.start);
     }
 
-    /// Begins to fetch what nobody asked for, as far as there is room for it.
+    /// Plans a fetch of bytes that are not wanted, within the budget.
     fn extra(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -266,8 +269,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// How a byte comes that is not stored. If that may be too slow, it also notes when to look
-    /// again.
+    /// Determines how a byte that is not stored will arrive. If that may take too long, the draft
+    /// also records when to check again.
     fn way(&mut self, byte: u64, patience: Duration) -> Way {
         if let Some(range) = self.ranges.iter().find(|range| range.contains(&byte)) {
             return Way::Flying(range.end);
@@ -278,7 +281,8 @@ impl<'a> Draft<'a> {
         };
         let flight = self.flights[index];
         let span = self.view.span(&flight);
-        // A flight of one block is soon done, if it is not very slow; one that is almost there is, too.
+        // A flight of one block finishes soon unless it is very slow, and so does a flight that has
+        // almost reached the byte.
         let short = size(&span) < self.block.saturating_mul(2);
         if byte - span.start < NEAR || (short && patience > PATIENCE_NOW) {
             return Way::Flying(span.end);
@@ -292,7 +296,8 @@ impl<'a> Draft<'a> {
         Way::Flying(span.end)
     }
 
-    /// The first byte from `start` on from which to `byte` all is missing, and nobody brings it.
+    /// The lowest position from `start` on, from which all bytes up to `byte` are missing and in no
+    /// flight.
     fn clear_before(&self, byte: u64, start: u64) -> u64 {
         let stored = self.view.situation.have.within(start..byte);
         let flying = self.flights.iter().map(|flight| self.view.span(flight));
@@ -303,12 +308,13 @@ impl<'a> Draft<'a> {
             .fold(start, u64::max)
     }
 
-    /// How far from `byte` on all is missing, and nobody brings it, up to `end`.
+    /// The position up to which, from `byte` on, all bytes are missing and in no flight, at most
+    /// `end`.
     fn clear_after(&self, byte: u64, end: u64) -> u64 {
         let end = end.min(self.view.end);
         let stored = self.view.situation.have.within(byte..end);
         let flying = self.flights.iter().map(|flight| self.view.span(flight));
-        // The flight over `byte`, if one is, is cut there.
+        // A flight that covers `byte` is shortened to end there.
         stored
             .chain(flying)
             .map(|range| range.start)
@@ -326,8 +332,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// How long until a flight brings this byte, as far as one can tell. A flight that stands still
-/// never does.
+/// Estimated time until a flight delivers this byte; `None` for a flight that has stalled.
 fn time_to(flight: &Flight, byte: u64) -> Option<Duration> {
     if flight.idle >= PATIENCE_AHEAD {
         return Some(Duration::MAX);

@@ -1,13 +1,12 @@
 //! Whole: who wants any missing byte has everything missing fetched, and everyone rides that.
 
-use crate::reason::Reason;
-
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
 use super::{OPEN, Options, Plan};
+use crate::reason::Reason;
 
 pub(super) struct Whole {
     block: u64,

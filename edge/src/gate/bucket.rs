@@ -1,34 +1,36 @@
-//! Token buckets, as one number each (the generic cell rate algorithm): when the bucket will be full
-//! again. What is taken moves that time on; it may lie ahead of now by as much as the bucket holds.
+//! Token buckets, each stored as one number (the generic cell rate algorithm): the time at which
+//! the bucket is full again. Taking tokens moves that time into the future, at most by the time
+//! that a full refill takes.
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Parts of the time ahead, one of which each that waits gets.
+/// Each waiting connection reserves one of this many shares of the remaining time.
 const SHARES: u64 = 32;
 
-/// Tokens that are reserved.
+/// Reserved tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// So many: at least one where one was asked for.
+    /// The number of tokens: at least one if at least one was requested.
     pub tokens: u64,
-    /// They may be used after so many nanoseconds.
+    /// Nanoseconds until the tokens may be used.
     pub wait_ns: u64,
 }
 
-/// What fills a bucket, and what it holds.
+/// Rate and size of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
-    /// Tokens that come …
+    /// Tokens refilled …
     pub tokens: u64,
-    /// … in this time, nanoseconds.
+    /// … per this time, nanoseconds.
     pub per_ns: u64,
-    /// Tokens that it holds.
+    /// Capacity of the bucket in tokens.
     pub size: u64,
 }
 
 impl Filling {
-    /// Nanoseconds in which so many tokens come, rounded up: never more comes than was said.
+    /// Nanoseconds in which this many tokens are refilled, rounded up so that the rate is never
+    /// exceeded.
     #[inline]
     pub fn cost(&self, tokens: u64) -> u64 {
         let time = u128::from(tokens) * u128::from(self.per_ns);
@@ -36,27 +38,26 @@ impl Filling {
         u64::try_from(time).unwrap_or(u64::MAX)
     }
 
-    /// Tokens that come in so many nanoseconds, rounded down.
+    /// Tokens refilled in this many nanoseconds, rounded down.
     fn come(&self, time: u64) -> u64 {
         let tokens = u128::from(time) * u128::from(self.tokens) / u128::from(self.per_ns.max(1));
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// From when on a bucket is full that was to be at `full_at`. It is never emptier than empty, and `ahead`
-    /// nanoseconds of what is reserved: a time that is later comes from before a reload, when it was
-    /// filled more slowly or held more.
+    /// Bounds the time `full_at` to that of an empty bucket with `ahead` nanoseconds of
+    /// reservations. A later time was stored before a reload, when the bucket was larger or
+    /// refilled more slowly.
     #[inline]
     fn full_at(&self, full_at: u64, now: u64, ahead: u64) -> u64 {
         let empty = now.saturating_add(self.cost(self.size));
         full_at.clamp(now, empty.saturating_add(ahead))
     }
 
-    /// Takes tokens out of a bucket that is full at `full_at`, if they are there; else nothing, and
-    /// the error is how many nanoseconds it takes until they are. `ahead` is how far what is reserved may
-    /// lie ahead in this bucket: 0 where nothing ever is.
+    /// Takes tokens out of the bucket that is full at `full_at`, if it has enough. `ahead` is the
+    /// longest time for which tokens of this bucket can be reserved: 0 if they never are.
     ///
     /// # Errors
-    /// The tokens are not there.
+    /// The bucket has too few tokens. The error is the number of nanoseconds until it has enough.
     #[inline]
     pub fn take(&self, full_at: &mut u64, now: u64, tokens: u64, ahead: u64) -> Result<(), u64> {
         *full_at = self.full_at(*full_at, now, ahead);
@@ -71,12 +72,13 @@ impl Filling {
         }
     }
 
-    /// Takes up to so many tokens, also such as are still to come. Nobody waits for longer than `ahead`: each
-    /// gets a part of the time that is left until then, so the more wait, the less each gets, and
-    /// there is something for whoever comes next.
+    /// Takes up to this many tokens, including tokens that are refilled later. No caller waits
+    /// longer than `ahead`: each gets a share of the remaining time until then. The more callers
+    /// wait, the less each gets, and some tokens are always left for the next caller.
     ///
     /// # Errors
-    /// There is nothing left for this one; after how many nanoseconds to ask again.
+    /// No token is left for this caller. The error is the number of nanoseconds after which to try
+    /// again.
     #[inline]
     pub fn reserve(
         &self,
@@ -88,10 +90,10 @@ impl Filling {
         *full_at = self.full_at(*full_at, now, ahead);
         let empty = now.saturating_add(self.cost(self.size));
         let last = empty.saturating_add(ahead);
-        // What is in the bucket goes at once, to whoever asks first.
+        // Tokens in the bucket are given at once, in the order of requests.
         let there = self.come(empty.saturating_sub(*full_at));
         let left = last - (*full_at).max(empty).min(last);
-        // More than the bucket holds would come all at once, and late.
+        // More than the bucket's size would be sent late and all at once.
         let part = self.come(left / SHARES).clamp(1, self.size.max(1));
         let tokens = tokens.min(there.max(part));
         let next = full_at.saturating_add(self.cost(tokens));
@@ -115,10 +117,10 @@ mod tests {
 
     use super::*;
 
-    /// Most that a bucket may give in a time.
+    /// Most tokens that a bucket may give in this time.
     fn allowed(filling: &Filling, time: u64) -> u64 {
         let come = u128::from(time) * u128::from(filling.tokens) / u128::from(filling.per_ns);
-        // One for the token that was under way when the time began.
+        // One more token may have been partly refilled when the interval began.
         filling.size + 1 + u64::try_from(come).expect("a small number")
     }
 
@@ -143,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_window_has_more_than_the_bucket_and_what_came(
+        fn no_interval_has_more_than_the_bucket_and_its_refill(
             filling in fillings(),
             steps in prop::collection::vec((0..SECOND / 2, 1..5_u64), 1..80),
         ) {
@@ -153,7 +155,7 @@ mod tests {
                 match filling.take(&mut full_at, now, tokens, 0) {
                     Ok(()) => given.push((now, tokens)),
                     Err(wait) if tokens <= filling.size => {
-                        // What it says is when they are there, and no earlier.
+                        // The error is the time at which the tokens are available, and no earlier.
                         let mut copy = full_at;
                         prop_assert!(wait > 0);
                         prop_assert!(filling.take(&mut copy, now + wait - 1, tokens, 0).is_err());
@@ -166,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_reserved_keeps_to_the_rate_too(
+        fn reserved_tokens_obey_the_rate(
             filling in fillings(),
             steps in prop::collection::vec((0..SECOND / 2, 1..5_u64), 1..80),
             ahead in 0..9 * SECOND,
@@ -183,7 +185,7 @@ mod tests {
                     }
                     Err(wait) => prop_assert!(full_at == before && wait >= ahead / 2),
                 }
-                // Whoever gives up keeps others waiting no longer than this.
+                // Tokens reserved by a caller that gives up delay others by at most this time.
                 prop_assert!(full_at <= now + ahead + filling.cost(filling.size));
             }
             let times: Vec<u64> = given.iter().map(|(at, _)| *at).collect();
@@ -192,7 +194,7 @@ mod tests {
         }
 
         #[test]
-        fn a_bucket_is_never_emptier_than_empty(
+        fn a_bucket_never_has_less_than_no_tokens(
             filling in fillings(),
             full_at in any::<u64>(),
             ahead in 0..9 * SECOND,
@@ -212,8 +214,9 @@ mod tests {
         }
     }
 
-    /// What each of so many connections gets in two minutes, that ask for a piece, wait for it, and ask for the
-    /// next; each begins a little later than the one before.
+    /// The bytes that each of this many connections receives in two minutes. Each connection
+    /// reserves a piece, waits for it and reserves the next. Each starts slightly after the one
+    /// before.
     fn two_minutes(filling: &Filling, piece: u64, connections: usize) -> Vec<[u64; 2]> {
         const AHEAD: u64 = 4 * SECOND;
         const BEGIN: u64 = 7 * SECOND;
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_share_a_bucket_each_gets_about_as_much() {
+    fn all_connections_that_share_a_bucket_get_similar_shares() {
         let filling = Filling {
             tokens: 256 << 10,
             per_ns: SECOND,
@@ -246,7 +249,7 @@ mod tests {
             let got = two_minutes(&filling, 32 << 10, connections);
             let fair = 60 * filling.tokens / connections as u64;
             for (which, [first, second]) in got.iter().enumerate() {
-                // Who was first may have a whole piece more to begin with.
+                // The first connection may get one full piece more at the start.
                 let after = format!("{which} of {connections}: {first}, {second} of {fair}");
                 assert!(first * 2 > fair, "{after}");
                 assert!(second * 10 > fair * 8 && second * 10 < fair * 12, "{after}");
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_gives_what_it_holds_and_then_one_by_one() {
+    fn a_full_bucket_gives_its_tokens_at_once_and_then_one_by_one() {
         let filling = Filling {
             tokens: 10,
             per_ns: SECOND,

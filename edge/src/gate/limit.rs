@@ -1,22 +1,22 @@
-//! What a client's address may take of a route: requests and bytes in a time.
+//! Rate limits of a route: requests and bytes per client address.
 
 use super::bucket::Filling;
 use super::table::Table;
 
-/// `[site.route.limit]`.
+/// Options of `[site.route.limit]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Whose limit it is: routes that share it, before and after a reload.
+    /// Identifies the limit: routes with the same scope share it, also across reloads.
     pub scope: String,
-    /// Requests.
+    /// The limit of requests.
     pub requests: Option<Filling>,
-    /// Bytes of content.
+    /// The limit of bytes of content.
     pub bytes: Option<Filling>,
-    /// Clients that are remembered.
+    /// Number of clients in the table.
     pub clients: usize,
 }
 
-/// Bytes of memory that a limit for so many clients takes.
+/// Memory in bytes of a limit with this many clients.
 pub fn memory(clients: usize) -> usize {
     Table::memory(clients)
 }

@@ -1,7 +1,7 @@
-//! What stands before a route: who may ask, how often and how fast, and with which signature.
+//! Gates check a request before a route handles it: client address, rate and signature.
 //!
-//! The cheap questions come first: the client's address, then how often it has asked, then the signature, which
-//! takes a hash to check. So whoever guesses signatures is limited like anyone else.
+//! The cheapest check comes first: the address, then the rate, then the signature, which requires a
+//! hash. A client that guesses signatures is therefore rate-limited.
 
 mod bucket;
 mod limit;
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::handler::{Answer, Fault, Handler, Pending, Request};
+use crate::handler::{Answer, Fault, Handler, Request};
 use crate::http::{Method, Network};
 use crate::reason::Reason;
 use crate::sys::Clock;
@@ -26,32 +26,32 @@ pub use limit::{Limit, memory};
 pub use shared::{Shared, keys};
 
 use pace::Pacer;
-use table::{ClientId, Which};
+use table::{BucketKind, ClientId};
 
-/// What stands before one route.
+/// The checks of one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Networks whose addresses may ask; none: all.
-    pub allow: Vec<Network>,
-    /// Networks whose addresses may not, also if they are allowed.
+    /// Networks that are admitted; `None`: all are.
+    pub allow: Option<Vec<Network>>,
+    /// Networks that are denied, even if `allow` contains them.
     pub deny: Vec<Network>,
-    /// Networks from which a PURGE goes past all this.
+    /// Networks from which a PURGE skips all checks.
     pub purge: Vec<Network>,
-    /// How often and how fast an address may ask.
+    /// Limits of requests and bandwidth per address.
     pub limit: Option<Limit>,
-    /// Signed URLs, where none but these are answered.
+    /// Signed URLs, if the route requires them.
     pub signed: Option<signed::Options>,
 }
 
 impl Options {
-    /// Whether everybody may do everything.
+    /// Whether there are no checks.
     pub fn is_open(&self) -> bool {
-        let nobody_is_denied = self.allow.is_empty() && self.deny.is_empty();
+        let nobody_is_denied = self.allow.is_none() && self.deny.is_empty();
         nobody_is_denied && self.limit.is_none() && self.signed.is_none()
     }
 }
 
-/// One worker's gate before a handler.
+/// One worker's gate in front of a handler.
 pub struct Gate {
     shared: Arc<Shared>,
     clock: Clock,
@@ -60,7 +60,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Before `inner`.
+    /// Creates a gate in front of `inner`.
     pub fn new(
         shared: Arc<Shared>,
         clock: Clock,
@@ -77,30 +77,30 @@ impl Gate {
 
     fn admit(&self, request: &mut Request) -> Result<(), Fault> {
         let client = request.peer.client;
-        self.know(client)?;
-        self.count(client)?;
-        self.verify(request)
+        self.check_address(client)?;
+        self.check_rate(client)?;
+        self.check_signature(request)
     }
 
-    /// Whether the address may ask at all.
-    fn know(&self, client: IpAddr) -> Result<(), Fault> {
-        if self.shared.lets_in(client) {
+    /// Checks the client's address.
+    fn check_address(&self, client: IpAddr) -> Result<(), Fault> {
+        if self.shared.admits(client) {
             return Ok(());
         }
         self.counters.requests_denied.add(1);
         Err(Reason::AddressDenied.into())
     }
 
-    /// Whether it may ask now.
-    fn count(&self, client: IpAddr) -> Result<(), Fault> {
+    /// Checks the request rate.
+    fn check_rate(&self, client: IpAddr) -> Result<(), Fault> {
         let Some((table, filling)) = self.shared.requests() else {
             return Ok(());
         };
         let now = self.clock.monotonic_us().saturating_mul(1000);
-        let looked = table.with(ClientId::of(client), Which::Requests, now, |full_at| {
+        let looked = table.with(ClientId::of(client), BucketKind::Requests, now, |full_at| {
             filling.take(full_at, now, 1, 0)
         });
-        self.counters.limits_forgotten.add(looked.forgot.into());
+        self.counters.limits_forgotten.add(looked.replaced.into());
         looked.result.map_err(|wait| {
             self.counters.requests_limited.add(1);
             Fault {
@@ -110,15 +110,15 @@ impl Gate {
         })
     }
 
-    /// Whether its URL is signed. The signature does not go further: what is stored for a URL is for all
-    /// who have a signature for it.
-    fn verify(&self, request: &mut Request) -> Result<(), Fault> {
+    /// Checks the URL's signature and removes it, because a stored response is shared by all
+    /// clients with a signature for it.
+    fn check_signature(&self, request: &mut Request) -> Result<(), Fault> {
         let Some((options, keys)) = self.shared.signed() else {
             return Ok(());
         };
         let (head, client) = (&mut request.head, request.peer.client);
         let now_s = self.clock.unix_ms() / 1000;
-        // A signature says nothing of the method: it is a right to read.
+        // A signature does not cover the method, so it grants reading only.
         let checked = match head.method {
             Method::Get | Method::Head => signed::check(&head.target, client, now_s, options, keys),
             _ => Err(Reason::SignatureWrong),
@@ -135,8 +135,8 @@ impl Gate {
         }
     }
 
-    /// What is stored is stored without a signature, so it is purged without it too, whether or not the URL comes
-    /// as readers have it.
+    /// Removes the signature from the URL of a PURGE, if it has one, because the cache stores URLs
+    /// without signatures.
     fn without_signature(&self, request: &mut Request) {
         let Some((options, _)) = self.shared.signed() else {
             return;
@@ -147,8 +147,8 @@ impl Gate {
         }
     }
 
-    /// The answer, no faster than this client may have it.
-    fn slowed(&self, answer: Answer, client: IpAddr) -> Answer {
+    /// Limits the response's bandwidth to the client's.
+    fn limit_bandwidth(&self, answer: Answer, client: IpAddr) -> Answer {
         let Some((table, filling)) = self.shared.bytes() else {
             return answer;
         };
@@ -159,32 +159,22 @@ impl Gate {
             clock: self.clock.clone(),
             counters: self.counters.clone(),
         };
-        match answer {
-            Answer::Ready(response) => Answer::Ready(response.map(|response| pacer.slow(response))),
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-                response: Box::pin(async move { response.await.map(|whole| pacer.slow(whole)) }),
-                interim,
-            }),
-        }
+        answer.map(move |result| result.map(|response| pacer.slow(response)))
     }
 }
 
 impl Handler for Gate {
     fn handle(&self, mut request: Request) -> Answer {
         let client = request.peer.client;
-        if self.shared.purges(client) && is_purge(&request.head.method) {
+        if self.shared.may_purge(client) && request.head.method.is_purge() {
             self.without_signature(&mut request);
             return self.inner.handle(request);
         }
         match self.admit(&mut request) {
-            Ok(()) => self.slowed(self.inner.handle(request), client),
+            Ok(()) => self.limit_bandwidth(self.inner.handle(request), client),
             Err(fault) => Answer::Ready(Err(fault)),
         }
     }
-}
-
-fn is_purge(method: &Method) -> bool {
-    matches!(method, Method::Other(token) if &**token == "PURGE")
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Content no faster than a client may have it: a body around a body, which cuts what comes into pieces
-//! and holds each back until its bytes have come into the client's bucket.
+//! Bandwidth limits: a body that wraps another body, splits its content into pieces and delays each
+//! piece until the client's bucket has enough tokens.
 //!
-//! Bytes are reserved piece by piece, so that connections of a client have their turns in the order in which they
-//! asked; the more of them wait, the smaller the pieces. So each gets as much as any other, and whoever goes away leaves
-//! no long queue behind. While a piece waits nothing waits for the client: no time of its counts (`send_timeout`, `min_rate`).
+//! Bytes are reserved piece by piece, so the connections of a client take turns. The more
+//! connections wait, the smaller the pieces, so that all connections get the same share and an
+//! aborted connection leaves only a short queue of reservations. While a piece is delayed,
+//! `send_timeout` and `min_rate` do not count.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,20 +14,20 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 use super::bucket::{Filling, Reserved};
-use super::table::{ClientId, Table, Which};
+use super::table::{BucketKind, ClientId, Table};
 use crate::handler::{Body, BodyStream, Fault, Frame, Response};
 use crate::sys::Clock;
 use crate::sys::clock::timer_now;
 use crate::telemetry::Counters;
 
-/// Largest piece, bytes.
+/// Largest piece in bytes.
 const PIECE_MAX: u64 = 64 << 10;
-/// Pieces a second that a slow client gets.
+/// Pieces per second for a slow client.
 const PIECES_A_SECOND: u64 = 8;
-/// How far ahead pieces are reserved, nanoseconds.
+/// Longest time for which pieces are reserved ahead, nanoseconds.
 const AHEAD_MAX: u64 = 4 * super::SECOND;
 
-/// A client's way to its bucket.
+/// A client's bucket in the shared table.
 pub(super) struct Pacer {
     pub(super) table: Arc<Table>,
     pub(super) filling: Filling,
@@ -36,7 +37,7 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// The response, its content held back where it has to be.
+    /// Returns the response with its content delayed as necessary.
     pub(super) fn slow(self, mut response: Response) -> Response {
         response.body = match response.body {
             Body::Empty => Body::Empty,
@@ -48,12 +49,12 @@ impl Pacer {
         response
     }
 
-    /// All of a small content at once, if that much is there.
+    /// Takes all bytes of a small content, if the bucket has enough tokens.
     fn take(&self, bytes: u64) -> bool {
         self.with(|filling, full_at, now| filling.take(full_at, now, bytes, AHEAD_MAX).is_ok())
     }
 
-    /// Up to so many bytes, and when they may go; the error is how long to wait before asking again.
+    /// Reserves up to this many bytes; the error is the time after which to try again.
     fn reserve(&self, bytes: u64) -> Result<Reserved, Duration> {
         let reserved =
             self.with(|filling, full_at, now| filling.reserve(full_at, now, bytes, AHEAD_MAX));
@@ -62,14 +63,16 @@ impl Pacer {
 
     fn with<T>(&self, change: impl FnOnce(&Filling, &mut u64, u64) -> T) -> T {
         let now = self.clock.monotonic_us().saturating_mul(1000);
-        let looked = self.table.with(self.client, Which::Bytes, now, |full_at| {
-            change(&self.filling, full_at, now)
-        });
-        self.counters.limits_forgotten.add(looked.forgot.into());
+        let looked = self
+            .table
+            .with(self.client, BucketKind::Bytes, now, |full_at| {
+                change(&self.filling, full_at, now)
+            });
+        self.counters.limits_forgotten.add(looked.replaced.into());
         looked.result
     }
 
-    /// The bytes that go at once.
+    /// Bytes of one piece.
     fn piece(&self) -> u64 {
         let second = u128::from(self.filling.tokens) * u128::from(super::SECOND);
         let second = second / u128::from(self.filling.per_ns.max(1));
@@ -78,16 +81,16 @@ impl Pacer {
     }
 }
 
-/// A body that is held back.
+/// A body whose content is delayed.
 struct Paced {
     pacer: Pacer,
     piece: u64,
     body: Body,
-    /// What came of the body and has not gone.
+    /// A frame of the inner body that has not been sent yet.
     held: Option<Frame>,
-    /// Bytes that are reserved, and may go once the timer has run out.
+    /// Reserved bytes, which may be sent once the timer has expired.
     reserved: u64,
-    /// Whether this piece has had its turn: it is as long as what was reserved.
+    /// Whether this piece was reserved; if so, it is as long as its reservation.
     had_turn: bool,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
@@ -109,8 +112,8 @@ impl Paced {
         }
     }
 
-    /// Bytes of the next piece. Where it can be told how long the content is they are reserved before the body is
-    /// polled: what it looked at before it gave a part of a file is still true then.
+    /// Bytes of the next piece. If the content's length is known, they are reserved before the
+    /// inner body is polled, so that its check of a file is still recent when the piece is sent.
     fn wanted(&self) -> u64 {
         let known = match &self.held {
             Some(frame) => Some(frame.length()),
@@ -119,7 +122,7 @@ impl Paced {
         known.unwrap_or(0).min(self.piece)
     }
 
-    /// Waits until as many bytes as can be had, up to so many, are reserved and may go.
+    /// Waits until up to this many bytes are reserved and may be sent.
     fn poll_turn(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<()> {
         loop {
             if let (true, Some(timer)) = (self.waiting, &mut self.timer) {
@@ -156,7 +159,7 @@ impl Paced {
         }
     }
 
-    /// As much as is reserved, off the front of what is held.
+    /// Splits the reserved bytes off the front of the held frame.
     fn give(&mut self) -> Option<Frame> {
         let bytes = self.wanted().min(self.reserved);
         self.reserved -= bytes;
@@ -181,8 +184,8 @@ impl BodyStream for Paced {
         ready!(self.poll_turn(cx, self.wanted()));
         if self.held.is_none() {
             if let Body::Stream(stream) = &mut self.body {
-                // No longer than what may go now, so that nothing of it has to wait. Where it is not known how
-                // much comes, nothing is reserved yet.
+                // The frame should not be longer than the reserved bytes, so that no rest must
+                // wait. If the length of the content is unknown, nothing is reserved yet.
                 stream.prefer_short(match self.reserved {
                     0 => self.piece,
                     reserved => reserved,

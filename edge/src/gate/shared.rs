@@ -1,4 +1,4 @@
-//! What all workers share of a route's gate.
+//! The state of a route's gate that all workers share.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use super::signed::{self, KEY_BYTES_MAX, Key, Secret};
 use super::table::Table;
 use crate::sys::disk;
 
-/// A gate, ready to be passed.
+/// A gate with its keys, networks and table of clients.
 pub struct Shared {
     options: Options,
-    allow: Networks,
+    allow: Option<Networks>,
     deny: Networks,
     purge: Networks,
     keys: Vec<Key>,
@@ -23,10 +23,10 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Reads the keys. What `others` know of the clients of the same limit is taken over.
+    /// Reads the keys, and takes over the table of clients of the same limit from `others`.
     ///
     /// # Errors
-    /// A file with a key can't be read, or has none.
+    /// A key file can't be read, or contains no key.
     pub fn open<'a>(
         options: Options,
         mut others: impl Iterator<Item = &'a Arc<Shared>>,
@@ -42,7 +42,7 @@ impl Shared {
         let secrets = options.signed.as_ref().map(secrets).transpose()?;
         let secrets = secrets.unwrap_or_default();
         Ok(Shared {
-            allow: Networks::new(&options.allow),
+            allow: options.allow.as_deref().map(Networks::new),
             deny: Networks::new(&options.deny),
             purge: Networks::new(&options.purge),
             keys: secrets.iter().filter_map(Key::new).collect(),
@@ -52,25 +52,26 @@ impl Shared {
         })
     }
 
-    /// What it was opened with.
+    /// The options of the gate.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Whether the keys are the same, those in files included.
+    /// Whether both gates have the same keys, including those in files.
     pub fn has_keys_of(&self, other: &Shared) -> bool {
         self.secrets == other.secrets
     }
 
-    /// Whether an address may ask.
+    /// Whether an address is admitted.
     #[inline]
-    pub(super) fn lets_in(&self, client: IpAddr) -> bool {
-        (self.allow.is_empty() || self.allow.contains(client)) && !self.deny.contains(client)
+    pub(super) fn admits(&self, client: IpAddr) -> bool {
+        let allowed = self.allow.as_ref();
+        allowed.is_none_or(|allow| allow.contains(client)) && !self.deny.contains(client)
     }
 
     /// Whether an address may purge.
     #[inline]
-    pub(super) fn purges(&self, client: IpAddr) -> bool {
+    pub(super) fn may_purge(&self, client: IpAddr) -> bool {
         self.purge.contains(client)
     }
 
@@ -92,10 +93,10 @@ impl Shared {
     }
 }
 
-/// All keys, those in files included.
+/// Returns all keys, including those in files.
 ///
 /// # Errors
-/// A file can't be read, or has no key.
+/// A file can't be read, or contains no key.
 pub fn keys(options: &signed::Options) -> io::Result<Vec<Key>> {
     Ok(secrets(options)?.iter().filter_map(Key::new).collect())
 }

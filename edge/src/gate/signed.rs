@@ -1,15 +1,15 @@
-//! Signed URLs: what is signed, how a signature stands in a query, and how it is checked.
+//! Signed URLs: what is signed, how a query contains a signature, and how it is checked.
 //!
-//! A signature is HMAC-SHA256 (RFC 2104) over three lines without a newline behind the last:
+//! A signature is HMAC-SHA256 (RFC 2104) over three lines, without a newline after the last:
 //!
 //! ```text
-//! 1767225600                      when it expires, Unix time in seconds
-//! /videos/1/film.mp4?lang=de      path and query without the parameters of the signature
-//! 192.0.2.7                       the client's address, or nothing where anyone may use it
+//! 1767225600                      expiry, Unix time in seconds
+//! /videos/1/film.mp4?lang=de      path and query without the signature's parameters
+//! 192.0.2.7                       the client's address, or nothing if any client may use the URL
 //! ```
 //!
-//! A signature for all paths that begin alike has `prefix /videos/1/` as its second line. As a path begins with a
-//! slash, neither can be taken for the other.
+//! A signature for all paths with a common prefix has `prefix /videos/1/` as its second line.
+//! Because a path begins with a slash, the two kinds can't be confused.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,40 +23,40 @@ use sha2::Sha256;
 
 use crate::reason::Reason;
 
-/// Least bytes of a key.
+/// Smallest key in bytes.
 pub const KEY_BYTES_MIN: usize = 16;
-/// Most bytes of a key.
+/// Largest key in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// Most digits of a time.
+/// Largest number of digits of an expiry.
 const DIGITS_MAX: usize = 12;
-/// Longest prefix, as it stands in the query, bytes.
+/// Longest prefix in bytes, as encoded in the query.
 const PREFIX_BYTES_MAX: usize = 2048;
-/// Bytes of a signature (FIPS 180-4).
+/// Bytes of a signature (SHA-256, FIPS 180-4).
 const SIGNATURE_BYTES: usize = 32;
 
-/// `[site.route.signed]`.
+/// Options of `[site.route.signed_urls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Any of these may have signed.
+    /// Accepted keys.
     pub keys: Vec<Secret>,
-    /// Files, each with one more key.
+    /// Files with one further key each.
     pub key_files: Vec<PathBuf>,
-    /// Whether a signature is for one client's address.
+    /// Whether a signature is bound to one client's address.
     pub client: bool,
-    /// Whether a signature may be for all paths that begin alike.
+    /// Whether a signature may cover all paths with a common prefix.
     pub prefix: bool,
-    /// What the parameters are called.
+    /// Names of the query parameters.
     pub names: Names,
 }
 
-/// What the parameters of a signature are called. No two are the same.
+/// Names of the signature's query parameters, all different.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// When it expires.
+    /// The expiry.
     pub expires: Box<str>,
     /// The signature.
     pub signature: Box<str>,
-    /// What the paths begin with that it is for.
+    /// The common prefix of the signed paths.
     pub prefix: Box<str>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Names {
     }
 }
 
-/// A key as it was typed. It is never shown.
+/// A key as configured. It is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub Box<[u8]>);
 
@@ -81,10 +81,10 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// From the content of a file: all of it but white space at its end.
+    /// Reads a key from a file's content: all of it except trailing white space.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes what is wrong with the key.
     pub fn from_file(content: &[u8]) -> Result<Secret, &'static str> {
         let key = content.trim_ascii_end();
         match key.len() {
@@ -95,12 +95,12 @@ impl Secret {
     }
 }
 
-/// A key, ready to sign with.
+/// A key prepared for signing.
 #[derive(Clone)]
 pub struct Key(Hmac<Sha256>);
 
 impl Key {
-    /// Of a secret. There is one for any: HMAC takes keys of all lengths.
+    /// Prepares a key. HMAC accepts keys of any length.
     pub fn new(secret: &Secret) -> Option<Key> {
         Hmac::new_from_slice(&secret.0).ok().map(Key)
     }
@@ -121,38 +121,38 @@ impl Key {
         mac
     }
 
-    /// The signature, as it stands in a query.
+    /// Signs, and returns the signature as encoded in a query.
     pub fn sign(&self, expires: &str, what: &What<'_>, client: Option<IpAddr>) -> String {
         let mac = self.over(expires, what, client);
         URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
     }
 
-    /// Whether this key made the signature. Takes the same time wherever the two differ.
+    /// Whether this key made the signature. The comparison takes constant time.
     fn made(&self, claim: &Claim<'_>, client: Option<IpAddr>) -> bool {
         let mac = self.over(claim.expires, &claim.what(), client);
         mac.verify_slice(&claim.signature).is_ok()
     }
 }
 
-/// What a signature is for.
+/// What a signature covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
-    /// One path and query.
+    /// A single path and query.
     Target(&'a str),
-    /// All paths that begin so.
+    /// All paths with this prefix.
     Prefix(&'a str),
 }
 
-/// A target taken apart: its signature, and what is left without it.
+/// A target split into its signature and the rest.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// When it expires, as it was sent: digits.
+    /// The expiry as sent, in digits.
     pub expires: &'a str,
     /// The signature.
     pub signature: [u8; SIGNATURE_BYTES],
-    /// What the path begins with, where that is what was signed.
+    /// The signed prefix, if the signature covers one.
     pub prefix: Option<Cow<'a, str>>,
-    /// The target without the parameters of the signature.
+    /// The target without the signature's parameters.
     pub target: String,
 }
 
@@ -165,11 +165,11 @@ impl Claim<'_> {
     }
 }
 
-/// Takes a target apart. `prefix` says whether a signature may be for a prefix; where it may not, a
-/// parameter of that name is like any other.
+/// Splits a target. `prefix` says whether a signature may cover a prefix; if not, the prefix
+/// parameter has no special meaning.
 ///
 /// # Errors
-/// `SignatureMissing` where there is none, `SignatureWrong` where it can't be one, or may be read in two ways.
+/// `SignatureMissing` if there is no signature, `SignatureWrong` if it is malformed or ambiguous.
 pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Claim<'a>, Reason> {
     let (path, query) = target.split_once('?').ok_or(Reason::SignatureMissing)?;
     let (mut expires, mut signature, mut begins) = (None, None, None);
@@ -189,7 +189,7 @@ pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Cl
                 continue;
             }
         };
-        // Of two, another reader might take the other one.
+        // Of two equal parameters, another program might use the other one.
         if place.replace(value).is_some() {
             return Err(Reason::SignatureWrong);
         }
@@ -214,7 +214,7 @@ fn digits(text: &str) -> Result<&str, Reason> {
     }
 }
 
-/// Base64 for URLs (RFC 4648 5), with or without `=` at its end, or hexadecimal digits.
+/// Decodes URL-safe base64 (RFC 4648 5), with or without a final `=`, or hexadecimal digits.
 fn decoded(text: &str) -> Result<[u8; SIGNATURE_BYTES], Reason> {
     let mut bytes = [0; SIGNATURE_BYTES];
     if text.len() == 2 * SIGNATURE_BYTES {
@@ -224,7 +224,7 @@ fn decoded(text: &str) -> Result<[u8; SIGNATURE_BYTES], Reason> {
         return Ok(bytes);
     }
     let bare = text.strip_suffix('=').or(text.strip_suffix("%3D"));
-    // The decoder asks for more room than it fills.
+    // The decoder requires more space than it fills.
     let mut room = [0; SIGNATURE_BYTES + 4];
     match URL_SAFE_NO_PAD.decode_slice(bare.unwrap_or(text), &mut room) {
         Ok(SIGNATURE_BYTES) => {
@@ -240,8 +240,8 @@ fn hex(pair: &[u8]) -> Option<u8> {
     u8::try_from(digit(0)? << 4 | digit(1)?).ok()
 }
 
-/// The prefix that a parameter names, with its escapes undone. It ends where a segment does, so that what is for
-/// `/videos/1/` is not for `/videos/12/`.
+/// The decoded prefix, if the path has that prefix. The prefix must end with a segment, so that
+/// `/videos/1/` does not cover `/videos/12/`.
 fn begins_with<'a>(path: &str, value: &'a str) -> Result<Cow<'a, str>, Reason> {
     if value.len() > PREFIX_BYTES_MAX {
         return Err(Reason::SignatureWrong);
@@ -251,7 +251,7 @@ fn begins_with<'a>(path: &str, value: &'a str) -> Result<Cow<'a, str>, Reason> {
     good.then_some(prefix).ok_or(Reason::SignatureWrong)
 }
 
-/// Undoes percent-encoding; `None` where what comes out is no part of a target.
+/// Decodes percent-escapes; `None` if the result can't be part of a target.
 fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
@@ -270,11 +270,11 @@ fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// Checks a target, and gives what is left of it without the signature.
+/// Checks a target's signature and returns the target without it.
 ///
 /// # Errors
-/// As `take_apart`; `SignatureExpired` where the signature is good, and its time over. So nobody learns from
-/// an answer whether a signature is nearly right.
+/// As for `take_apart`, and `SignatureExpired` if the signature is correct but expired. A response
+/// therefore never reveals that a wrong signature is nearly right.
 pub fn check(
     target: &str,
     client: IpAddr,
@@ -293,7 +293,7 @@ pub fn check(
     }
 }
 
-/// A target with its signature. `target` is in its canonical form.
+/// Signs a target and returns it with its signature. `target` is in normal form.
 pub fn signed(
     key: &Key,
     names: &Names,
@@ -308,14 +308,15 @@ pub fn signed(
     let between = if target.contains('?') { '&' } else { '?' };
     let mut out = format!("{target}{between}{}={expires}", names.expires);
     if let Some(prefix) = prefix {
-        // An escape in the path is escaped once more; what a query would end at is, too.
+        // Escapes in the path are escaped again, and so are characters that would end the query
+        // parameter.
         let escaped = prefix.replace('%', "%25").replace('&', "%26");
         out += &format!("&{}={}", names.prefix, escaped.replace('+', "%2B"));
     }
     out + &format!("&{}={signature}", names.signature)
 }
 
-/// Takes any text for a target, and panics where what comes out is not what is promised.
+/// Checks any text as a target, and panics if the result violates this module's guarantees.
 pub fn exercise(target: &str) {
     let names = Names::default();
     for prefix in [false, true] {
@@ -364,9 +365,10 @@ mod tests {
         check(target, client("192.0.2.7"), NOW, &options(), &[key()])
     }
 
-    /// Made by OpenSSL: `printf '%s\n%s\n%s' TIME WHAT CLIENT | openssl dgst -sha256 -hmac SECRET`.
+    /// Made with OpenSSL: `printf '%s\n%s\n%s' TIME WHAT CLIENT | openssl dgst -sha256 -hmac
+    /// SECRET`.
     #[test]
-    fn signatures_are_those_of_other_programs() {
+    fn signatures_are_compatible_with_other_programs() {
         for (what, client_text, expected) in VECTORS {
             let client = (!client_text.is_empty()).then(|| client(client_text));
             let mac = key().over("1767225600", what, client);
@@ -395,11 +397,11 @@ mod tests {
     ];
 
     #[test]
-    fn what_was_signed_is_let_through_without_its_signature() {
+    fn a_signed_url_is_accepted_and_loses_its_signature() {
         for target in ["/a", "/a?", "/a?x=1&y", "/a?&&", "/%C3%A9?prefix"] {
             let url = signed(&key(), &Names::default(), target, None, NOW, None);
             let expected = match target {
-                // What is called like ours is taken for ours.
+                // A parameter with a name of ours counts as ours.
                 "/%C3%A9?prefix" => Err(Reason::SignatureWrong),
                 target => Ok(target.to_owned()),
             };
@@ -408,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_may_stand_anywhere_in_the_query_and_be_hexadecimal() {
+    fn the_signature_may_be_anywhere_in_the_query_and_hexadecimal() {
         let signature = key().sign("1767225600", &What::Target("/a?x=1&y=2"), None);
         let bytes = decoded(&signature).expect("32 bytes");
         let hex: String = bytes.iter().map(|b| format!("{b:02X}")).collect();
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_signed_is_wrong() {
+    fn a_url_that_was_not_signed_is_refused() {
         let names = Names::default();
         let url = signed(&key(), &names, "/a/b?x=1", None, NOW, None);
         assert!(checked(&url).is_ok());
@@ -464,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_to_the_second_it_expires_in() {
+    fn a_signature_is_valid_through_its_last_second() {
         let url = signed(&key(), &Names::default(), "/a", None, NOW, None);
         let at = |now| check(&url, client("::1"), now, &options(), &[key()]);
         assert_eq!(at(NOW).as_deref(), Ok("/a"));
@@ -472,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_for_all_below_it_and_no_more() {
+    fn a_prefix_covers_only_the_paths_below_it() {
         let names = Names::default();
         let url = signed(&key(), &names, "/v/1/a.ts", Some("/v/1/"), NOW, None);
         let elsewhere = |path: &str| checked(&url.replacen("/v/1/a.ts", path, 1));
@@ -480,11 +482,11 @@ mod tests {
         assert_eq!(elsewhere("/v/1/x/b.ts").as_deref(), Ok("/v/1/x/b.ts"));
         assert_eq!(elsewhere("/v/12/a.ts"), Err(Reason::SignatureWrong));
         assert_eq!(elsewhere("/v/1"), Err(Reason::SignatureWrong));
-        // A signature for a folder's own path is none for what is in it.
+        // A signature for a folder's own path does not cover its content.
         let folder = signed(&key(), &names, "/v/1/", None, NOW, None);
         let wider = folder.replacen("/v/1/", "/v/1/a.ts", 1) + "&prefix=/v/1/";
         assert_eq!(checked(&wider), Err(Reason::SignatureWrong));
-        // Nor where prefixes are not taken.
+        // Nor is a prefix accepted if prefixes are not enabled.
         let strict = Options {
             prefix: false,
             ..options()
@@ -509,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_for_one_client_is_for_no_other() {
+    fn a_signature_for_one_client_is_refused_for_others() {
         let own = Options {
             client: true,
             ..options()
@@ -526,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown_and_files_may_end_in_a_newline() {
+    fn secrets_are_not_displayed_and_files_may_end_in_a_newline() {
         let secret = Secret::from_file(b"0123456789abcdef\n").expect("long enough");
         assert_eq!(&*secret.0, b"0123456789abcdef");
         assert_eq!(format!("{secret:?}"), "Secret");
@@ -536,12 +538,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_target_keeps_the_promises(target in "/[a-c%/]{0,4}([?&](expires|signature|prefix|x)=?[0-9A-Za-z%/_=-]{0,64}){0,6}") {
+        fn any_target_satisfies_the_guarantees(target in "/[a-c%/]{0,4}([?&](expires|signature|prefix|x)=?[0-9A-Za-z%/_=-]{0,64}){0,6}") {
             exercise(&target);
         }
 
         #[test]
-        fn one_changed_byte_is_noticed(at in 0..200_usize, byte in b'!'..=b'~') {
+        fn a_single_changed_byte_invalidates_the_signature(at in 0..200_usize, byte in b'!'..=b'~') {
             let url = signed(&key(), &Names::default(), "/a/b?x=1", None, NOW, None);
             let mut other = url.clone().into_bytes();
             let at = at % other.len();

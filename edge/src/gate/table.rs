@@ -1,9 +1,9 @@
-//! What is known of clients: a table of fixed size with the buckets of each, shared by all workers.
+//! The table of clients: a table of fixed size with each client's buckets, shared by all workers.
 //!
-//! It is cut into sets of sixteen places, each behind a lock of its own that is held for some tens of
-//! nanoseconds. A client's set is chosen by a hash that nobody outside knows. A client whose buckets are full
-//! is as good as not there; when a newcomer's set has no such place, it takes that of the client whose
-//! buckets are full soonest. So a flooder is the last to be forgotten, by whoever comes.
+//! The table is divided into sets of sixteen entries, each with a lock that is held for some tens
+//! of nanoseconds. A secret hash of the client selects its set. A client with full buckets needs no
+//! entry. If a set has no free entry for a new client, the client whose buckets are full soonest is
+//! replaced, so a client that floods the server is replaced last.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -11,29 +11,29 @@ use std::net::IpAddr;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
-/// Places in a set.
+/// Entries per set.
 const WAYS: usize = 16;
 
-/// Which of a client's buckets.
+/// Selects one of a client's buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Of requests.
+pub enum BucketKind {
+    /// The bucket of requests.
     Requests,
-    /// Of bytes.
+    /// The bucket of bytes.
     Bytes,
 }
 
-/// A client, as limits tell them apart: an IPv4 address, or the first 64 bits of an IPv6 address, since a
-/// single customer has all addresses that begin so (RFC 6177 2).
+/// Identifies a client for limits: an IPv4 address, or the first 64 bits of an IPv6 address,
+/// because a single customer has all addresses with this prefix (RFC 6177 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientId(u64);
 
 impl ClientId {
-    /// Of an address. An IPv4 address mapped into IPv6 counts as IPv4.
+    /// The client with this address. An IPv4 address mapped into IPv6 counts as IPv4.
     #[inline]
     pub fn of(address: IpAddr) -> ClientId {
         match address.to_canonical() {
-            // No IPv6 address that is in use begins with sixteen zero bits and sixteen ones: 0000::/8
+            // No IPv6 address in use begins with sixteen zero bits and sixteen one bits: 0000::/8
             // is reserved (RFC 4291 2.4).
             IpAddr::V4(address) => ClientId(0xffff << 32 | u64::from(u32::from(address))),
             IpAddr::V6(address) => ClientId((u128::from(address) >> 64) as u64),
@@ -41,29 +41,29 @@ impl ClientId {
     }
 }
 
-/// When buckets are full, in nanoseconds; zeros are clients that nobody knows.
+/// Times at which buckets are full, in nanoseconds; an entry of zeros is free.
 struct Set {
     clients: [u64; WAYS],
     requests: [u64; WAYS],
     bytes: [u64; WAYS],
 }
 
-/// What came of looking at a client's bucket.
-pub struct Looked<T> {
-    /// What was made of it.
+/// The result of changing a client's bucket.
+pub struct Changed<T> {
+    /// The value that the change returned.
     pub result: T,
-    /// Whether another client was forgotten for it whose buckets were not full.
-    pub forgot: bool,
+    /// Whether another client was replaced whose buckets were not full.
+    pub replaced: bool,
 }
 
-/// The table.
+/// The table of clients.
 pub struct Table {
     sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
 }
 
 impl Table {
-    /// For so many clients, rounded up to whole sets.
+    /// Creates a table for this many clients, rounded up to whole sets.
     pub fn new(clients: usize) -> Table {
         let set = || {
             Mutex::new(Set {
@@ -79,38 +79,38 @@ impl Table {
         }
     }
 
-    /// Bytes that a table for so many clients takes.
+    /// Memory in bytes of a table for this many clients.
     pub fn memory(clients: usize) -> usize {
         clients.div_ceil(WAYS).max(1) * size_of::<Mutex<Set>>()
     }
 
-    /// Gives `change` a client's bucket: the time when it is full.
+    /// Calls `change` with a client's bucket, which is the time when the bucket is full.
     #[inline]
     pub fn with<T>(
         &self,
         ClientId(client): ClientId,
-        which: Which,
+        which: BucketKind,
         now: u64,
         change: impl FnOnce(&mut u64) -> T,
-    ) -> Looked<T> {
+    ) -> Changed<T> {
         let hash = self.hasher.hash_one(client);
-        // The upper half of the product is evenly spread over the sets.
+        // The upper half of the product is evenly distributed over the sets.
         let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
         let mut set = self.sets[index as usize].lock();
-        let (place, forgot) = set.place(client, now);
+        let (place, replaced) = set.place(client, now);
         let full_at = match which {
-            Which::Requests => &mut set.requests[place],
-            Which::Bytes => &mut set.bytes[place],
+            BucketKind::Requests => &mut set.requests[place],
+            BucketKind::Bytes => &mut set.bytes[place],
         };
-        Looked {
+        Changed {
             result: change(full_at),
-            forgot,
+            replaced,
         }
     }
 }
 
 impl Set {
-    /// The client's place, and whether it was that of another whose buckets are not full.
+    /// The client's entry, and whether it was taken from a client whose buckets are not full.
     #[inline]
     fn place(&mut self, client: u64, now: u64) -> (usize, bool) {
         if let Some(place) = self.clients.iter().position(|known| *known == client) {
@@ -142,19 +142,19 @@ mod tests {
         size: 5,
     };
 
-    fn take(table: &Table, client: u64, now: u64) -> Looked<bool> {
-        table.with(ClientId(client), Which::Requests, now, |full_at| {
+    fn take(table: &Table, client: u64, now: u64) -> Changed<bool> {
+        table.with(ClientId(client), BucketKind::Requests, now, |full_at| {
             SLOW.take(full_at, now, 1, 0).is_ok()
         })
     }
 
     #[test]
-    fn a_flooder_is_the_last_to_be_forgotten() {
+    fn a_flooding_client_is_replaced_last() {
         let table = Table::new(1);
         assert_eq!(table.sets.len(), 1);
         let now = 1_000 * SECOND;
         while take(&table, 1, now).result {}
-        // Others come and go in numbers, and fill every other place.
+        // Many other clients come and go and fill all other entries.
         for other in 2..1_000 {
             assert!(take(&table, other, now).result);
         }
@@ -162,27 +162,27 @@ mod tests {
     }
 
     #[test]
-    fn only_clients_with_full_buckets_are_forgotten_in_silence() {
+    fn only_clients_with_full_buckets_are_replaced_without_notice() {
         let table = Table::new(WAYS);
         let now = 1_000 * SECOND;
         for client in 0..WAYS as u64 {
-            assert!(!take(&table, client, now).forgot);
+            assert!(!take(&table, client, now).replaced);
         }
-        assert!(take(&table, 100, now).forgot, "all places were in use");
-        assert!(!take(&table, 200, now + SECOND).forgot);
+        assert!(take(&table, 100, now).replaced, "all places were in use");
+        assert!(!take(&table, 200, now + SECOND).replaced);
     }
 
     #[test]
-    fn both_buckets_of_a_client_stand_by_themselves() {
+    fn both_buckets_of_a_client_are_independent() {
         let table = Table::new(64);
         let now = 1_000 * SECOND;
         while take(&table, 1, now).result {}
-        let bytes = table.with(ClientId(1), Which::Bytes, now, |full_at| *full_at);
+        let bytes = table.with(ClientId(1), BucketKind::Bytes, now, |full_at| *full_at);
         assert_eq!(bytes.result, 0);
     }
 
     #[test]
-    fn clients_are_told_apart_by_address_and_by_network() {
+    fn clients_are_distinguished_by_address_or_network() {
         let id = |text: &str| ClientId::of(text.parse().expect("an address"));
         assert_ne!(id("10.0.0.1"), id("10.0.0.2"));
         assert_eq!(id("10.0.0.1"), id("::ffff:10.0.0.1"));
@@ -192,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_is_known_beforehand() {
+    fn the_memory_is_known_in_advance() {
         assert!(Table::memory(65_536) < 2 << 20, "{}", Table::memory(65_536));
     }
 
     proptest! {
         #[test]
-        fn the_right_ones_are_let_through_while_there_is_room(
+        fn exactly_the_permitted_requests_pass_while_there_is_room(
             asks in prop::collection::vec((0..8_u64, 0..SECOND), 1..100),
         ) {
             // Eight clients always fit into one set.
@@ -209,7 +209,7 @@ mod tests {
                 now += pause;
                 let expected = SLOW.take(&mut alone[client as usize], now, 1, 0).is_ok();
                 let looked = take(&table, client, now);
-                prop_assert_eq!((looked.result, looked.forgot), (expected, false));
+                prop_assert_eq!((looked.result, looked.replaced), (expected, false));
             }
         }
     }

@@ -1,7 +1,6 @@
-//! The gate before a handler that notes what reaches it, and bodies that are held back.
+//! Tests of the gate in front of a handler that records requests, and of delayed bodies.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use crate::http::{Fields, Scheme};
 const NOW_S: u64 = 1_767_225_600;
 const KEY: &[u8] = b"0123456789abcdef";
 
-/// Answers with a body, and notes the targets.
+/// Responds with a body, and records the targets.
 #[derive(Default)]
 struct Inner {
     targets: RefCell<Vec<String>>,
@@ -60,7 +59,7 @@ fn scene(options: Options, inner: Inner) -> Scene {
 }
 
 fn request(method: Method, client: &str, target: &str) -> Request {
-    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let address = crate::sys::Address::from(([127, 0, 0, 1], 1));
     let mut head = Head::new();
     head.method = method;
     head.target.push_str(target);
@@ -110,7 +109,7 @@ fn limit(requests: Option<Filling>, bytes: Option<Filling>) -> Option<Limit> {
     })
 }
 
-/// As many a second as it holds.
+/// A bucket that is refilled completely every second.
 fn a_second(size: u64) -> Option<Filling> {
     Some(Filling {
         tokens: size,
@@ -135,9 +134,9 @@ fn sign(target: &str, until_s: u64) -> String {
 }
 
 #[test]
-fn who_is_denied_is_so_although_allowed() {
+fn a_denied_address_is_refused_although_allowed() {
     let options = Options {
-        allow: vec![network("10.0.0.0", 8), network("2001:db8::", 32)],
+        allow: Some(vec![network("10.0.0.0", 8), network("2001:db8::", 32)]),
         deny: vec![network("10.1.0.0", 16)],
         ..Options::default()
     };
@@ -153,7 +152,7 @@ fn who_is_denied_is_so_although_allowed() {
 }
 
 #[test]
-fn a_purge_from_where_it_may_come_goes_past_the_gate() {
+fn a_purge_from_a_listed_address_skips_the_gate() {
     let options = Options {
         deny: vec![network("0.0.0.0", 0)],
         purge: vec![network("127.0.0.1", 32)],
@@ -167,7 +166,7 @@ fn a_purge_from_where_it_may_come_goes_past_the_gate() {
 }
 
 #[test]
-fn who_asks_too_often_is_told_when_to_come_back() {
+fn too_many_requests_get_429_with_retry_after() {
     let options = Options {
         limit: limit(
             Some(Filling {
@@ -196,7 +195,7 @@ fn who_asks_too_often_is_told_when_to_come_back() {
 }
 
 #[test]
-fn methods_make_no_difference_to_a_limit() {
+fn all_methods_count_against_a_limit() {
     let options = Options {
         limit: limit(a_second(1), None),
         ..Options::default()
@@ -223,7 +222,7 @@ fn the_handler_never_sees_a_signature() {
 }
 
 #[test]
-fn a_signature_is_for_reading() {
+fn a_signature_grants_reading_only() {
     let options = Options {
         signed: signing(),
         ..Options::default()
@@ -244,7 +243,7 @@ fn a_signature_is_for_reading() {
 }
 
 #[test]
-fn what_is_purged_has_no_signature() {
+fn a_purge_loses_its_signature() {
     let options = Options {
         signed: signing(),
         purge: vec![network("127.0.0.1", 32)],
@@ -260,7 +259,7 @@ fn what_is_purged_has_no_signature() {
 }
 
 #[test]
-fn guesses_are_limited_and_those_denied_cost_nothing() {
+fn guessed_signatures_count_and_denied_addresses_do_not() {
     let options = Options {
         deny: vec![network("192.0.2.9", 32)],
         limit: limit(a_second(2), None),
@@ -280,7 +279,7 @@ fn guesses_are_limited_and_those_denied_cost_nothing() {
 }
 
 #[test]
-fn a_limit_is_carried_over_with_what_it_knows() {
+fn a_limit_keeps_its_buckets_across_a_reload() {
     let options = |tokens| Options {
         limit: limit(a_second(tokens), None),
         ..Options::default()
@@ -298,7 +297,7 @@ fn a_limit_is_carried_over_with_what_it_knows() {
     assert_ne!(table(&first), table(&elsewhere));
 }
 
-/// Gives these frames.
+/// A body of these frames.
 struct Frames(std::collections::VecDeque<Frame>);
 
 impl BodyStream for Frames {
@@ -314,7 +313,7 @@ impl BodyStream for Frames {
     }
 }
 
-/// The frames that come out of a gate, with the length that was told before each.
+/// The frames that leave a gate, with the length reported before each.
 async fn paced(bytes: Filling, body: Body, later: bool) -> (Vec<Frame>, Vec<Option<u64>>, u64) {
     let inner = Inner {
         later,
@@ -325,7 +324,7 @@ async fn paced(bytes: Filling, body: Body, later: bool) -> (Vec<Frame>, Vec<Opti
         limit: limit(None, Some(bytes)),
         ..Options::default()
     };
-    // The system's clock: timers go by it.
+    // The system clock, which timers use.
     let mut scene = scene(options, inner);
     scene.gate.clock = Clock::system();
     let answer = scene.gate.handle(request(Method::Get, "192.0.2.1", "/"));
@@ -345,7 +344,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn what_the_bucket_holds_goes_as_it_is() {
+fn content_within_the_bucket_is_unchanged() {
     let body = Body::Bytes(Bytes::from_static(b"0123456789"));
     let (frames, lengths, waited) = run(paced(a_second(10).expect("a rate"), body, false));
     assert!(matches!(&frames[..], [Frame::Data(all)] if all == "0123456789"));
@@ -353,7 +352,7 @@ fn what_the_bucket_holds_goes_as_it_is() {
 }
 
 #[test]
-fn pieces_are_small_in_order_and_whole_with_their_trailers() {
+fn pieces_are_small_ordered_and_complete_with_trailers() {
     let file: Arc<OwnedFd> = Arc::new(tempfile::tempfile().expect("a file").into());
     let part = |range| {
         Frame::File(FileRange {
@@ -398,7 +397,7 @@ fn pieces_are_small_in_order_and_whole_with_their_trailers() {
 }
 
 #[test]
-fn content_takes_the_time_that_its_rate_says() {
+fn content_takes_the_time_that_its_rate_requires() {
     let filling = Filling {
         tokens: 100_000,
         per_ns: SECOND,
@@ -415,7 +414,7 @@ fn content_takes_the_time_that_its_rate_says() {
 }
 
 #[test]
-fn a_fault_in_the_middle_stays_one() {
+fn a_fault_within_the_content_is_passed_on() {
     struct Broken(bool);
     impl BodyStream for Broken {
         fn poll_frame(

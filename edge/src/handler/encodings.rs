@@ -1,59 +1,60 @@
-//! The seam between those who have content and what keeps it in other codings.
+//! The interface between handlers with content and the part that compresses it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::http::Fields;
 use crate::http::coding::{Accepted, Coding};
+use crate::http::{FieldBlock, Fields};
 
-/// Other codings of content: made once, off the workers, and kept for whoever asks next.
+/// Compressed forms of content, each made once outside the workers and kept for later requests.
 pub trait Encodings {
-    /// How content is to be given to who asks with these fields and accepts these codings. What the
-    /// client would rather have and is not there is made for the next one, where `content` can be had.
-    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Plain<'_>) -> Choice;
+    /// Chooses the form of content for a request with these headers and accepted encodings. If the
+    /// client's preferred form does not exist yet, it is queued to be made from `content`.
+    fn choose(&self, accepted: &Accepted, request: &Fields, content: &Identity<'_>) -> Choice;
 
-    /// Whether origins are asked for content as it is, whatever clients accept.
-    fn asks_for_plain(&self) -> bool;
+    /// Whether fetches request uncompressed content from origins, whatever clients accept.
+    fn requests_identity(&self) -> bool;
 }
 
-/// How content is to be given.
+/// The form of a response's content.
 #[derive(Debug)]
 pub enum Choice {
-    /// As it is: nobody would compress such content.
-    Plain,
-    /// As it is, this time, with these field lines in place of its own: they say that it depends on
-    /// Accept-Encoding.
-    Varying(Bytes),
-    /// In a coding.
+    /// The uncompressed content, which is never compressed.
+    Identity,
+    /// The uncompressed content for this request, with these header lines instead of its own: they
+    /// contain `Vary: accept-encoding`.
+    Varying(FieldBlock),
+    /// Compressed content.
     Coded(Arc<Encoded>),
 }
 
-/// Content as it is.
-pub struct Plain<'a> {
-    /// Two contents with the same id are the same.
+/// Uncompressed content.
+pub struct Identity<'a> {
+    /// Id of the content; different contents have different ids.
     pub id: u128,
-    /// Bytes, once that is known.
+    /// Length in bytes, if known.
     pub length: Option<u64>,
-    /// Its field lines (`Fields::text`).
-    pub fields: &'a Bytes,
-    /// How to get all of it; `None`: it can't be had now.
+    /// The header lines.
+    pub fields: &'a FieldBlock,
+    /// Returns a way to get all of the content; `None` if it is not available now.
     pub get: &'a dyn Fn() -> Option<Get>,
 }
 
-/// Gets content, which may take its time: called on another thread. `None`: it is gone, or has changed.
+/// Gets content. The call may block, so it happens on another thread. Returns `None` if the content
+/// is gone or has changed.
 pub type Get = Box<dyn FnOnce() -> Option<Bytes> + Send>;
 
-/// Content in a coding.
+/// Compressed content.
 #[derive(Debug)]
 pub struct Encoded {
-    /// Which.
+    /// The content coding.
     pub coding: Coding,
-    /// Its field lines: those of the content as it is, with Content-Encoding, Vary, and an ETag of its
-    /// own.
-    pub fields: Bytes,
-    /// Its ETag's value.
+    /// The header lines: those of the uncompressed content, with Content-Encoding, Vary, and an
+    /// ETag of its own.
+    pub fields: FieldBlock,
+    /// The value of ETag.
     pub etag: Option<Box<[u8]>>,
-    /// All of it.
+    /// The complete compressed content.
     pub content: Bytes,
 }

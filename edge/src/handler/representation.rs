@@ -1,5 +1,5 @@
-//! Responses with one representation: the head that conditions and ranges call for, and a body that
-//! reads what is wanted of the content.
+//! Responses with one representation: the head that conditions and ranges require, and a body that reads the requested
+//! ranges of the content.
 
 use std::ops::Range;
 use std::task::{Context, Poll};
@@ -7,36 +7,35 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::{Body, BodyStream, Fault, Frame, Response};
-use crate::http::fields::lines_of;
+use crate::http::field_block::FieldLine;
 use crate::http::range::{ContentRange, Multipart};
 use crate::http::wanted::{Parts, Wanted};
-use crate::http::{CacheStatus, Status};
+use crate::http::{CacheStatus, FieldBlock, Status};
 
-/// What a response with all of the content would say.
+/// The head of a response with all of the content.
 pub struct Representation<'a> {
-    /// Its status.
+    /// The status.
     pub status: Status,
-    /// Its field lines (`Fields::text`).
-    pub fields: &'a Bytes,
+    /// The field lines.
+    pub fields: &'a FieldBlock,
     /// Length of the content, if it is known.
     pub length: Option<u64>,
-    /// Whether a Content-Range is among the fields, which a range of ours is not to repeat.
+    /// Whether the fields contain a Content-Range, which a range response must not repeat.
     pub odd_range: bool,
-    /// Age in seconds, if the response is to say one.
+    /// Age in seconds, if the response has an Age header.
     pub age_s: Option<u32>,
-    /// How a cache came to it.
+    /// How the cache handled the request.
     pub cache: Option<CacheStatus>,
 }
 
 /// Content of which ranges can be read, one after another.
 pub trait Ranged: BodyStream + 'static {
-    /// Reads these bytes from here on, and nothing else. At their end it gives `None`, and may be
-    /// given others.
+    /// Reads only these bytes from here on. At their end the content gives `None`, and may be limited to other bytes.
     fn limit(&mut self, range: Range<u64>);
 }
 
 impl Representation<'_> {
-    /// The response, as yet without a body.
+    /// The response, still without a body.
     #[inline]
     pub fn begin(&self, status: Status) -> Response {
         let mut response = Response::new(status);
@@ -46,7 +45,7 @@ impl Representation<'_> {
         response
     }
 
-    /// The response where no content is sent; `None` where some is.
+    /// The response if it has no content; `None` if it has some.
     pub fn bare(&self, wanted: &Wanted) -> Option<Response> {
         Some(match wanted {
             Wanted::NotModified => self.begin_bare(304),
@@ -68,8 +67,8 @@ impl Representation<'_> {
         })
     }
 
-    /// A response with those field lines that tell about the whole resource and not about content:
-    /// for 304 (RFC 9110 15.4.5), 412 and 416. Only a 304 says how long the content is fresh.
+    /// A response with only those field lines that describe the resource rather than the content: for 304 (RFC 9110
+    /// 15.4.5), 412 and 416. Only a 304 keeps the freshness headers.
     fn begin_bare(&self, status: Status) -> Response {
         const KEPT: [&str; 7] = [
             "content-location",
@@ -81,15 +80,13 @@ impl Representation<'_> {
             "via",
         ];
         const FRESHNESS: [&str; 2] = ["cache-control", "expires"];
-        let is_in = |list: &[&str], name: &[u8]| {
-            list.iter()
-                .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
-        };
+        let is_in = |list: &[&str], name: &[u8]| list.iter().any(|kept| name == kept.as_bytes());
         let mut response = self.begin(status);
-        response.stored = Bytes::new();
-        for (name, value) in lines_of(self.fields) {
+        response.stored = FieldBlock::new();
+        for line in self.fields.lines() {
+            let name = line.lower_name;
             if is_in(&KEPT, name) || (status == 304 && is_in(&FRESHNESS, name)) {
-                response.fields.append_bytes(name, value);
+                response.fields.append_bytes(line.name, line.value);
             }
         }
         response
@@ -99,11 +96,8 @@ impl Representation<'_> {
     pub fn part(&self, range: &Range<u64>, length: u64) -> Response {
         let mut response = self.begin(206);
         if self.odd_range {
-            response.stored = Bytes::new();
-            let is_odd = |name: &[u8]| name.eq_ignore_ascii_case(b"content-range");
-            for (name, value) in lines_of(self.fields).filter(|(name, _)| !is_odd(name)) {
-                response.fields.append_bytes(name, value);
-            }
+            let kept = |line: &FieldLine<'_>| line.lower_name != b"content-range";
+            response.stored = self.fields.filtered(kept);
         }
         let mut value = Vec::with_capacity(48);
         ContentRange::Part {
@@ -115,8 +109,8 @@ impl Representation<'_> {
         response
     }
 
-    /// The response with content, which `content` reads. `boundary` is asked for if there are several
-    /// ranges: letters and digits that nobody can have put into the content beforehand.
+    /// The response with content, which `content` reads. `boundary` is called if there are several ranges: it returns
+    /// letters and digits that nobody can have put into the content beforehand.
     pub fn respond(
         &self,
         wanted: Wanted,
@@ -143,7 +137,7 @@ impl Representation<'_> {
         }
     }
 
-    /// The response, with what is wanted of content that is in memory as a whole.
+    /// The response with the requested ranges of content that is entirely in memory.
     pub fn in_memory(
         &self,
         wanted: Wanted,
@@ -172,17 +166,13 @@ impl Representation<'_> {
         boundary: &str,
     ) -> Response {
         let mut response = self.begin(206);
-        let mut content_type = None;
-        response.stored = Bytes::new();
-        for (name, value) in lines_of(self.fields) {
-            match name.eq_ignore_ascii_case(b"content-type") {
-                true => content_type = Some(value.to_vec()),
-                false => response.fields.append_bytes(name, value),
-            }
-        }
+        let is_type = |line: &FieldLine<'_>| line.lower_name == b"content-type";
+        let content_type = self.fields.lines().filter(is_type).last();
+        let content_type = content_type.map(|line| line.value);
+        response.stored = self.fields.filtered(|line| !is_type(line));
         let multipart = Multipart {
             boundary,
-            content_type: content_type.as_deref(),
+            content_type,
             length,
         };
         response
@@ -220,7 +210,7 @@ fn framing(multipart: &Multipart<'_>, ranges: &[Range<u64>]) -> Vec<Bytes> {
 struct Multiple<C> {
     content: C,
     ranges: Parts,
-    /// One more than ranges.
+    /// One more than there are ranges.
     frames: Vec<Bytes>,
     next: usize,
     remaining: u64,
@@ -262,7 +252,7 @@ impl<C: Ranged> BodyStream for Multiple<C> {
     }
 }
 
-/// Content that is in memory as a whole.
+/// Content that is entirely in memory.
 pub struct InMemory {
     content: Bytes,
     range: Range<usize>,

@@ -1,24 +1,24 @@
-//! Cache-Control (RFC 9111 5.2), read tolerantly and taken strictly.
+//! Cache-Control (RFC 9111 5.2), parsed tolerantly and interpreted strictly.
 //!
-//! Names compare without case; values may be tokens or quoted strings; unknown directives are
-//! ignored. Whatever is invalid, repeated or contradictory is taken in the way that caches less
-//! (RFC 9111 4.2.1): an invalid max-age is 0, of two different ones the smaller counts.
+//! Names compare without case. Values are tokens or quoted strings. Unknown directives are ignored.
+//! An invalid, repeated or contradictory directive is interpreted in the way that caches less (RFC
+//! 9111 4.2.1): an invalid max-age counts as 0, and of two different ones the smaller counts.
 
 use super::Fields;
 use super::fields::is_token;
 
-/// Larger numbers of seconds count as this (RFC 9111 1.2.2).
+/// Largest number of seconds; larger numbers are reduced to it (RFC 9111 1.2.2).
 pub const SECONDS_MAX: u32 = 1 << 31;
 
-/// A directive that may be limited to some fields, such as `private="set-cookie"`.
+/// Scope of a directive that can be limited to some header fields, such as `private="set-cookie"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// The directive is not there.
+    /// The directive is absent.
     #[default]
     Absent,
-    /// It is limited to the fields it names; see `named_fields`.
+    /// The directive is limited to the fields it names; see `named_fields`.
     Fields,
-    /// It holds for the whole response.
+    /// The directive applies to the whole response.
     Whole,
 }
 
@@ -41,12 +41,21 @@ pub struct ResponseDirectives {
     pub immutable: bool,
 }
 
+/// The caching policy in one targeted field, or in all lines of Cache-Control together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The policy's directives.
+    pub directives: ResponseDirectives,
+    /// The field names to which `private` and `no-cache` are limited, in lower case.
+    pub named: Vec<String>,
+}
+
 /// The directives of a request (RFC 9111 5.2.1, RFC 5861). Times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the directive of its name")]
 pub struct RequestDirectives {
     pub max_age: Option<u32>,
-    /// Without an argument, any staleness: `SECONDS_MAX`.
+    /// `SECONDS_MAX` without an argument, which accepts any staleness.
     pub max_stale: Option<u32>,
     pub min_fresh: Option<u32>,
     pub stale_if_error: Option<u32>,
@@ -56,30 +65,39 @@ pub struct RequestDirectives {
     pub only_if_cached: bool,
 }
 
+/// A set of directives that is read one directive at a time.
+trait ReadDirectives: Default {
+    fn apply(&mut self, directive: &Directive<'_>);
+}
+
+/// Reads the directives of all these lines.
+fn read<'a, D: ReadDirectives>(values: impl IntoIterator<Item = &'a [u8]>) -> D {
+    let mut all = D::default();
+    for directive in values.into_iter().flat_map(Directives) {
+        all.apply(&directive);
+    }
+    all
+}
+
 impl ResponseDirectives {
-    /// From all Cache-Control lines of a response.
+    /// Parses all Cache-Control lines of a response.
     pub fn of(fields: &Fields) -> ResponseDirectives {
-        let mut all = ResponseDirectives::default();
-        for value in fields.get_all("cache-control") {
-            all.add(value);
-        }
-        all
+        read(fields.get_all("cache-control"))
     }
 
-    /// From one line's value.
+    /// Parses the value of one line.
     pub fn parse(value: &[u8]) -> ResponseDirectives {
-        let mut all = ResponseDirectives::default();
-        all.add(value);
-        all
+        read([value])
     }
 
-    /// Whether a stale response must never be given (RFC 9111 4.2.4): must-revalidate,
-    /// proxy-revalidate, s-maxage, which includes the latter (5.2.2.10), and no-cache.
+    /// Whether the response must never be served stale (RFC 9111 4.2.4): it has must-revalidate,
+    /// proxy-revalidate, s-maxage, which implies the latter (5.2.2.10), or no-cache.
     pub fn is_strict(&self) -> bool {
         self.must_be_validated() || self.s_maxage.is_some()
     }
 
-    /// The same by a directive that says nothing else.
+    /// Whether a directive forbids serving the response stale explicitly; unlike `is_strict`,
+    /// s-maxage does not count.
     pub fn must_be_validated(&self) -> bool {
         self.must_revalidate || self.proxy_revalidate || self.no_cache == Scope::Whole
     }
@@ -88,13 +106,9 @@ impl ResponseDirectives {
     pub fn is_for_all(&self) -> bool {
         self.public || self.must_revalidate || self.s_maxage.is_some()
     }
+}
 
-    fn add(&mut self, value: &[u8]) {
-        for directive in Directives(value) {
-            self.apply(&directive);
-        }
-    }
-
+impl ReadDirectives for ResponseDirectives {
     fn apply(&mut self, d: &Directive<'_>) {
         match () {
             _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
@@ -105,7 +119,8 @@ impl ResponseDirectives {
             _ if d.is("stale-if-error") => smaller(&mut self.stale_if_error, d.seconds()),
             _ if d.is("no-cache") => self.no_cache = self.no_cache.max(d.scope()),
             _ if d.is("private") => self.private = self.private.max(d.scope()),
-            // What forbids holds with any argument; what allows holds only as it is defined.
+            // A directive that restricts caching is honoured with any argument. A directive that
+            // permits caching is honoured only without one, as it is defined.
             _ if d.is("no-store") => self.no_store = true,
             _ if d.is("must-revalidate") => self.must_revalidate = true,
             _ if d.is("proxy-revalidate") => self.proxy_revalidate = true,
@@ -119,28 +134,18 @@ impl ResponseDirectives {
 }
 
 impl RequestDirectives {
-    /// From all Cache-Control lines of a request. (Pragma is not looked at: RFC 9111 5.4.)
+    /// Parses all Cache-Control lines of a request. Pragma is ignored (RFC 9111 5.4).
     pub fn of(fields: &Fields) -> RequestDirectives {
-        let mut all = RequestDirectives::default();
-        for value in fields.get_all("cache-control") {
-            all.add(value);
-        }
-        all
+        read(fields.get_all("cache-control"))
     }
 
-    /// From one line's value.
+    /// Parses the value of one line.
     pub fn parse(value: &[u8]) -> RequestDirectives {
-        let mut all = RequestDirectives::default();
-        all.add(value);
-        all
+        read([value])
     }
+}
 
-    fn add(&mut self, value: &[u8]) {
-        for directive in Directives(value) {
-            self.apply(&directive);
-        }
-    }
-
+impl ReadDirectives for RequestDirectives {
     fn apply(&mut self, d: &Directive<'_>) {
         match () {
             _ if d.is("max-age") => smaller(&mut self.max_age, d.seconds()),
@@ -152,7 +157,7 @@ impl RequestDirectives {
                 );
             }
             _ if d.is("min-fresh") => {
-                // The only number that asks for more the larger it is.
+                // min-fresh is the only number that is stricter the larger it is.
                 let seconds = d.valid_seconds().unwrap_or(SECONDS_MAX);
                 self.min_fresh = self.min_fresh.max(Some(seconds));
             }
@@ -166,8 +171,8 @@ impl RequestDirectives {
     }
 }
 
-/// The lower-case field names to which Cache-Control limits `private` and `no-cache` (`Scope::Fields`),
-/// in order.
+/// The field names to which `private` and `no-cache` are limited (`Scope::Fields`), in lower case
+/// and in the order of the header.
 pub fn named_fields(fields: &Fields) -> Vec<String> {
     fields
         .get_all("cache-control")
@@ -178,7 +183,8 @@ pub fn named_fields(fields: &Fields) -> Vec<String> {
         .collect()
 }
 
-/// The lower-case field names of a list; `None` where it has none, or has what can't be one.
+/// The field names of a comma-separated list, in lower case; `None` if the list is empty or
+/// contains an invalid name.
 pub(super) fn names_in(list: &[u8]) -> Option<Vec<String>> {
     let members = list.split(|&b| b == b',').map(<[u8]>::trim_ascii);
     let names: Vec<_> = members.filter(|name| !name.is_empty()).collect();
@@ -189,15 +195,18 @@ pub(super) fn names_in(list: &[u8]) -> Option<Vec<String>> {
     Some(names.iter().map(lower).collect())
 }
 
-/// The number that decimal digits write, at most `SECONDS_MAX`.
-pub(super) fn seconds_of(digits: &[u8]) -> u32 {
-    digits.iter().fold(0, |seconds: u32, &digit| {
-        let digit = u32::from(digit.wrapping_sub(b'0'));
+/// delta-seconds (RFC 9111 1.2.2): the value of decimal digits, at most `SECONDS_MAX`;
+/// `None` for anything else.
+pub(super) fn delta_seconds(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |seconds: u32, &digit| {
         seconds
             .saturating_mul(10)
-            .saturating_add(digit)
+            .saturating_add(u32::from(digit - b'0'))
             .min(SECONDS_MAX)
-    })
+    }))
 }
 
 fn smaller(kept: &mut Option<u32>, seconds: u32) {
@@ -212,9 +221,9 @@ struct Directive<'a> {
 
 #[derive(Clone, Copy)]
 struct Argument<'a> {
-    /// Without quotes; escapes stay as they are.
+    /// The value without quotes; escapes are kept.
     text: &'a [u8],
-    /// Whether it is a token or a complete quoted string, with nothing around it.
+    /// Whether the value is a token or a complete quoted string, with nothing around it.
     valid: bool,
 }
 
@@ -223,21 +232,18 @@ impl Directive<'_> {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// delta-seconds (RFC 9111 1.2.2).
+    /// The value as delta-seconds (RFC 9111 1.2.2); `None` if it is invalid.
     fn valid_seconds(&self) -> Option<u32> {
-        let digits = self.argument.filter(|a| a.valid)?.text;
-        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        Some(seconds_of(digits))
+        delta_seconds(self.argument.filter(|a| a.valid)?.text)
     }
 
-    /// delta-seconds; 0 when they are invalid.
+    /// The value as delta-seconds; 0 if it is invalid.
     fn seconds(&self) -> u32 {
         self.valid_seconds().unwrap_or(0)
     }
 
-    /// Limited to fields when they are named as they should be; else it holds for all.
+    /// The directive's scope: limited to fields if its argument is a valid list of names, otherwise
+    /// the whole response.
     fn scope(&self) -> Scope {
         match self.argument.filter(|a| a.valid) {
             Some(argument) if names_in(argument.text).is_some() => Scope::Fields,
@@ -246,7 +252,7 @@ impl Directive<'_> {
     }
 }
 
-/// The directives of one line, whatever state it is in.
+/// Iterator over the directives of one line, tolerant of malformed input.
 struct Directives<'a>(&'a [u8]);
 
 impl<'a> Iterator for Directives<'a> {
@@ -263,7 +269,7 @@ impl<'a> Iterator for Directives<'a> {
             let argument = match self.0.get(name_end) {
                 Some(b'=') => {
                     let mut argument = self.take_argument(name_end + 1);
-                    // There is no space around `=` (RFC 9111 5.2).
+                    // No white space is permitted around `=` (RFC 9111 5.2).
                     argument.valid &= !written.ends_with(b" ") && !written.ends_with(b"\t");
                     Some(argument)
                 }
@@ -280,7 +286,8 @@ impl<'a> Iterator for Directives<'a> {
 }
 
 impl<'a> Directives<'a> {
-    /// Takes the argument that begins at `start`, and all up to and with the next comma.
+    /// Parses the argument that begins at `start` and skips the rest up to and including the next
+    /// comma.
     fn take_argument(&mut self, start: usize) -> Argument<'a> {
         let rest = &self.0[start..];
         if let Some(length) = quoted_length(rest) {
@@ -291,7 +298,7 @@ impl<'a> Directives<'a> {
             let text = &rest[1..length - 1];
             return Argument { text, valid };
         }
-        // A quote that is never closed must not hide the directives after it.
+        // An unterminated quote must not hide the directives after it.
         let comma = end_of(rest, |b| b == b',');
         let written = &rest[..comma];
         self.skip_past(start + comma);
@@ -305,12 +312,12 @@ impl<'a> Directives<'a> {
     }
 }
 
-/// Where the first such byte stands, or the end.
+/// The position of the first byte for which `is` holds, or the end.
 fn end_of(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|&b| is(b)).unwrap_or(bytes.len())
 }
 
-/// The length, quotes included, of the quoted string (RFC 9110 5.6.4) that `bytes` begins with.
+/// The length of the quoted string (RFC 9110 5.6.4) at the start of `bytes`, with its quotes.
 fn quoted_length(bytes: &[u8]) -> Option<usize> {
     if bytes.first() != Some(&b'"') {
         return None;
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_response_directive_in_any_case() {
+    fn every_response_directive_is_parsed_in_any_case() {
         let all = response(
             "Max-Age=1, S-MAXAGE=2,no-cache , No-Store,PRIVATE,public,must-revalidate,\
              proxy-revalidate,must-understand,no-transform,immutable,\
@@ -367,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_request_directive() {
+    fn every_request_directive_is_parsed() {
         let all = request(
             "max-age=1, max-stale=2, min-fresh=3, stale-if-error=4, no-cache, no-store, \
              no-transform, only-if-cached",
@@ -391,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_read_as_strictly_as_they_should() {
+    fn invalid_seconds_count_as_zero() {
         for (value, seconds) in [
             ("max-age=10", 10),
             ("max-age=\"10\"", 10),
@@ -427,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_add_up_and_what_forbids_wins() {
+    fn lines_are_merged_and_the_stricter_directive_wins() {
         let mut fields = Fields::new();
         fields.append("Cache-Control", "public, max-age=60");
         fields.append("cache-control", "no-store, s-maxage=5");
@@ -441,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_hide_commas_only_when_they_close() {
+    fn commas_in_closed_quotes_do_not_separate_directives() {
         assert!(!response("x=\"a, no-store\", max-age=1").no_store);
         assert!(!response("x=\"a\\\", no-store\"").no_store);
         assert!(response("x=\"a, no-store").no_store);
@@ -449,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_name_fields() {
+    fn scopes_list_field_names() {
         assert_eq!(response("private").private, Scope::Whole);
         assert_eq!(response("private=\"set-cookie\"").private, Scope::Fields);
         assert_eq!(response("private=Set-Cookie").private, Scope::Fields);
@@ -473,7 +480,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_ends_and_forbidding_more_never_allows_more(
+        fn parsing_ends_on_any_line_and_more_directives_never_permit_more(
             value in "[a-z0-9=\", \\\\-]{0,60}",
         ) {
             let before = response(&value);

@@ -1,19 +1,18 @@
-//! Cache-Status (RFC 9211): how a response came about, as one small value.
-
-use crate::reason::Reason;
+//! Cache-Status (RFC 9211): how the cache handled a request.
 
 use super::Status;
+use crate::reason::Reason;
 
-/// What the cache did for one request.
+/// How the cache handled one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// Hit, or why the request went forward.
+    /// A hit, or the reason why the request was forwarded.
     pub outcome: Outcome,
-    /// The status that the origin answered, when one was asked for this request (2.3).
+    /// The origin's status, if the request was forwarded (2.3).
     pub fwd_status: Option<Status>,
     /// Whether the response was stored (2.5).
     pub stored: bool,
-    /// Whether the request rode a fetch that another had begun (2.6).
+    /// Whether the request joined a fetch that another request had begun (2.6).
     pub collapsed: bool,
     /// Remaining freshness lifetime in seconds, negative when stale (2.4).
     pub ttl_s: Option<i64>,
@@ -21,35 +20,35 @@ pub struct CacheStatus {
     pub detail: Option<Reason>,
 }
 
-/// `hit` or `fwd` (RFC 9211 2.1, 2.2).
+/// The parameter `hit` or `fwd` (RFC 9211 2.1, 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered from what is stored, without going forward.
+    /// The response comes from the cache, without a request to the origin.
     Hit,
-    /// Went forward, for this reason.
+    /// The request was forwarded, for this reason.
     Fwd(Fwd),
-    /// Neither: the cache answered by itself, and not from what is stored.
+    /// Neither: the cache made the response itself, without stored content.
     Own,
 }
 
-/// Reasons to go forward, as RFC 9211 2.2 names them.
+/// Reasons for forwarding a request, with the names of RFC 9211 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fwd {
-    /// Configured not to handle this request.
+    /// The configuration excludes this request from the cache.
     Bypass,
     /// The method's semantics require it.
     Method,
-    /// No stored response for the URI.
+    /// No response is stored for the URI.
     UriMiss,
-    /// Stored responses, but none that Vary selects for this request.
+    /// Responses are stored for the URI, but Vary selects none of them for this request.
     VaryMiss,
-    /// Nothing stored could be used for another reason.
+    /// No stored response could be used, for another reason.
     Miss,
-    /// Request directives demanded it.
+    /// The request's Cache-Control requires it.
     Request,
     /// The stored response was stale.
     Stale,
-    /// Some of the wanted bytes are not stored.
+    /// Some of the requested bytes are not stored.
     Partial,
 }
 
@@ -70,7 +69,7 @@ impl Fwd {
 }
 
 impl CacheStatus {
-    /// A hit with this many seconds of freshness left.
+    /// A hit with this remaining freshness lifetime in seconds.
     pub fn hit(ttl_s: i64) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Hit,
@@ -79,7 +78,7 @@ impl CacheStatus {
         }
     }
 
-    /// Answered by the cache itself, for this reason.
+    /// A response made by the cache itself, for this reason.
     pub fn own(detail: Reason) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Own,
@@ -88,7 +87,7 @@ impl CacheStatus {
         .because(detail)
     }
 
-    /// Gone forward for this reason; the rest is filled in as it becomes known.
+    /// A forwarded request, with this reason. The other parameters are set as they become known.
     pub fn fwd(reason: Fwd) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Fwd(reason),
@@ -100,13 +99,13 @@ impl CacheStatus {
         }
     }
 
-    /// With a more detailed reason.
+    /// Adds a more detailed reason.
     pub fn because(mut self, detail: Reason) -> CacheStatus {
         self.detail = Some(detail);
         self
     }
 
-    /// `hit`, or the `fwd` token: the one word for logs and counters.
+    /// `hit`, or the `fwd` token, for logs and counters.
     pub fn word(&self) -> &'static str {
         match self.outcome {
             Outcome::Hit => "hit",
@@ -115,7 +114,7 @@ impl CacheStatus {
         }
     }
 
-    /// Appends the field value, our cache's name first: `sluice; hit; ttl=60`.
+    /// Appends the header's value, beginning with the cache's name: `sluice; hit; ttl=60`.
     pub fn render(&self, out: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();
         match self.outcome {
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn renders_as_a_structured_field() {
+    fn cache_status_is_rendered_as_a_structured_field() {
         let mut out = Vec::new();
         CacheStatus::hit(-3).render(&mut out);
         assert_eq!(out, b"sluice; hit; ttl=-3");

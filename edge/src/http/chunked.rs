@@ -1,24 +1,24 @@
-//! The chunked transfer coding (RFC 9112 7.1), decoded strictly: what is not well-formed is refused.
+//! The chunked transfer coding (RFC 9112 7.1), decoded strictly: any malformed input is an error.
 
 use super::Fields;
 
-/// Longest line of a chunk's size with its extensions, and all extensions of one body together.
+/// Longest chunk-size line with its extensions, and most bytes of extensions in one body.
 pub const SIZE_LINE_MAX: usize = 256;
 /// See `SIZE_LINE_MAX`.
 pub const EXTENSIONS_MAX: usize = 4 << 10;
-/// A size has at most this many digits: no more than a `u64` holds.
+/// Largest number of digits of a chunk size, which a `u64` can hold.
 const SIZE_DIGITS_MAX: usize = 16;
 
-/// Reads a trailer section, field lines with the empty line at their end; the error says what is
-/// wrong with it.
+/// Parses a trailer section: field lines and the empty line after them. The error describes the
+/// problem.
 pub type ReadTrailers = fn(&[u8]) -> Result<Fields, &'static str>;
 
-/// Decodes one body. Feed it what has arrived; it says what that was.
+/// Decodes one chunked body from pieces of input as they arrive.
 pub struct Decoder {
     state: State,
-    /// The rest of the current chunk.
+    /// Bytes left in the current chunk.
     left: u64,
-    /// Bytes of the current size line so far, and of all extensions.
+    /// Bytes of the current size line so far, and of all extensions so far.
     line: usize,
     extensions: usize,
     trailers: Vec<u8>,
@@ -32,7 +32,7 @@ enum State {
     Size {
         digits: usize,
     },
-    /// Behind a size's digits, where those may be padded.
+    /// After the digits of a size, if padding is permitted.
     Padding,
     Extension(Extension),
     SizeLf,
@@ -41,11 +41,12 @@ enum State {
     DataLf,
     Trailers,
     Ended,
-    /// Where the body ends can't be known any more.
+    /// After an error, the end of the body can't be found.
     Broken(&'static str),
 }
 
-/// Where in `; name = value` the decoder stands (RFC 9112 7.1.1, without the optional whitespace).
+/// Position of the decoder within `; name = value` (RFC 9112 7.1.1, without the optional white
+/// space).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extension {
     NameStart,
@@ -57,23 +58,23 @@ enum Extension {
     QuotedEnd,
 }
 
-/// What a piece of input was.
+/// The result of one decoding step. Each number is the bytes of input consumed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// Content; this much of the input is used up.
+    /// Content.
     Data(usize, &'a [u8]),
-    /// All input is used up and more is needed.
+    /// All input is consumed and more is needed.
     More,
-    /// The body's end, with its trailer fields; this much of the input is used up.
+    /// The end of the body, with its trailers.
     End(usize, Fields),
 }
 
-/// The coding is broken.
+/// The chunked coding is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadChunk(pub &'static str);
 
 impl Decoder {
-    /// At the start of a body whose trailer section may have this many bytes.
+    /// Creates a decoder for a body whose trailer section may have this many bytes.
     pub fn new(trailers_max: usize, read_trailers: ReadTrailers) -> Decoder {
         Decoder {
             state: State::Size { digits: 0 },
@@ -87,15 +88,15 @@ impl Decoder {
         }
     }
 
-    /// Also accepts spaces and tabs behind a chunk's size, as some origins pad it to a fixed width.
-    /// Only for responses: a request that two readers may read differently is refused.
+    /// Also accepts spaces and tabs after a chunk's size, since some origins pad it to a fixed
+    /// width. Only for responses: in requests, ambiguous framing is refused.
     pub fn padded(mut self) -> Decoder {
         self.padded = true;
         self
     }
 
-    /// Decodes up to the first content, or the end, or all of the input. After an error there is
-    /// nothing but that error.
+    /// Decodes up to the first content, the end of the body, or the end of the input. After an
+    /// error, every call returns that error.
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<Decoded<'a>, BadChunk> {
         if let State::Broken(why) = self.state {
             return Err(BadChunk(why));
@@ -133,7 +134,7 @@ impl Decoder {
         Ok(Decoded::More)
     }
 
-    /// One byte outside of content and trailers.
+    /// Processes one byte outside content and trailers.
     fn step(&mut self, b: u8) -> Result<State, BadChunk> {
         match self.state {
             State::Size { digits } => self.size(b, digits),
@@ -211,7 +212,7 @@ impl Decoder {
         }
     }
 
-    /// Collects the trailer section up to the empty line that ends it; says how much it took.
+    /// Collects the trailer section up to the empty line that ends it; returns the bytes consumed.
     fn take_trailers(&mut self, input: &[u8]) -> Result<usize, BadChunk> {
         for (i, &b) in input.iter().enumerate() {
             if self.trailers.len() == self.trailers_max + 2 {

@@ -1,8 +1,8 @@
-//! Content codings (RFC 9110 8.4.1), and which of them a request would have (12.5.3).
+//! Content codings (RFC 9110 8.4.1), and the preferences of a request among them (12.5.3).
 
 use super::Fields;
 
-/// A coding that content is compressed by.
+/// A content coding that Sluice can produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Coding {
     /// `zstd` (RFC 8878).
@@ -14,10 +14,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, the one that does best at equal cost first.
+    /// All content codings, the one with the best compression at equal cost first.
     pub const ALL: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 
-    /// As it is written.
+    /// The coding's name in headers.
     pub fn name(self) -> &'static str {
         match self {
             Coding::Zstd => "zstd",
@@ -26,7 +26,7 @@ impl Coding {
         }
     }
 
-    /// The one of this name, in any case; `x-gzip` is gzip (RFC 9110 8.4.1.3).
+    /// Finds a coding by its name, case-insensitively; `x-gzip` is gzip (RFC 9110 8.4.1.3).
     pub fn named(name: &[u8]) -> Option<Coding> {
         match () {
             _ if name.eq_ignore_ascii_case(b"x-gzip") => Some(Coding::Gzip),
@@ -37,24 +37,24 @@ impl Coding {
     }
 }
 
-/// How much a request would have each coding: thousandths; 0: not at all.
+/// The weights that a request gives to each content coding, in thousandths; 0 means refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     weights: [u16; 3],
-    /// Where it is said.
+    /// The weight of identity, if Accept-Encoding specifies one.
     identity: Option<u16>,
 }
 
 impl Accepted {
-    /// What Accept-Encoding says. Without it none is accepted: not everybody who may be given anything
-    /// understands it.
+    /// Parses Accept-Encoding. Without the header no coding is accepted: such a client may be sent
+    /// any coding, but might not understand it.
     pub fn of(request: &Fields) -> Accepted {
         let mut named: [Option<u16>; 3] = [None; 3];
         let (mut identity, mut others) = (None, None);
         for member in request.members("accept-encoding") {
             let (name, weight) = weighted(member);
             match Coding::named(name) {
-                // Of two contradicting weights the smaller counts.
+                // If a coding is listed twice, the smaller weight counts.
                 Some(coding) => {
                     let known = &mut named[coding as usize];
                     *known = Some(known.map_or(weight, |known| known.min(weight)));
@@ -70,18 +70,18 @@ impl Accepted {
         }
     }
 
-    /// Whether any coding would do.
+    /// Whether any content coding is accepted.
     pub fn is_any(&self) -> bool {
         self.weights.iter().any(|weight| *weight > 0)
     }
 
-    /// Whether this one would do.
+    /// Whether this content coding is accepted.
     pub fn takes(&self, coding: Coding) -> bool {
         self.weights[coding as usize] > 0
     }
 
-    /// The one of these that it would have most, of several the first; `None`: none of them, or rather
-    /// the content as it is.
+    /// The preferred coding among these, the first one if several have the same weight. Returns
+    /// `None` if none is accepted, or if identity has a larger weight.
     pub fn best(&self, of: impl IntoIterator<Item = Coding>) -> Option<Coding> {
         let least = self.identity.unwrap_or(0).max(1);
         let mut best: Option<(u16, Coding)> = None;
@@ -95,8 +95,8 @@ impl Accepted {
     }
 }
 
-/// The coding of one member of Accept-Encoding and its weight in thousandths. A weight that is invalid
-/// refuses: the content as it is is always right.
+/// Content coding and weight (in thousandths) of one member of Accept-Encoding. An invalid weight
+/// counts as 0, because identity is always a correct response.
 pub fn weighted(member: &[u8]) -> (&[u8], u16) {
     let Some(semicolon) = memchr::memchr(b';', member) else {
         return (member, 1000);
@@ -110,7 +110,7 @@ pub fn weighted(member: &[u8]) -> (&[u8], u16) {
     (coding, thousandths(weight).unwrap_or(0))
 }
 
-/// A qvalue (RFC 9110 12.4.2): 0 or 1 with at most three decimals.
+/// Parses a qvalue (RFC 9110 12.4.2): 0 or 1 with at most three decimals.
 pub(super) fn thousandths(weight: &[u8]) -> Option<u16> {
     let (whole, decimals) = match weight {
         [whole @ (b'0' | b'1')] => (whole, &[][..]),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_decide_and_then_our_order() {
+    fn the_weight_decides_and_then_the_configured_order() {
         for (value, expected) in [
             ("gzip, deflate, br, zstd", Some("zstd")),
             ("gzip, deflate, br", Some("br")),

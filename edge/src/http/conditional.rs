@@ -1,18 +1,19 @@
-//! Conditional requests (RFC 9110 13): entity tags, preconditions and the order they are taken in.
+//! Conditional requests (RFC 9110 13): entity tags, and the evaluation of preconditions in the
+//! order of the RFC.
 
 use super::{Fields, Method, date};
 
 /// An entity tag (RFC 9110 8.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
-    /// Whether it is weak (`W/`).
+    /// Whether the tag is weak (`W/`).
     pub weak: bool,
-    /// What stands between the quotes.
+    /// The text between the quotes.
     pub opaque: &'a [u8],
 }
 
 impl<'a> EntityTag<'a> {
-    /// Parses one that is the whole value, as of an ETag field.
+    /// Parses an entity tag that is the complete value, as in ETag.
     pub fn parse(value: &'a [u8]) -> Option<EntityTag<'a>> {
         match EntityTag::parse_first(value.trim_ascii())? {
             (tag, []) => Some(tag),
@@ -20,7 +21,7 @@ impl<'a> EntityTag<'a> {
         }
     }
 
-    /// The tag that `value` begins with, and what follows it.
+    /// Parses the entity tag at the start of `value`, and returns the rest.
     fn parse_first(value: &'a [u8]) -> Option<(EntityTag<'a>, &'a [u8])> {
         let weak = value.starts_with(b"W/");
         let rest = if weak { &value[2..] } else { value };
@@ -31,30 +32,31 @@ impl<'a> EntityTag<'a> {
         valid.then_some((EntityTag { weak, opaque }, &rest[end + 1..]))
     }
 
-    /// Both strong and the same (RFC 9110 8.8.3.2).
+    /// Strong comparison (RFC 9110 8.8.3.2): both tags are strong and equal.
     pub fn strong_eq(&self, other: &EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// The same, strong or not (RFC 9110 8.8.3.2).
+    /// Weak comparison (RFC 9110 8.8.3.2): the tags are equal, strong or not.
     pub fn weak_eq(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }
 }
 
-/// What tells versions of a representation apart.
+/// The validators of a response, which distinguish versions of a representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'a> {
     /// ETag.
     pub etag: Option<EntityTag<'a>>,
     /// Last-Modified, Unix seconds.
     pub last_modified_s: Option<u64>,
-    /// Date, Unix seconds; where the origin sent none, when the response arrived.
+    /// Date, Unix seconds; if the origin sent none, the time of arrival.
     pub date_s: Option<u64>,
 }
 
 impl<'a> Validators<'a> {
-    /// Those of a response. ETag or Last-Modified given twice differently count as none.
+    /// The validators of a response. An ETag or Last-Modified with several different values counts
+    /// as absent.
     pub fn of(response: &'a Fields) -> Validators<'a> {
         Validators {
             etag: only(response, "etag").and_then(EntityTag::parse),
@@ -63,8 +65,9 @@ impl<'a> Validators<'a> {
         }
     }
 
-    /// The strong validator, under which bytes of two responses may be put together: a strong
-    /// ETag, or without any ETag a Last-Modified that is strong (`strong_date_s`).
+    /// Whether there is a strong validator, so that bytes of two responses with the same validator
+    /// may be combined: a strong ETag, or without any ETag a strong Last-Modified
+    /// (`strong_date_s`).
     pub fn is_strong(&self) -> bool {
         match self.etag {
             Some(etag) => !etag.weak,
@@ -72,15 +75,16 @@ impl<'a> Validators<'a> {
         }
     }
 
-    /// Last-Modified where it is a strong validator (RFC 9110 8.8.2.2): at least a second before
-    /// Date, so that the representation can't have changed again within that second.
+    /// Last-Modified if it is a strong validator (RFC 9110 8.8.2.2): at least a second before Date,
+    /// so that the representation can't have changed again within the same second.
     pub fn strong_date_s(&self) -> Option<u64> {
         let (modified_s, date_s) = (self.last_modified_s?, self.date_s?);
         (modified_s < date_s).then_some(modified_s)
     }
 }
 
-/// What a validation asks with (RFC 9111 4.3.1): the stored validators as they were received.
+/// The condition headers of a revalidation request (RFC 9111 4.3.1): the stored validators as they
+/// were received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conditions<'a> {
     /// The value of If-None-Match.
@@ -90,8 +94,8 @@ pub struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// From the values of a stored response's ETag and Last-Modified. What is no entity tag and no date
-    /// is not asked with, since nobody need understand it.
+    /// Builds the conditions from a stored response's ETag and Last-Modified. Malformed values are
+    /// not sent, because origins need not understand them.
     pub fn of(etag: Option<&'a [u8]>, last_modified: Option<&'a [u8]>) -> Conditions<'a> {
         let etag = etag.map(<[u8]>::trim_ascii);
         let last_modified = last_modified.map(<[u8]>::trim_ascii);
@@ -101,54 +105,57 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Those of a response. What it gives twice differently it does not give.
+    /// Builds the conditions from a response's headers. A header with several different values
+    /// counts as absent.
     pub fn of_response(response: &'a Fields) -> Conditions<'a> {
         Conditions::of(only(response, "etag"), only(response, "last-modified"))
     }
 
-    /// Whether there is nothing to ask with.
+    /// Whether there is no condition to send.
     pub fn is_empty(&self) -> bool {
         *self == Conditions::default()
     }
 }
 
-/// The value of a name whose lines all say the same.
+/// The value of a header, if all of its lines have the same value.
 fn only<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
     let mut values = fields.get_all(name);
     let value = values.next()?;
     values.all(|other| other == value).then_some(value)
 }
 
-/// What the preconditions come to.
+/// The result of evaluating preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Answer as the method says.
+    /// Respond as usual for the method.
     Proceed {
-        /// Take the request as one without Range: If-Range does not hold, or the method is not GET,
-        /// the only one with ranges (RFC 9110 14.2).
+        /// Ignore Range, because If-Range does not match, or because the method is not GET, the
+        /// only one with ranges (RFC 9110 14.2).
         ignore_range: bool,
     },
-    /// 304.
+    /// Respond with 304.
     NotModified,
-    /// 412.
+    /// Respond with 412.
     PreconditionFailed,
 }
 
-/// Whether any field begins with `If-`: one walk instead of five, for the many that have none.
+/// Whether any header name begins with `If-`. This one pass replaces five lookups for the many
+/// requests without conditions.
 fn is_conditional(request: &Fields) -> bool {
     let conditional = |name: &[u8]| matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]);
     request.iter().any(|(name, _)| conditional(name))
 }
 
-/// Judges a request's preconditions against an existing representation whose response would have
-/// been a 2xx, in the order of RFC 9110 13.2.2. For one that would not, don't ask (13.2.1).
+/// Evaluates a request's preconditions against an existing representation, in the order of RFC 9110
+/// 13.2.2. The response without conditions must be a 2xx; otherwise conditions don't apply
+/// (13.2.1).
 pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) -> Decision {
     let reads = matches!(method, Method::Get | Method::Head);
     if !is_conditional(request) {
         let ignore_range = *method != Method::Get;
         return Decision::Proceed { ignore_range };
     }
-    // Steps 1 and 2.
+    // RFC 9110 13.2.2, steps 1 and 2.
     let unchanged = match matches_any(request, "if-match", validators, |a, b| a.strong_eq(b)) {
         Some(matches) => matches,
         None => !changed_since(request, "if-unmodified-since", validators.last_modified_s),
@@ -161,7 +168,7 @@ pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) 
         Some(true) if reads => return Decision::NotModified,
         Some(true) => return Decision::PreconditionFailed,
         Some(false) => {}
-        // A stored response without Last-Modified is judged by its Date (RFC 9111 4.3.2).
+        // A stored response without Last-Modified is compared by its Date (RFC 9111 4.3.2).
         None if reads && unmodified_since(request, validators) => return Decision::NotModified,
         None => {}
     }
@@ -171,8 +178,8 @@ pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) 
     }
 }
 
-/// Whether If-Match or If-None-Match (all lines) names this representation; `None` when absent.
-/// `*` names any. What is no entity tag names nothing.
+/// Whether If-Match or If-None-Match (all lines) lists this representation; `None` if the header is
+/// absent. `*` matches any. A malformed entity tag matches nothing.
 fn matches_any(
     request: &Fields,
     name: &'static str,
@@ -185,7 +192,7 @@ fn matches_any(
     Some(values.any(|value| value.trim_ascii() == b"*" || tags(value).any(|tag| matches(&tag))))
 }
 
-/// Whether one of the preconditions names this entity tag, strong or not.
+/// Whether one of the preconditions contains this entity tag, by weak comparison.
 pub fn is_named(request: &Fields, tag: &EntityTag<'_>) -> bool {
     const CONDITIONS: [&str; 3] = ["if-none-match", "if-match", "if-range"];
     CONDITIONS
@@ -194,7 +201,7 @@ pub fn is_named(request: &Fields, tag: &EntityTag<'_>) -> bool {
         .any(|value| tags(value).any(|named| named.weak_eq(tag)))
 }
 
-/// The entity tags of a list; members that are none are skipped.
+/// The entity tags of a list; malformed members are skipped.
 fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -206,7 +213,7 @@ fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
             let after = parsed.map_or(rest, |(_, after)| after).trim_ascii_start();
             let comma = memchr::memchr(b',', after);
             rest = comma.map_or(&[][..], |comma| &after[comma + 1..]);
-            // A tag with something else behind it is none.
+            // A tag followed by anything but a comma is malformed.
             if let Some((tag, _)) = parsed.filter(|_| after.is_empty() || comma == Some(0)) {
                 return Some(tag);
             }
@@ -214,21 +221,22 @@ fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     })
 }
 
-/// If-Unmodified-Since fails: modified later than it says. Ignored when invalid, repeated, or when
-/// there is no Last-Modified (RFC 9110 13.1.4).
+/// Whether If-Unmodified-Since fails: the representation was modified after that date. The header
+/// is ignored if it is invalid or repeated, or if there is no Last-Modified (RFC 9110 13.1.4).
 fn changed_since(request: &Fields, name: &'static str, modified_s: Option<u64>) -> bool {
     let since_s = single_date(request, name);
     matches!((modified_s, since_s), (Some(modified), Some(since)) if modified > since)
 }
 
-/// If-Modified-Since fails: not modified later than it says (RFC 9110 13.1.3).
+/// Whether If-Modified-Since fails: the representation was not modified after that date (RFC 9110
+/// 13.1.3).
 fn unmodified_since(request: &Fields, validators: &Validators<'_>) -> bool {
     let modified_s = validators.last_modified_s.or(validators.date_s);
     let since_s = single_date(request, "if-modified-since");
     matches!((modified_s, since_s), (Some(modified), Some(since)) if modified <= since)
 }
 
-/// The date of a field that has one line and is a valid date.
+/// The date of a header that has exactly one line with a valid date.
 fn single_date(request: &Fields, name: &'static str) -> Option<u64> {
     let mut values = request.get_all(name);
     let value = values.next()?;
@@ -238,8 +246,8 @@ fn single_date(request: &Fields, name: &'static str) -> Option<u64> {
     date::parse(value)
 }
 
-/// If-Range (RFC 9110 13.1.5): holds when absent, or when it is exactly our strong ETag, or exactly
-/// our Last-Modified and that is strong. Invalid or repeated it does not hold.
+/// Whether If-Range matches (RFC 9110 13.1.5): it is absent, equals the strong ETag, or equals
+/// Last-Modified and that is strong. An invalid or repeated If-Range does not match.
 fn if_range_holds(request: &Fields, validators: &Validators<'_>) -> bool {
     let mut values = request.get_all("if-range");
     let Some(value) = values.next() else {
@@ -273,7 +281,7 @@ mod tests {
         lines.iter().copied().collect()
     }
 
-    /// Judges against `"a"`, modified at T1, sent at T2.
+    /// Evaluates a request against `"a"`, modified at T1, sent at T2.
     fn judge(method: Method, request: &[(&str, &str)]) -> Decision {
         let response = fields(&[("etag", "\"a\""), ("last-modified", T1), ("date", T2)]);
         evaluate(&method, &fields(request), &Validators::of(&response))
@@ -284,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn entity_tags_parse_and_compare() {
+    fn entity_tags_are_parsed_and_compared() {
         let tag = |value: &'static str| EntityTag::parse(value.as_bytes());
         let strong = tag("\"1\"").expect("valid");
         let weak = tag("W/\"1\"").expect("valid");
@@ -309,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn if_none_match_reads_lists_and_lines() {
+    fn if_none_match_accepts_lists_and_several_lines() {
         for value in [
             "\"a\"",
             "W/\"a\"",
@@ -337,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn if_match_compares_strongly() {
+    fn if_match_uses_strong_comparison() {
         for value in ["\"a\"", "*", "\"x\", \"a\""] {
             assert_eq!(get(&[("if-match", value)]), GO, "{value}");
         }
@@ -348,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_count_only_where_no_tag_speaks() {
+    fn dates_count_only_without_entity_tag_conditions() {
         assert_eq!(get(&[("if-modified-since", T0)]), GO);
         assert_eq!(get(&[("if-modified-since", T1)]), Decision::NotModified);
         assert_eq!(get(&[("if-modified-since", T2)]), Decision::NotModified);
@@ -371,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn without_validators_only_stars_match() {
+    fn without_validators_only_asterisks_match() {
         let none = Validators::default();
         let judge = |lines: &[(&str, &str)]| evaluate(&Method::Get, &fields(lines), &none);
         assert_eq!(judge(&[("if-none-match", "\"a\"")]), GO);
@@ -396,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range_holds_only_for_the_very_same() {
+    fn if_range_matches_only_the_identical_validator() {
         for (value, decision) in [
             ("\"a\"", GO),
             ("W/\"a\"", WHOLE),
@@ -416,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_strong_only_a_second_after() {
+    fn a_date_is_strong_if_it_is_a_second_before_date() {
         let strong = |lines: &[(&str, &str)]| Validators::of(&fields(lines)).is_strong();
         assert!(strong(&[("last-modified", T1), ("date", T2)]));
         assert!(!strong(&[("last-modified", T1), ("date", T1)]));
@@ -433,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn validations_ask_with_what_was_received() {
+    fn revalidations_send_the_received_validators() {
         let etag = Some(&b"W/\"a b\xe9\""[..]);
         assert_eq!(Conditions::of(etag, None), Conditions::default());
         let etag = Some(&b"W/\"a\xe9\""[..]);
@@ -456,14 +464,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_is_judged(value in "[aW/\", *x-]{0,24}") {
+        fn any_value_is_evaluated(value in "[aW/\", *x-]{0,24}") {
             for name in ["if-match", "if-none-match", "if-range", "if-modified-since"] {
                 get(&[(name, &value)]);
             }
         }
 
         #[test]
-        fn a_tag_is_found_among_others(
+        fn a_tag_is_found_in_a_list(
             others in prop::collection::vec("(W/)?\"[b-z,]{0,3}\"", 0..5), at in 0..6usize,
         ) {
             let mut list = others;

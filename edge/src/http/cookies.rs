@@ -1,9 +1,9 @@
-//! Cookies of a request (RFC 6265 5.4), read as leniently as origins do.
+//! Cookies of a request (RFC 6265 5.4), parsed as leniently as origins do.
 
 use super::Fields;
 
-/// Name and value of each cookie in all Cookie lines, in order. What has no `=` is a name without
-/// value; quotes mean nothing (RFC 6265 5.2).
+/// Name and value of each cookie in all Cookie lines, in order. A cookie without `=` is a name
+/// without a value. Quotes have no special meaning (RFC 6265 5.2).
 pub fn all(request: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
     request
         .get_all("cookie")
@@ -19,13 +19,13 @@ pub fn all(request: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
         })
 }
 
-/// The value of the first cookie of this name, letter by letter.
+/// The value of the first cookie of this name, which is case-sensitive.
 pub fn value<'a>(request: &'a Fields, name: &str) -> Option<&'a [u8]> {
     all(request).find_map(|(own, value)| (own == name.as_bytes()).then_some(value))
 }
 
-/// A Cookie field with these cookies alone, each once, in the order of `names`; `None` where the
-/// request has none of them. It says no more than `value` of each name.
+/// A Cookie header with only these cookies, each once, in the order of `names`; `None` if the
+/// request has none of them. The values are those of `value`.
 pub fn only(request: &Fields, names: &[&str]) -> Option<Vec<u8>> {
     let mut kept = Vec::new();
     for name in names {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_read_from_all_lines() {
+    fn cookies_are_parsed_from_all_lines() {
         let fields = request(&["a=1; b = \"x\" ;;c", " =v; A=2;a=3", "d=e=f"]);
         let text = |bytes| std::str::from_utf8(bytes).expect("text");
         let read: Vec<_> = all(&fields).map(|(n, v)| (text(n), text(v))).collect();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_named_go_on() {
+    fn only_the_named_cookies_are_forwarded() {
         let fields = request(&["a=1; b=2", "c=3; a=4"]);
         assert_eq!(
             only(&fields, &["c", "x", "a"]).as_deref(),
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_on_reads_back_the_same(line in "[ab=; \"]{0,30}") {
+        fn forwarded_cookies_have_the_same_values(line in "[ab=; \"]{0,30}") {
             let fields = request(&[&line]);
             let sent = only(&fields, &["a", "b"]).unwrap_or_default();
             let again = request(&[std::str::from_utf8(&sent).expect("text")]);

@@ -5,14 +5,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
-/// The last second that four digits of a year can name: 9999-12-31 23:59:59.
+/// The last second of a year with four digits: 9999-12-31 23:59:59.
 const LAST_S: u64 = 253_402_300_799;
 
 /// Parses any of the three forms (IMF-fixdate, RFC 850, asctime) into Unix seconds.
 ///
-/// `None` for what is no date, has a wrong day of the week, or lies before 1970: for Expires that
-/// means expired (RFC 9111 5.3), for a condition that it is ignored (RFC 9110 13.1.3), and no
-/// resource that we serve was modified then.
+/// Returns `None` for a malformed date, for a wrong day of the week, and for a date before 1970. In
+/// Expires that means expired (RFC 9111 5.3); a condition with it is ignored (RFC 9110 13.1.3).
 pub fn parse(value: &[u8]) -> Option<u64> {
     let date: HttpDate = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
     let since = std::time::SystemTime::from(date)
@@ -21,11 +20,12 @@ pub fn parse(value: &[u8]) -> Option<u64> {
     Some(since.as_secs())
 }
 
-/// The IMF-fixdate of these Unix seconds: `Sun, 06 Nov 1994 08:49:37 GMT`. Stops at the year 9999.
+/// Formats Unix seconds as IMF-fixdate, `Sun, 06 Nov 1994 08:49:37 GMT`. Later times become the end
+/// of the year 9999.
 pub fn format(unix_s: u64) -> [u8; 29] {
     let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S)));
     let mut text = [b' '; 29];
-    // Every IMF-fixdate has exactly 29 bytes, and a slice takes what fits: this can't fail.
+    // An IMF-fixdate always has 29 bytes, so writing can't fail.
     let _ = write!(&mut text[..], "{date}");
     text
 }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_the_three_forms() {
+    fn all_three_forms_are_parsed() {
         for text in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn malformed_dates_are_rejected() {
         for text in [
             &b""[..],
             b"0",
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_at_both_ends() {
+    fn the_first_and_last_dates_are_formatted() {
         assert_eq!(&format(0), b"Thu, 01 Jan 1970 00:00:00 GMT");
         assert_eq!(&format(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(format(u64::MAX), format(LAST_S));
@@ -78,12 +78,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_formatted_parses_back(unix_s in 0..=LAST_S) {
+        fn formatted_dates_are_parsed_back(unix_s in 0..=LAST_S) {
             prop_assert_eq!(parse(&format(unix_s)), Some(unix_s));
         }
 
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = parse(&bytes);
         }
     }

@@ -1,19 +1,20 @@
-//! The field lines of one head, in order, in one buffer that is ready to be sent.
+//! The header lines of one message, in order, in one buffer that can be sent as it is.
 
 use std::fmt;
 
-/// Field lines (RFC 9110 5) in the order received, kept as the text `name: value\r\n…` so that
-/// writing a head is one copy. Names compare without case; values are bytes without CR, LF or NUL.
+/// Header lines (RFC 9110 5) in the order received, kept as the text `name: value\r\n…` so that
+/// writing a head is one copy. Names compare without case. Values are bytes without CR, LF or NUL.
 ///
-/// Looking a name up walks the lines: heads have few, and no table has to be built for the many
-/// requests of which two or three fields are read. An empty `Fields` owns no memory.
+/// A lookup scans the lines: heads have few of them, and most requests look up only two or three
+/// names, so a table would not pay off. An empty `Fields` owns no memory.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Fields {
     text: Vec<u8>,
     lines: Vec<Line>,
 }
 
-/// Where one line stands in `text`: the name is `start..name_end`, the value `name_end + 2..end - 2`.
+/// Position of one line in `text`: the name is `start..name_end`, the value `name_end + 2..end -
+/// 2`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Line {
     start: u32,
@@ -30,7 +31,7 @@ impl Fields {
         }
     }
 
-    /// No lines, with memory for as many, in text of so many bytes.
+    /// Creates an empty value with memory for this many bytes of text and lines.
     pub fn with_capacity(text: usize, lines: usize) -> Fields {
         Fields {
             text: Vec::with_capacity(text),
@@ -38,7 +39,7 @@ impl Fields {
         }
     }
 
-    /// From text that `text()` gave before; lines that are not of that shape are left out.
+    /// Parses text made by `text()`; malformed lines are omitted.
     pub fn from_text(text: &[u8]) -> Fields {
         let mut fields = Fields::new();
         for (name, value) in lines_of(text) {
@@ -47,13 +48,13 @@ impl Fields {
         fields
     }
 
-    /// Forgets all lines, keeps the memory.
+    /// Removes all lines and keeps the memory.
     pub fn clear(&mut self) {
         self.text.clear();
         self.lines.clear();
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
@@ -68,7 +69,8 @@ impl Fields {
         &self.text
     }
 
-    /// Adds a line at the end. The caller has checked both (a token; no CR, LF or NUL).
+    /// Appends a line. The caller has validated the name (a token) and the value (no CR, LF or
+    /// NUL).
     pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) {
         self.append_bytes(name.as_bytes(), value.as_ref());
     }
@@ -93,18 +95,18 @@ impl Fields {
         });
     }
 
-    /// Replaces every line of that name by one.
+    /// Replaces all lines of that name by one.
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
         self.remove(name);
         self.append(name, value);
     }
 
-    /// Takes out every line of that name; says whether there was one.
+    /// Removes all lines of that name; returns whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
         self.retain(|n, _| !n.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// Keeps the lines for which `keep(name, value)` holds; says whether one went.
+    /// Keeps the lines for which `keep(name, value)` holds; returns whether any line was removed.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) -> bool {
         if self.iter().all(|(name, value)| keep(name, value)) {
             return false;
@@ -126,11 +128,6 @@ impl Fields {
             .map(|(_, value)| value)
     }
 
-    /// The first value of that name, when it is visible text.
-    pub fn get_str(&self, name: &str) -> Option<&str> {
-        self.get(name).and_then(|v| std::str::from_utf8(v).ok())
-    }
-
     /// The values of all lines of that name, in order.
     #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
@@ -138,12 +135,12 @@ impl Fields {
             .filter_map(move |(n, value)| n.eq_ignore_ascii_case(name.as_bytes()).then_some(value))
     }
 
-    /// Whether a line of that name is there.
+    /// Whether there is a line of that name.
     pub fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// All lines of that name as the one list they mean: values joined by `, ` (RFC 9110 5.3).
+    /// All lines of that name as one list: values joined by `, ` (RFC 9110 5.3).
     pub fn joined(&self, name: &str) -> Option<Vec<u8>> {
         let mut values = self.get_all(name);
         let mut joined = values.next()?.to_vec();
@@ -154,8 +151,8 @@ impl Fields {
         Some(joined)
     }
 
-    /// The members of a comma-separated list over all lines of that name: trimmed, empty ones left
-    /// out (RFC 9110 5.6.1). For lists without quoted strings.
+    /// The members of a comma-separated list over all lines of that name, trimmed and without empty
+    /// members (RFC 9110 5.6.1). Not for lists that may contain quoted strings.
     pub fn members<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.get_all(name)
             .flat_map(|value| value.split(|&b| b == b','))
@@ -165,7 +162,7 @@ impl Fields {
 
     /// Name and value of each line, in order.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.lines.iter().map(|line| {
             let (start, name_end, end) = (
                 line.start as usize,
@@ -179,7 +176,7 @@ impl Fields {
         })
     }
 
-    /// Bytes of memory held.
+    /// Heap memory in bytes.
     pub fn memory(&self) -> usize {
         self.text.capacity() + self.lines.capacity() * size_of::<Line>()
     }
@@ -195,7 +192,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Fields {
     }
 }
 
-/// Name and value of each line of text that `Fields::text` gave.
+/// Name and value of each line of a text made by `Fields::text`.
 pub fn lines_of(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&b| b == b'\n').filter_map(|line| {
         let line = line.strip_suffix(b"\r")?;
@@ -204,17 +201,18 @@ pub fn lines_of(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// A token (RFC 9110 5.6.2).
+/// Whether the bytes are a token (RFC 9110 5.6.2).
 pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&b| is_token_byte(b))
 }
 
-/// A byte that a token may hold.
+/// Whether a byte is permitted in a token.
 pub fn is_token_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
-/// A field value may hold anything but CR, LF, NUL and other controls save TAB (RFC 9110 5.5).
+/// Whether the bytes are a valid field value: no CR, LF, NUL or other control characters except TAB
+/// (RFC 9110 5.5).
 pub fn is_field_value(value: &[u8]) -> bool {
     value
         .iter()
@@ -232,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_keep_order_and_names_compare_without_case() {
+    fn lines_keep_their_order_and_names_compare_without_case() {
         let mut fields = Fields::new();
         fields.append("Via", "1.1 a");
         fields.append("host", "h");
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn members_splits_all_lines_and_drops_empty_ones() {
+    fn members_come_from_all_lines_without_empty_ones() {
         let mut fields = Fields::new();
         fields.append("connection", "close, , te");
         fields.append("connection", "x");

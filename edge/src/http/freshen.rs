@@ -1,13 +1,12 @@
-//! What a 304 makes of the stored response that it confirms (RFC 9111 3.2, 4.3.4).
+//! Updates a stored response with the headers of a 304 (RFC 9111 3.2, 4.3.4).
 
-use super::fields::lines_of;
-use super::{Fields, hop};
+use super::{FieldBlock, Fields, hop};
 
-/// A head does not grow beyond this: each 304 may bring new fields.
+/// Largest size of an updated head. Otherwise a head could grow with each 304.
 pub const BYTES_MAX: usize = 256 << 10;
 
-/// Fields of a 304 that say nothing about the stored response: those that describe the bytes it has
-/// (RFC 9111 3.2), the ETag under which they are stored, and what belongs to one message.
+/// Headers of a 304 that do not update the stored response: those that describe the stored content
+/// (RFC 9111 3.2), the ETag under which it is stored, and those that concern one message only.
 const NOT_UPDATED: &[&str] = &[
     "content-encoding",
     "content-length",
@@ -17,24 +16,24 @@ const NOT_UPDATED: &[&str] = &[
     "trailer",
 ];
 
-/// The fields of a stored response, freshened by those of a 304: all lines of each name that the 304
-/// has are replaced, the others stay. `stored` is text as `Fields::text` gives it.
+/// Returns the headers of a stored response, updated by a 304: all lines of each name in the 304
+/// are replaced, the others are kept.
 ///
-/// Date and Age are the 304's, if it has any: those of before tell nothing of this answer. So the
-/// result can be judged as if it had just arrived; Age is not to be stored. What would become larger
-/// than `BYTES_MAX` stays as it was, but for these.
-pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
-    let ending = hop::Ending::of(update);
-    let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !ending.covers(name);
+/// Date and Age are those of the 304, and are removed if it has none, because the stored ones don't
+/// apply to it. The result can therefore be judged as if it had just arrived; Age must not be
+/// stored. If the result would be larger than `BYTES_MAX`, only Date and Age are updated.
+pub fn freshen(stored: &FieldBlock, update: &Fields) -> Fields {
+    let hop_by_hop = hop::HopByHop::of(update);
+    let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !hop_by_hop.covers(name);
     let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
     let is_new = |name: &[u8]| update.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
     let replaced = |name: &[u8]| ends_with_message(name) || taken(name) && is_new(name);
-    let kept_lines = || lines_of(stored).filter(|(name, _)| !replaced(name));
+    let kept_lines = || stored.iter().filter(|(name, _)| !replaced(name));
     let new_lines = || update.iter().filter(|(name, _)| taken(name));
     let bytes: usize = kept_lines().chain(new_lines()).map(size).sum();
-    let mut fields = Fields::with_capacity(stored.len(), update.len());
+    let mut fields = Fields::with_capacity(stored.text().len(), stored.len());
     if bytes > BYTES_MAX {
-        for (name, value) in lines_of(stored).filter(|(name, _)| !ends_with_message(name)) {
+        for (name, value) in stored.iter().filter(|(name, _)| !ends_with_message(name)) {
             fields.append_bytes(name, value);
         }
         for (name, value) in update.iter().filter(|(name, _)| ends_with_message(name)) {
@@ -48,7 +47,7 @@ pub fn freshen(stored: &[u8], update: &Fields) -> Fields {
     fields
 }
 
-/// Whether a field tells when one message was made.
+/// Whether a header applies to a single message only (Date and Age).
 fn ends_with_message(name: &[u8]) -> bool {
     hop::is_in(&["age", "date"], name)
 }
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_304_replaces_what_it_has_and_what_may_be_replaced() {
+    fn a_304_replaces_its_headers_except_those_of_the_content() {
         let stored = fields(&[
             ("Date", "1"),
             ("Age", "1"),
@@ -100,9 +99,9 @@ mod tests {
         let expected = "ETag: \"a\"\r\nX-Kept: 1\r\nContent-Length: 5\r\nX-Named: 1\r\n\
             cache-control: max-age=2\r\nContent-Location: /x\r\nSET-COOKIE: c=2\r\n\
             content-type: 2\r\nDate: 2\r\nAge: 2\r\nX-New: 1\r\nX-New: 2\r\n";
-        let fresh = freshen(stored.text(), &update);
+        let fresh = freshen(&(&stored).into(), &update);
         assert_eq!(String::from_utf8_lossy(fresh.text()), expected);
-        let fresh = freshen(stored.text(), &Fields::new());
+        let fresh = freshen(&(&stored).into(), &Fields::new());
         assert!(!fresh.contains("date") && !fresh.contains("age") && fresh.len() == 8);
     }
 
@@ -110,7 +109,7 @@ mod tests {
     fn heads_do_not_grow_without_bound() {
         let large = "x".repeat(BYTES_MAX - 100);
         let stored = fields(&[("a", &large), ("date", "1"), ("age", "1")]);
-        let by = |update: &[(&str, &str)]| freshen(stored.text(), &fields(update));
+        let by = |update: &[(&str, &str)]| freshen(&(&stored).into(), &fields(update));
         assert_eq!(by(&[("b", "1")]), fields(&[("a", &large), ("b", "1")]));
         assert_eq!(by(&[("A", &large)]), fields(&[("A", &large)]));
         let update = [("b", &*large), ("a", "2"), ("Date", "2")];
@@ -125,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn freshening_twice_changes_nothing_more(
+        fn applying_the_same_304_twice_changes_nothing_more(
             stored in prop::collection::vec(("[ab]|etag|date|age", "[a-c]{0,2}"), 0..6),
             update in prop::collection::vec(("[ab]|etag|date|connection", "[a-c]{0,2}"), 0..6),
         ) {
@@ -135,8 +134,8 @@ mod tests {
                 fields
             };
             let update = make(&update);
-            let once = freshen(make(&stored).text(), &update);
-            let twice = freshen(once.text(), &update);
+            let once = freshen(&(&make(&stored)).into(), &update);
+            let twice = freshen(&(&once).into(), &update);
             prop_assert_eq!(once, twice);
         }
     }

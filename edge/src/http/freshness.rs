@@ -1,41 +1,40 @@
-//! What caching rules say about one response: whether a shared cache may store it, for how long it is
-//! fresh and how old it is (RFC 9111 3, 4.2). Times are passed in.
+//! Caching rules for one response: whether a shared cache may store it, how long it is fresh and
+//! how old it is (RFC 9111 3, 4.2). Times are arguments.
 
 mod lifetime;
 
-use crate::reason::Reason;
-
 use std::ops::RangeInclusive;
 
-use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, named_fields};
+use super::cache_control::{Policy, ResponseDirectives, SECONDS_MAX, Scope, named_fields};
 use super::conditional::Conditions;
-use super::targeted::{self, AccelExpires, Policy};
+use super::targeted::{self, AccelExpires};
 use super::vary::{self, Vary};
 use super::{Fields, Status, date};
+use crate::reason::Reason;
 
-/// What a lifetime comes from, in the order in which they are asked.
+/// Source of a freshness lifetime, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A targeted field (RFC 9213) or Surrogate-Control.
     Targeted,
-    /// X-Accel-Expires; it counts from the arrival, whatever the response's age.
+    /// X-Accel-Expires, which counts from the response's arrival and ignores its age.
     AccelExpires,
-    /// `s-maxage`, which is for shared caches.
+    /// `s-maxage`, which applies to shared caches.
     SMaxage,
     /// `max-age`.
     MaxAge,
-    /// Expires less Date.
+    /// Expires minus Date.
     Expires,
     /// The configured `valid` of the status.
     Configured,
     /// A tenth of the time since Last-Modified (RFC 9111 4.2.2).
     Heuristic,
-    /// Nobody: 0 s, for what is validated before each use.
+    /// No source: the lifetime is 0, and the response is revalidated before each use.
     Nobody,
 }
 
 impl Source {
-    /// Whether the response itself says so.
+    /// Whether the response itself specifies the lifetime.
     pub fn is_explicit(self) -> bool {
         !matches!(
             self,
@@ -43,7 +42,7 @@ impl Source {
         )
     }
 
-    /// The word for people and logs.
+    /// The source's name in logs and messages.
     pub fn word(self) -> &'static str {
         match self {
             Source::Targeted => "targeted",
@@ -58,12 +57,12 @@ impl Source {
     }
 }
 
-/// Response fields that the configuration has not heeded.
+/// Response headers that the configuration ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the field of its name")]
 pub struct Ignored {
     pub age: bool,
-    /// Pragma included.
+    /// Cache-Control and Pragma.
     pub cache_control: bool,
     pub expires: bool,
     pub set_cookie: bool,
@@ -73,43 +72,43 @@ pub struct Ignored {
     pub x_accel_expires: bool,
 }
 
-/// What becomes of a response that sets a cookie (RFC 9111 7.3).
+/// Treatment of a response with Set-Cookie (RFC 9111 7.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetCookie {
-    /// It is not stored.
+    /// The response is not stored.
     #[default]
     Pass,
-    /// It is stored, cookie and all.
+    /// The response is stored with its cookie.
     Store,
-    /// It is stored without the cookie.
+    /// The response is stored without its cookie.
     Remove,
 }
 
-/// When the exchange with the origin took place, Unix milliseconds.
+/// When the request to the origin was sent and answered, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {
     /// When the request was sent.
     pub request_ms: u64,
-    /// When the response's head had arrived.
+    /// When the response's head was complete.
     pub response_ms: u64,
 }
 
-/// What the configuration says about a response. Times in seconds.
+/// The configured caching rules that apply to a response. Times in seconds.
 #[derive(Clone, Debug)]
 pub struct Terms<'a> {
-    /// The lifetime of responses with this status that give none.
+    /// The lifetime of responses with this status that specify none.
     pub valid_s: Option<u64>,
-    /// The longest heuristic lifetime; 0: none.
+    /// The longest heuristic lifetime; 0 disables heuristics.
     pub heuristic_max_s: u64,
-    /// What every positive lifetime is brought into.
+    /// Bounds that every positive lifetime is clamped to.
     pub lifetime_s: RangeInclusive<u64>,
-    /// Fields that are not heeded.
+    /// Headers that are ignored.
     pub ignore: Ignored,
-    /// What becomes of a response that sets a cookie.
+    /// Treatment of a response with Set-Cookie.
     pub set_cookie: SetCookie,
-    /// Grace where the response does not say (RFC 5861 3).
+    /// stale-while-revalidate of responses that specify none (RFC 5861 3).
     pub stale_while_revalidate_s: u64,
-    /// Grace where the response does not say (RFC 5861 4).
+    /// stale-if-error of responses that specify none (RFC 5861 4).
     pub stale_if_error_s: u64,
     /// Targeted fields, lower case, in order of preference (RFC 9213 2.2).
     pub targets: &'a [Box<str>],
@@ -130,39 +129,42 @@ impl Default for Terms<'_> {
     }
 }
 
-/// Everything caching rules say about one response that may be stored.
+/// All caching properties of a response that may be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The freshness lifetime, seconds.
     pub lifetime_s: u32,
-    /// What said so.
+    /// Where the lifetime comes from.
     pub source: Source,
-    /// How long it is fresh, milliseconds from its arrival on; 0 or less: it was stale then, for so
-    /// long.
+    /// How long the response is fresh, in milliseconds from its arrival. If 0 or negative, it was
+    /// stale on arrival, by that time.
     pub fresh_ms: i64,
-    /// How old it was on arrival, milliseconds (RFC 9111 4.2.3).
+    /// The response's age on arrival, milliseconds (RFC 9111 4.2.3).
     pub initial_age_ms: u64,
-    /// For how many seconds past its lifetime it may be given while it is revalidated.
+    /// Seconds after the end of its lifetime during which the response may be served while it is
+    /// revalidated.
     pub swr_s: u32,
-    /// For how many seconds past its lifetime it may be given when the origin fails.
+    /// Seconds after the end of its lifetime during which the response may be served if the origin
+    /// fails.
     pub sie_s: u32,
-    /// It must not be given stale (RFC 9111 4.2.4), whoever asks or allows it, but within `swr_s` and
-    /// `sie_s`.
+    /// The response must not be served stale (RFC 9111 4.2.4), except within `swr_s` and `sie_s`,
+    /// even if the client or the configuration permits it.
     pub strict: bool,
-    /// It is validated before each use (RFC 9111 5.2.2.4).
+    /// The response must be revalidated before each use (RFC 9111 5.2.2.4).
     pub no_cache: bool,
-    /// It may answer requests with Authorization (RFC 9111 3.5).
+    /// The response may be served to requests with Authorization (RFC 9111 3.5).
     pub authorized: bool,
-    /// It does not change while it is fresh (RFC 8246).
+    /// The response does not change while it is fresh (RFC 8246).
     pub immutable: bool,
-    /// Names of fields that are not stored with it: lower case, sorted, each once.
+    /// Names of headers that are not stored: lower case, sorted, without duplicates.
     pub stripped: Vec<String>,
-    /// The request fields by which it varies.
+    /// The request headers that select the variant.
     pub vary: Vary,
 }
 
-/// Whether a shared cache may store this response to a GET and has a use for it, and all that it has
-/// to know about it then (RFC 9111 3, 4.2). `request` are the fields that were sent for it.
+/// Decides whether a shared cache may store this response to a GET and can use it, and computes its
+/// caching properties (RFC 9111 3, 4.2). `request` contains the headers of the request to the
+/// origin.
 pub fn judge(
     request: &Fields,
     status: Status,
@@ -170,7 +172,7 @@ pub fn judge(
     terms: &Terms<'_>,
     exchanged: Exchanged,
 ) -> Result<Verdict, Reason> {
-    let force = InForce::of(response, terms)?;
+    let force = EffectivePolicy::of(response, terms)?;
     let directives = &force.policy.directives;
     check_status(status, directives)?;
     check_directives(status, directives)?;
@@ -185,7 +187,7 @@ pub fn judge(
     let strict = directives.is_strict();
     let grace = |said: Option<u32>, configured| match () {
         () if directives.must_be_validated() => 0,
-        // s-maxage forbids what is stale unless the same response names when it is allowed.
+        // s-maxage forbids stale responses unless the same response permits them explicitly.
         () if strict => said.unwrap_or(0),
         () => said.unwrap_or(clamp_s(configured)),
     };
@@ -214,31 +216,31 @@ pub fn judge(
     Ok(verdict)
 }
 
-/// What the response's own words come to, after the configuration has had some of them ignored.
-struct InForce {
+/// The caching policy that applies to a response, after the configured headers have been ignored.
+struct EffectivePolicy {
     policy: Policy,
-    by: By,
+    by: PolicySource,
 }
 
-/// Which field the policy is from.
+/// The header that the policy comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum PolicySource {
     Targeted,
     Accel(AccelExpires),
     CacheControl,
 }
 
-impl InForce {
-    /// A targeted field, else X-Accel-Expires, else Cache-Control.
-    fn of(response: &Fields, terms: &Terms<'_>) -> Result<InForce, Reason> {
+impl EffectivePolicy {
+    /// Selects the policy: a targeted field, otherwise X-Accel-Expires, otherwise Cache-Control.
+    fn of(response: &Fields, terms: &Terms<'_>) -> Result<EffectivePolicy, Reason> {
         let ignore = &terms.ignore;
         let targeted = match ignore.targeted {
             true => None,
             false => targeted::select(response, terms.targets),
         };
         if let Some(policy) = targeted {
-            let by = By::Targeted;
-            return Ok(InForce { policy, by });
+            let by = PolicySource::Targeted;
+            return Ok(EffectivePolicy { policy, by });
         }
         let policy = match ignore.cache_control {
             true => Policy::default(),
@@ -248,21 +250,21 @@ impl InForce {
             },
         };
         match AccelExpires::of(response).filter(|_| !ignore.x_accel_expires) {
-            None => Ok(InForce {
+            None => Ok(EffectivePolicy {
                 policy,
-                by: By::CacheControl,
+                by: PolicySource::CacheControl,
             }),
             Some(AccelExpires::Never) => Err(Reason::NoStore),
-            Some(accel) => Ok(InForce {
+            Some(accel) => Ok(EffectivePolicy {
                 policy: under_accel(policy),
-                by: By::Accel(accel),
+                by: PolicySource::Accel(accel),
             }),
         }
     }
 }
 
-/// What is left of Cache-Control beside X-Accel-Expires, which as with nginx says in its stead
-/// whether and for how long a response is stored.
+/// The part of Cache-Control that applies beside X-Accel-Expires. As in nginx, X-Accel-Expires
+/// decides whether and for how long a response is stored.
 fn under_accel(policy: Policy) -> Policy {
     Policy {
         directives: ResponseDirectives {
@@ -282,8 +284,9 @@ fn check_status(status: Status, directives: &ResponseDirectives) -> Result<(), R
     match status {
         ..200 => Err(Reason::InterimResponse),
         206 => Err(Reason::PartialContent),
-        // 304 is a part of something else; 401, 407 and 511 ask one client to authenticate; the
-        // others answer what the key does not hold (RFC 6585 forbids four of them).
+        // 304 updates another response. 401, 407 and 511 ask one client to authenticate. The other
+        // statuses depend on parts of the request that are not in the key (RFC 6585 forbids storing
+        // four of them).
         304 | 401 | 407 | 408 | 412 | 413 | 416 | 417 | 421 | 425 | 426 | 428 | 429 | 431 | 511 => {
             Err(Reason::StatusNotStorable)
         }
@@ -292,7 +295,8 @@ fn check_status(status: Status, directives: &ResponseDirectives) -> Result<(), R
     }
 }
 
-/// Statuses that this cache knows (RFC 9110 15) and that ask nothing special of a cache.
+/// Statuses that this cache understands (RFC 9110 15) and that require no special handling by a
+/// cache.
 fn is_understood(status: Status) -> bool {
     matches!(
         status,
@@ -301,8 +305,8 @@ fn is_understood(status: Status) -> bool {
     )
 }
 
-/// Statuses that may be given a heuristic lifetime without being asked to (RFC 9110 15.1). Parts are
-/// judged as the 200 that they are parts of.
+/// Statuses for which a heuristic lifetime is permitted without `public` (RFC 9110 15.1). A 206 is
+/// judged as the 200 of which it is a part.
 fn is_heuristic(status: Status) -> bool {
     matches!(
         status,
@@ -311,7 +315,7 @@ fn is_heuristic(status: Status) -> bool {
 }
 
 fn check_directives(status: Status, directives: &ResponseDirectives) -> Result<(), Reason> {
-    // With must-understand, no-store is meant for caches that do not know the status
+    // Beside must-understand, no-store is addressed to caches that do not understand the status
     // (RFC 9111 5.2.2.3).
     if directives.no_store && !(directives.must_understand && is_understood(status)) {
         return Err(Reason::NoStore);
@@ -322,8 +326,8 @@ fn check_directives(status: Status, directives: &ResponseDirectives) -> Result<(
     Ok(())
 }
 
-/// The fields that are not stored: those that `private` and `no-cache` name (RFC 9111 5.2.2.4,
-/// 5.2.2.7), and the cookie where it is to be removed.
+/// The headers that are not stored: those named by `private` and `no-cache` (RFC 9111 5.2.2.4,
+/// 5.2.2.7), and Set-Cookie if it is to be removed.
 fn stripped(response: &Fields, policy: &Policy, terms: &Terms<'_>) -> Result<Vec<String>, Reason> {
     let mut names = policy.named.clone();
     names.sort_unstable();
@@ -350,7 +354,8 @@ fn vary_of(response: &Fields, terms: &Terms<'_>) -> Result<Vary, Reason> {
     })
 }
 
-/// Of use is what is fresh, what can be validated, and what may still be given stale.
+/// Rejects a response that the cache could never use: one that is neither fresh, nor can be
+/// revalidated, nor may be served stale.
 fn check_use(response: &Fields, verdict: &Verdict) -> Result<(), Reason> {
     let validated = !Conditions::of_response(response).is_empty();
     if validated || (verdict.fresh_ms > 0 && !verdict.no_cache) {
@@ -366,14 +371,9 @@ fn check_use(response: &Fields, verdict: &Verdict) -> Result<(), Reason> {
     }
 }
 
-/// Date in Unix seconds, when there is a valid one.
+/// Date in Unix seconds, if it is valid.
 pub fn date_of(fields: &Fields) -> Option<u64> {
     fields.get("date").and_then(date::parse)
-}
-
-/// current_age in milliseconds (RFC 9111 4.2.3) at `now_ms`.
-pub fn current_age_ms(initial_age_ms: u64, response_ms: u64, now_ms: u64) -> u64 {
-    initial_age_ms.saturating_add(now_ms.saturating_sub(response_ms))
 }
 
 fn clamp_s(seconds: u64) -> u32 {

@@ -1,12 +1,12 @@
-//! Which fields go no further than one connection, and which must not reach a shared fetch.
+//! Hop-by-hop headers, and headers that must not be part of a shared fetch.
 
 use smallvec::SmallVec;
 
 use super::Fields;
 
-/// Fields that concern one connection only and are never passed on (RFC 9110 7.6.1, 11.7), in both
-/// directions. TE and Upgrade are written anew where we mean them ourselves. Trailer stays, since
-/// trailer fields are passed on (RFC 9110 6.6.2).
+/// Hop-by-hop headers, which are never forwarded in either direction (RFC 9110 7.6.1, 11.7). Sluice
+/// sends its own TE and Upgrade where needed. Trailer is not listed, because trailers are forwarded
+/// (RFC 9110 6.6.2).
 pub const HOP_BY_HOP: &[&str] = &[
     "connection",
     "http2-settings",
@@ -20,9 +20,9 @@ pub const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// Fields for all recipients, which Connection must never name (RFC 9110 7.6.1). Where it does, the
-/// sender would have them removed before the next hop sees them: credentials, conditions, what says
-/// who asked. Then the name is passed over and the field stays.
+/// End-to-end headers, which Connection must never name (RFC 9110 7.6.1). A client could otherwise
+/// have credentials, conditions or the client's address removed before the request reaches the
+/// origin. If Connection names one of these, the name is ignored and the header is kept.
 const END_TO_END: &[&str] = &[
     "accept",
     "age",
@@ -57,7 +57,7 @@ const END_TO_END: &[&str] = &[
     "x-real-ip",
 ];
 
-/// As `END_TO_END`, for all names that begin so.
+/// As `END_TO_END`, for all names with these prefixes.
 const END_TO_END_PREFIXES: &[&str] = &[
     "accept-",
     "access-control-",
@@ -67,9 +67,9 @@ const END_TO_END_PREFIXES: &[&str] = &[
     "x-forwarded-",
 ];
 
-/// Fields that an origin may act on although the key does not hold them: one client could have its
-/// answer stored for all. They are stripped from every request that may be stored or shared. Those
-/// of X-Forwarded-* and Forwarded that we set ourselves are set anew.
+/// Headers that an origin may act on although they are not in the cache key: a client could have
+/// its response stored for all. They are removed from every request whose response may be stored or
+/// shared. Sluice replaces X-Forwarded-* and Forwarded by its own.
 pub const UNKEYED: &[&str] = &[
     "forwarded",
     "front-end-https",
@@ -105,10 +105,11 @@ pub const UNKEYED: &[&str] = &[
     "x-url-scheme",
 ];
 
-/// Further fields that no shared fetch takes from a client, whatever the configuration says: they are
-/// set anew on the way (Host, Via, X-Real-IP, all X-Forwarded-*), are for each hop to say or to act on
-/// (Cache-Control, CDN-Loop, Early-Data, Expect, Max-Forwards, Pragma, Surrogate-Capability), or speak
-/// of a body (Trailer, Content-*), or of a part or condition (Range, If-*) that others did not ask for.
+/// Further headers that a shared fetch never takes from a client, whatever the configuration.
+/// Sluice sets some of them itself (Host, Via, X-Real-IP, all X-Forwarded-*). Others are for each
+/// hop (Cache-Control, CDN-Loop, Early-Data, Expect, Max-Forwards, Pragma, Surrogate-Capability),
+/// describe a body (Trailer, Content-*), or request a part or condition (Range, If-*) that other
+/// clients did not request.
 pub const NOT_CARRIED: &[&str] = &[
     "cache-control",
     "cdn-loop",
@@ -124,55 +125,55 @@ pub const NOT_CARRIED: &[&str] = &[
     "x-real-ip",
 ];
 
-/// What a shared fetch takes over from the request that began it: content negotiation (RFC 9110
-/// 12.5), by which an origin may choose a representation and then says so in Vary. Accept-Encoding
-/// goes as `vary::Codings` says it, and Accept-Language as `vary::preferred` does where languages
-/// are configured. Everything else of the client's stays behind: its cookies, credentials,
-/// conditions, range, client hints and Origin.
+/// Headers that a shared fetch copies from the request that began it: content negotiation (RFC 9110
+/// 12.5), by which an origin may choose a representation, which it then declares in Vary.
+/// Accept-Encoding is sent in the form of `vary::Codings`, and Accept-Language in the form of
+/// `vary::preferred` if languages are configured. All other headers of the client are omitted, such
+/// as cookies, credentials, conditions, Range, client hints and Origin.
 ///
-/// Beside these a fetch carries the fields that the Vary in force names, since the key holds them.
-/// Where a response's Vary names a field that was left out and a rider's request has it, the rider
-/// is not that variant's and goes on its own.
+/// A fetch also carries the headers named by the resource's known Vary, because the variant key
+/// contains them. If the response's Vary names a header that was omitted and a rider's request has
+/// that header, the rider does not match that variant and starts its own fetch.
 pub const SHARED: &[&str] = &["accept", "accept-encoding", "accept-language", "user-agent"];
 
-/// More connection options than this are not looked at; real ones have up to three.
+/// Largest number of connection options that are honoured; real messages have up to three.
 const OPTIONS_MAX: usize = 64;
 
-/// Whether the name is in such a list of lower-case names.
+/// Whether the list of lower-case names contains the name.
 pub fn is_in(list: &[&str], name: &[u8]) -> bool {
     list.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// The fields of one message that end here.
-pub struct Ending<'a> {
+/// The hop-by-hop headers of one message.
+pub struct HopByHop<'a> {
     named: SmallVec<[&'a [u8]; 4]>,
 }
 
-impl<'a> Ending<'a> {
-    /// Reads the Connection fields.
-    pub fn new(connection: impl Iterator<Item = &'a [u8]>) -> Ending<'a> {
+impl<'a> HopByHop<'a> {
+    /// Parses the values of Connection.
+    pub fn new(connection: impl Iterator<Item = &'a [u8]>) -> HopByHop<'a> {
         let named = connection
             .flat_map(|value| value.split(|&b| b == b','))
             .map(<[u8]>::trim_ascii)
             .take(OPTIONS_MAX)
             .filter(|name| !is_in(&["", "close", "keep-alive"], name) && !is_end_to_end(name))
             .collect();
-        Ending { named }
+        HopByHop { named }
     }
 
-    /// Of a message we hold as field lines.
-    pub fn of(fields: &'a Fields) -> Ending<'a> {
-        Ending::new(fields.get_all("connection"))
+    /// The hop-by-hop headers of a message with these header lines.
+    pub fn of(fields: &'a Fields) -> HopByHop<'a> {
+        HopByHop::new(fields.get_all("connection"))
     }
 
-    /// Whether a field of this name ends here.
+    /// Whether a header of this name is hop-by-hop in this message.
     pub fn covers(&self, name: &[u8]) -> bool {
         is_in(HOP_BY_HOP, name) || self.named.iter().any(|n| n.eq_ignore_ascii_case(name))
     }
 }
 
-/// Whether a name is this field's, given in lower case, for an origin that takes `_` for `-`, as
-/// those do that hand fields on as environment variables (RFC 3875 4.1.18).
+/// Whether a name equals this lower-case header name for an origin that treats `_` as `-`, as
+/// origins do that pass headers on as environment variables (RFC 3875 4.1.18).
 pub fn reads_as(name: &[u8], field: &[u8]) -> bool {
     let dashed = |&b: &u8| match b {
         b'_' => b'-',
@@ -181,56 +182,56 @@ pub fn reads_as(name: &[u8], field: &[u8]) -> bool {
     name.len() == field.len() && name.iter().map(dashed).eq(field.iter().copied())
 }
 
-/// `reads_as` of how a name begins.
+/// `reads_as` for the prefix of a name.
 pub fn reads_as_prefix(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| reads_as(start, prefix))
 }
 
-/// Whether a name is that of one of these fields, in lower case, for such an origin.
+/// Whether such an origin treats the name as one of these lower-case header names.
 fn reads_as_any(list: &[&str], name: &[u8]) -> bool {
     list.iter().any(|field| reads_as(name, field.as_bytes()))
 }
 
-/// Whether a field is among `UNKEYED` for some origin.
+/// Whether some origin treats the header as one of `UNKEYED`.
 pub fn is_unkeyed(name: &[u8]) -> bool {
     reads_as_any(UNKEYED, name)
 }
 
-/// Why a field of this name never reaches the origin as a client sent it, by a shared fetch, even
-/// where keys hold it; for people.
+/// Why a shared fetch never sends this header as the client sent it, even if it is in the cache
+/// key. The text is for messages.
 pub fn why_never_sent(name: &[u8]) -> Option<&'static str> {
     let is = |list: &[&str]| reads_as_any(list, name);
     let begins = |prefix: &str| reads_as_prefix(name, prefix.as_bytes());
     match () {
-        () if is(HOP_BY_HOP) => Some("it belongs to one connection"),
+        () if is(HOP_BY_HOP) => Some("it is a hop-by-hop header"),
         () if is(&["range"]) || begins("if-") => {
-            Some("ranges and conditions are for the cache to answer")
+            Some("the cache itself handles ranges and conditions")
         }
         () if is(&["trailer"]) || begins("content-") => {
-            Some("it speaks of a body, and what is asked on behalf of all has none")
+            Some("it describes a body, and shared fetches have none")
         }
         () if is(&["forwarded", "host", "via", "x-real-ip"]) || begins("x-forwarded-") => {
-            Some("it is set anew on the way to the origin")
+            Some("Sluice sets it itself in requests to the origin")
         }
-        () if is(NOT_CARRIED) => Some("it is for each hop to say, or to act on"),
+        () if is(NOT_CARRIED) => Some("it concerns a single hop"),
         () => None,
     }
 }
 
-/// Why a shared fetch can't carry a field of this name where keys don't hold it, whatever the
-/// configuration says; for people.
+/// Why a shared fetch can't carry this header if it is not in the cache key, whatever the
+/// configuration. The text is for messages.
 pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
-    let unkeyed = "origins take it for another URL, host or method than was asked for";
+    let unkeyed = "origins may use it as the URL, host or method instead of the request's";
     why_never_sent(name).or_else(|| is_unkeyed(name).then_some(unkeyed))
 }
 
-/// Whether a shared fetch can carry a field of this name that keys don't hold.
+/// Whether a shared fetch can carry this header although it is not in the cache key.
 pub fn may_be_carried(name: &[u8]) -> bool {
     why_not_carried(name).is_none()
 }
 
-/// Whether a field of this name is for all recipients, so that Connection must not name it.
+/// Whether a header is end-to-end, so that Connection must not name it.
 pub fn is_end_to_end(name: &[u8]) -> bool {
     let begins = |prefix: &&str| {
         name.get(..prefix.len())
@@ -245,8 +246,8 @@ mod tests {
 
     fn strip_hop_by_hop(fields: &mut Fields) {
         let message = fields.clone();
-        let ending = Ending::of(&message);
-        fields.retain(|name, _| !ending.covers(name));
+        let hop_by_hop = HopByHop::of(&message);
+        fields.retain(|name, _| !hop_by_hop.covers(name));
     }
 
     fn strip_unkeyed(fields: &mut Fields) {
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_fields_and_what_they_name_go() {
+    fn hop_by_hop_headers_and_those_named_by_connection_are_removed() {
         let left = stripped(
             &[
                 ("Host", "h"),
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_cannot_remove_what_is_for_all() {
+    fn connection_cannot_remove_end_to_end_headers() {
         let names = [
             "Host",
             "Cache-Control",
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_bounded() {
+    fn connection_options_are_bounded() {
         let options: Vec<_> = (0..10_000).map(|i| format!("x-{i}")).collect();
         let left = stripped(
             &[
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn unkeyed_fields_go() {
+    fn unkeyed_headers_are_removed() {
         let left = stripped(
             &[
                 ("X-Forwarded-Host", "evil"),
@@ -344,9 +345,9 @@ mod tests {
         assert_eq!(left, ["Accept"]);
     }
 
-    // For CGI and its heirs, X_Original_URL is X-Original-URL.
+    // For CGI and similar interfaces, X_Original_URL is X-Original-URL.
     #[test]
-    fn underscores_hide_nothing() {
+    fn underscores_do_not_hide_a_header() {
         let left = stripped(
             &[
                 ("x_original_url", "/admin"),
@@ -367,7 +368,7 @@ mod tests {
         ] {
             assert!(!may_be_carried(name.as_bytes()), "{name}");
         }
-        // Where keys hold it, each client has its own.
+        // If a header is in the key, each client's value has its own entry.
         assert!(why_not_carried(b"X-Original-Host").is_some());
         assert!(why_never_sent(b"X-Original-Host").is_none());
         for name in ["X-Tenant", "x_tenant", "Cookie", "viable", "ifs", "x-via"] {
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_lower_case_sorted_and_apart() {
+    fn the_lists_are_lower_case_sorted_and_disjoint() {
         for list in [
             HOP_BY_HOP,
             END_TO_END,

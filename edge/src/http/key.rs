@@ -1,4 +1,4 @@
-//! Cache keys (RFC 9111 2): what names a resource, and which variant of it.
+//! Cache keys (RFC 9111 2): the primary key identifies a resource, the variant key a variant of it.
 
 mod rules;
 
@@ -10,20 +10,21 @@ use super::Scheme;
 
 pub use rules::{EXTRAS_MAX, KeyError, KeyRules};
 
-/// Longer keys than this are put together on the heap.
+/// Keys up to this size are assembled on the stack.
 const STACK_BYTES: usize = 512;
 
 type Text = SmallVec<[u8; STACK_BYTES]>;
 
-/// The primary key of a resource as a 128-bit hash; the method is no part of it, since HEAD and GET
-/// share what is stored (RFC 9110 9.3.2).
+/// The primary key of a resource as a 128-bit hash. The method is not part of the key, because HEAD
+/// and GET share stored responses (RFC 9110 9.3.2).
 ///
-/// It is BLAKE3 cut short, so that nobody can make two keys collide and it may stand for the key.
+/// The hash is truncated BLAKE3, so nobody can construct two keys with the same hash, and the hash
+/// can replace the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash(pub u128);
 
 impl KeyHash {
-    /// The hash of the key with these parts, without an allocation for keys of usual length.
+    /// Hashes the key with these parts, without allocating for keys of usual length.
     pub fn of(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> KeyHash {
         let mut text = Text::new();
         render(
@@ -37,8 +38,8 @@ impl KeyHash {
         KeyHash::of_bytes(&text)
     }
 
-    /// The hash of one variant of this resource, from what `Vary::select` gave. Without a Vary
-    /// (nothing selected) it is the primary key's own.
+    /// The hash of one variant of this resource, from the result of `Vary::select`. If nothing was
+    /// selected (no Vary) it is the primary key's hash.
     pub fn variant(self, selecting: &[u8]) -> KeyHash {
         if selecting.is_empty() {
             return self;
@@ -46,7 +47,7 @@ impl KeyHash {
         let mut text = Text::new();
         text.extend_from_slice(&self.0.to_le_bytes());
         text.extend_from_slice(selecting);
-        // No primary key begins with this byte, so that no variant can pass for one.
+        // No primary key ends like this, so a variant's text never equals a primary key's.
         text.push(VARIANT);
         KeyHash::of_bytes(&text)
     }
@@ -58,7 +59,7 @@ impl KeyHash {
         KeyHash(u128::from_le_bytes(half))
     }
 
-    /// Its lower half: for tables, shards and fingerprints.
+    /// The lower half of the hash, for tables, shards and fingerprints.
     pub fn low(self) -> u64 {
         self.0 as u64
     }
@@ -76,34 +77,34 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// A primary key that is kept: its parts in one text, and their hash.
+/// A primary key: its parts in one text, and the hash of that text.
 ///
-/// Text: what it tells of scheme and host (one byte), length of the authority (four bytes,
-/// little-endian), authority, length of the path, path, then 0 for no query, or 1, length of the query
-/// and the query. That far it names the resource. What `KeyRules` add follows, for each field, cookie
-/// or literal: its kind (one byte), length of its name or of the literal, that, then 0, or 1 and
-/// the length of the value and the value.
+/// The text consists of the resource and the additions of `KeyRules`. The resource is: scheme and
+/// host flags (one byte), length of the authority (four bytes, little-endian), authority, length of
+/// the path, path, and then 0 for no query, or 1, length of the query and the query. Each added
+/// header, cookie or literal is: its kind (one byte), length of its name or of the literal, name or
+/// literal, and then 0, or 1, length of the value and the value.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     text: Box<[u8]>,
     hash: KeyHash,
 }
 
-/// The parts of a key that a URL names.
+/// The parts of a key that come from the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
-    /// The scheme; `None` where the key stands for all.
+    /// The scheme; `None` if the key covers all schemes.
     pub scheme: Option<Scheme>,
-    /// Host and port: lower case, without the scheme's default port; `None` where the key stands for
-    /// all.
+    /// Host and port in lower case, without the scheme's default port; `None` if the key covers all
+    /// hosts.
     pub authority: Option<&'a str>,
     /// The path.
     pub path: &'a str,
-    /// The query; `None` is not the same as an empty one.
+    /// The query; `None` differs from an empty query.
     pub query: Option<&'a str>,
 }
 
-/// What keys don't tell apart.
+/// Parts of the URL that the key leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Omitted {
     scheme: bool,
@@ -112,7 +113,7 @@ struct Omitted {
 }
 
 impl Key {
-    /// The key with these parts.
+    /// Builds the key with these parts.
     pub fn new(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> Key {
         let mut text = Text::new();
         render(
@@ -129,17 +130,17 @@ impl Key {
         }
     }
 
-    /// Its hash.
+    /// The hash of the key.
     pub fn hash(&self) -> KeyHash {
         self.hash
     }
 
-    /// Its text: the same for the same parts only.
+    /// The text of the key. Two keys with the same text have the same parts.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// From text that `text()` gave; `None` for anything else.
+    /// Parses a text made by `text()`; `None` for any other text.
     pub fn from_text(text: &[u8]) -> Option<Key> {
         let (_, mut extras) = parts_of(text)?;
         while !extras.is_empty() {
@@ -151,13 +152,13 @@ impl Key {
         })
     }
 
-    /// Its parts.
+    /// The parts of the key that come from the URL.
     pub fn parts(&self) -> Parts<'_> {
         self.split().0
     }
 
-    /// The hash of what a URL alone can name of it: the same for all keys that differ only in
-    /// fields, cookies and literals. A plain key's own.
+    /// The hash of the URL part of the key: the same for all keys that differ only in headers,
+    /// cookies and literals. For a key without these it is the key's own hash.
     pub fn resource(&self) -> KeyHash {
         let extras = self.split().1;
         match extras {
@@ -166,19 +167,20 @@ impl Key {
         }
     }
 
-    /// `resource` of the key with this text; `None` where it is of no key.
+    /// `resource` of the key with this text; `None` if the text is not a key's.
     pub fn resource_of(text: &[u8]) -> Option<KeyHash> {
         let (_, extras) = parts_of(text)?;
         Some(KeyHash::of_bytes(&text[..text.len() - extras.len()]))
     }
 
-    /// Its parts, and what follows them.
+    /// The URL parts, and the encoded additions that follow them.
     fn split(&self) -> (Parts<'_>, &[u8]) {
-        // A Key holds only text that was put together from parts, or taken apart before.
+        // A key's text was either assembled from parts or validated by `from_text`, so parsing
+        // succeeds.
         parts_of(&self.text).unwrap_or((NO_PARTS, &[]))
     }
 
-    /// Bytes of memory held.
+    /// Heap memory of the key in bytes.
     pub fn memory(&self) -> usize {
         self.text.len()
     }
@@ -211,7 +213,7 @@ impl fmt::Debug for Key {
 }
 
 impl<'a> Parts<'a> {
-    /// Those of the key with this text; `None` where it is of no key.
+    /// The parts of the key with this text; `None` if the text is not a key's.
     pub fn of(text: &'a [u8]) -> Option<Parts<'a>> {
         parts_of(text).map(|(parts, _)| parts)
     }
@@ -227,7 +229,8 @@ pub fn resource_with(hash: KeyHash, text: &[u8]) -> KeyHash {
     }
 }
 
-/// A host as keys have it; of no scheme: without a port that is any scheme's own.
+/// Normalises a host as keys contain it: in lower case, without the default port. Without a scheme,
+/// the default ports of both schemes are removed.
 pub fn normal_host(scheme: Option<Scheme>, authority: &str) -> String {
     let normal = |authority, scheme| without_default_port(scheme, authority);
     let host = match scheme {
@@ -239,15 +242,15 @@ pub fn normal_host(scheme: Option<Scheme>, authority: &str) -> String {
     host.to_ascii_lowercase()
 }
 
-/// What the first byte of a key says.
+/// Values and flags of the first byte of a key.
 const HTTP: u8 = 0;
 const HTTPS: u8 = 1;
 const ANY_SCHEME: u8 = 2;
 const ANY_HOST: u8 = 4;
-/// What a variant's text ends with.
+/// Last byte of a variant's text.
 const VARIANT: u8 = 0xff;
 
-/// Kinds of what keys have beyond their URL.
+/// Kinds of additions to a key.
 const HEADER: u8 = 1;
 const COOKIE: u8 = 2;
 const LITERAL: u8 = 3;
@@ -303,7 +306,7 @@ fn append_extra(out: &mut Text, kind: u8, name: &str, value: Option<&[u8]>) {
     append_optional(out, value);
 }
 
-/// Without `:80` of http, `:443` of https, or an empty port (RFC 9110 4.2.3).
+/// The authority without `:80` for http, `:443` for https, or an empty port (RFC 9110 4.2.3).
 pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     let Some((host, port)) = authority.rsplit_once(':') else {
         return authority;
@@ -313,7 +316,7 @@ pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
         Scheme::Https => 443,
     };
     let is_port = port.bytes().all(|b| b.is_ascii_digit());
-    // In `[::80]` the colon belongs to the address; there the `]` is no digit.
+    // In `[::80]` the colon belongs to the address; the `]` makes the supposed port invalid.
     match port.parse::<u16>() {
         _ if !is_port => authority,
         Ok(number) if number != default => authority,
@@ -322,7 +325,7 @@ pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     }
 }
 
-/// The parts that a URL names, and what follows them.
+/// Splits a key's text into its URL parts and the encoded additions that follow them.
 fn parts_of(text: &[u8]) -> Option<(Parts<'_>, &[u8])> {
     let (&first, rest) = text.split_first()?;
     let scheme = match first & !ANY_HOST {
@@ -349,7 +352,7 @@ fn parts_of(text: &[u8]) -> Option<(Parts<'_>, &[u8])> {
     Some((parts, rest))
 }
 
-/// Name and value of what stands first behind those parts, and the rest.
+/// Name and value of the first addition, and the rest of the text.
 type Extra<'a> = ((&'a str, Option<&'a [u8]>), &'a [u8]);
 
 fn split_extra(bytes: &[u8]) -> Option<Extra<'_>> {
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn only_texts_of_keys_are_taken() {
+    fn only_texts_of_keys_are_accepted() {
         let long = format!("/{}", "x".repeat(2 * STACK_BYTES));
         let key = key(Scheme::Http, "a", &long);
         assert_eq!(Key::from_text(key.text()), Some(key.clone()));

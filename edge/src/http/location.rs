@@ -1,26 +1,26 @@
-//! References in Location and Content-Location, resolved to what else of the same origin an unsafe
-//! request has changed (RFC 9111 4.4, RFC 3986 5).
+//! Resolves Location and Content-Location to the resources that an unsafe request has invalidated
+//! (RFC 9111 4.4, RFC 3986 5).
 
 use super::key::without_default_port;
 use super::{Method, Scheme, target};
 
-/// Longer references are not looked at.
+/// Longer references are ignored.
 const BYTES_MAX: usize = 8 << 10;
 
-/// What a reference is relative to: the target of the request whose response has it.
+/// The base of a reference: the target of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Base<'a> {
     /// The request's scheme.
     pub scheme: Scheme,
-    /// Host and optional port, lower case; empty for a request without.
+    /// Host and optional port in lower case; empty if the request has no host.
     pub authority: &'a str,
-    /// Canonical path and query.
+    /// Path and query in normal form.
     pub target: &'a str,
 }
 
-/// The path and query that a reference names on the base's own origin, spelt as those of requests are;
-/// `None` for another scheme, host or port, which a response must not speak for (RFC 9111 4.4), and
-/// for what no request could be for.
+/// Resolves a reference to path and query on the base's own origin, in the normal form of request
+/// targets. Returns `None` for another scheme, host or port, because a response must not invalidate
+/// those (RFC 9111 4.4), and for anything that can't be a request target.
 pub fn same_host_target(base: Base<'_>, reference: &[u8]) -> Option<(String, Option<String>)> {
     let reference = reference.trim_ascii();
     if reference.len() > BYTES_MAX {
@@ -57,14 +57,14 @@ pub fn same_host_target(base: Base<'_>, reference: &[u8]) -> Option<(String, Opt
     })
 }
 
-/// The reference without scheme and authority, where those are the base's or not given.
+/// The reference without scheme and authority, if these are absent or equal to the base's.
 fn own_part<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
     let end = reference.iter().position(|b| b":/?".contains(b));
     let rest = match end.filter(|&end| reference[end] == b':') {
         Some(colon) => {
             let own = reference[..colon].eq_ignore_ascii_case(base.scheme.as_str().as_bytes());
             let rest = &reference[colon + 1..];
-            // Without an authority it names nothing that a request could be for.
+            // A reference with a scheme but without an authority can't be a request target.
             return (own && rest.starts_with(b"//"))
                 .then(|| after_authority(base, rest))
                 .flatten();
@@ -77,7 +77,7 @@ fn own_part<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// What follows `//` and an authority that is the base's.
+/// The text after `//` and an authority that equals the base's.
 fn after_authority<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
     let rest = &reference[2..];
     let end = rest.iter().position(|b| b"/?".contains(b));
@@ -96,8 +96,8 @@ fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// remove_dot_segments (RFC 3986 5.2.4) of an absolute path. Unlike in a request's target, more `..`
-/// than there are folders lead to the root.
+/// remove_dot_segments (RFC 3986 5.2.4) of an absolute path. In contrast to a request's target,
+/// surplus `..` segments lead to the root.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_resolved_as_rfc_3986_shows() {
+    fn references_are_resolved_as_in_rfc_3986() {
         for (reference, expected) in [
             ("g", "/b/c/g"),
             ("./g", "/b/c/g"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling_is_that_of_requests() {
+    fn references_get_the_spelling_of_request_targets() {
         for (reference, expected) in [
             (" /x ", "/x"),
             ("/%7euser/%c3%a9", "/~user/%C3%A9"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_origin_counts() {
+    fn references_to_other_origins_are_ignored() {
         for (reference, expected) in [
             ("http://a.example", "/"),
             ("HTTP://A.Example:80/x?y#z", "/x?y"),
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_comes_out_is_canonical(reference in "[ab./?#:%2eE]{0,16}|http://a\\.example[/.?a]{0,8}") {
+        fn a_resolved_reference_is_canonical(reference in "[ab./?#:%2eE]{0,16}|http://a\\.example[/.?a]{0,8}") {
             if let Some(text) = resolved("/b/c?q", &reference) {
                 prop_assert_eq!(resolved("/", &text.replacen("//", "/.//", usize::from(text.starts_with("//")))), Some(text.clone()));
                 let mut again = String::new();
@@ -267,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(reference in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_never_panic(reference in prop::collection::vec(any::<u8>(), 0..40)) {
             let base = Base { scheme: Scheme::Https, authority: "a", target: "/x?y" };
             let _ = same_host_target(base, &reference);
         }

@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// From the token of a request line, already checked to be a token.
+    /// Converts the token of a request line, which has been validated as a token.
     pub fn from_token(token: &str) -> Method {
         match token {
             "GET" => Method::Get,
@@ -50,7 +50,7 @@ impl Method {
         }
     }
 
-    /// Safe methods ask for no change on the origin (RFC 9110 9.2.1).
+    /// Whether the method is safe: it requests no change on the origin (RFC 9110 9.2.1).
     pub fn is_safe(&self) -> bool {
         matches!(
             self,
@@ -58,7 +58,14 @@ impl Method {
         )
     }
 
-    /// Idempotent methods may be sent again after a broken connection (RFC 9110 9.2.2).
+    /// Whether this is PURGE, with which operators remove what a cache has stored of the target. No RFC
+    /// defines it; other caches have it, too.
+    pub fn is_purge(&self) -> bool {
+        matches!(self, Method::Other(token) if &**token == "PURGE")
+    }
+
+    /// Whether the method is idempotent: it may be sent again after a connection failure (RFC 9110
+    /// 9.2.2).
     pub fn is_idempotent(&self) -> bool {
         self.is_safe() || matches!(self, Method::Put | Method::Delete)
     }

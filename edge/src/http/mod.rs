@@ -1,4 +1,5 @@
-//! Pure words of HTTP: heads, field lines, ranges, caching directives. No I/O, no clock, no async.
+//! HTTP semantics as pure functions: methods, headers, ranges, cache keys, caching directives.
+//! Nothing here does I/O, reads the clock or uses async.
 
 pub mod cache_control;
 pub mod cache_status;
@@ -7,6 +8,7 @@ pub mod coding;
 pub mod conditional;
 pub mod cookies;
 pub mod date;
+pub mod field_block;
 pub mod fields;
 pub mod freshen;
 pub mod freshness;
@@ -27,6 +29,7 @@ pub mod vary;
 pub mod wanted;
 
 pub use cache_status::{CacheStatus, Fwd, Outcome};
+pub use field_block::FieldBlock;
 pub use fields::Fields;
 pub use method::Method;
 pub use network::Network;
@@ -34,7 +37,7 @@ pub use network::Network;
 /// A status code (RFC 9110 15), 100 to 999.
 pub type Status = u16;
 
-/// The protocol version a request came in.
+/// The protocol version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0 (RFC 1945).
@@ -43,15 +46,18 @@ pub enum Version {
     Http11,
     /// HTTP/2 (RFC 9113).
     Http2,
+    /// HTTP/3 (RFC 9114).
+    Http3,
 }
 
 impl Version {
-    /// As written in a request line, in `Via` and in logs.
+    /// The version as written in a request line, in `Via` and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
             Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
         }
     }
 }
@@ -66,7 +72,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// As written in a URI.
+    /// The scheme as written in a URI.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",

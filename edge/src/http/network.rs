@@ -1,18 +1,18 @@
-//! Networks: addresses with the same beginning.
+//! IP networks: addresses with a common prefix.
 
 use std::net::IpAddr;
 
-/// Addresses with the same beginning: `10.0.0.0/8`.
+/// A network, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Any address in it.
+    /// Any address in the network.
     pub address: IpAddr,
-    /// Bits that count, from the left.
+    /// Length of the prefix in bits.
     pub bits: u8,
 }
 
 impl Network {
-    /// Whether the address lies in it. An IPv4 address mapped into IPv6 counts as IPv4.
+    /// Whether the network contains the address. An IPv4 address mapped into IPv6 counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = u32::from(self.bits);
         match (self.address.to_canonical(), address.to_canonical()) {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_hold_their_addresses_and_no_others() {
+    fn networks_contain_only_their_addresses() {
         let network = |text: &str, bits| Network {
             address: text.parse().expect("an address"),
             bits,

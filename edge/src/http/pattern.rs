@@ -1,6 +1,6 @@
-//! Names in configuration lists: one name, or with a `*` at its end all that begin so.
+//! Name patterns of configuration lists: an exact name, or a prefix followed by `*`.
 
-/// A name, or the beginning of names.
+/// An exact name or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
@@ -8,7 +8,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// From `name` or `prefix*`.
+    /// Parses `name` or `prefix*`.
     pub fn new(text: &str) -> Pattern {
         let (text, prefix) = match text.strip_suffix('*') {
             Some(start) => (start, true),
@@ -20,12 +20,12 @@ impl Pattern {
         }
     }
 
-    /// Whether it means all names.
+    /// Whether the pattern matches every name.
     pub fn is_any(&self) -> bool {
         self.prefix && self.text.is_empty()
     }
 
-    /// Whether this name is meant, letter by letter.
+    /// Whether the pattern matches this name, case-sensitively.
     pub fn matches(&self, name: &[u8]) -> bool {
         let text = self.text.as_bytes();
         match self.prefix {
@@ -34,7 +34,7 @@ impl Pattern {
         }
     }
 
-    /// Whether this name is meant, in whatever case (field names: RFC 9110 5.1).
+    /// Whether the pattern matches this header name, case-insensitively (RFC 9110 5.1).
     pub fn matches_field(&self, name: &[u8]) -> bool {
         let text = self.text.as_bytes();
         match self.prefix {
@@ -46,7 +46,7 @@ impl Pattern {
     }
 }
 
-/// As it is written.
+/// Formats the pattern as it is written in the configuration.
 impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)?;

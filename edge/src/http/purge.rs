@@ -1,46 +1,46 @@
-//! Purges in words: what operators ask for, and what they are told.
+//! Purge requests of operators, and the responses to them.
 
 use serde::{Deserialize, Serialize};
 
-/// What is to be purged, as it was asked for. In JSON an object with one key.
+/// The target of a purge as requested. The JSON form is an object with one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purge {
     /// All variants of one URL.
     Url(String),
-    /// All URLs that begin so.
+    /// All URLs with this prefix.
     Prefix(String),
     /// All responses with this tag.
     Tag(String),
-    /// Everything, where true.
+    /// Everything, if true.
     All(bool),
 }
 
 /// A purge that is in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Purged {
-    /// The cache's name; none where it was asked itself.
+    /// The cache's name; `None` if the request was sent to the cache itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
-    /// Its number in that cache's sequence: what was asked of an origin before it is covered.
+    /// The purge's number in that cache's sequence. The purge covers fetches that began before it.
     pub sequence: u64,
-    /// What is covered.
+    /// The target of the purge.
     pub rule: Purge,
-    /// Marked stale, not dropped.
+    /// Whether responses are marked stale instead of being removed.
     pub soft: bool,
 }
 
-/// The answer to a purge.
+/// The response to a purge request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// One for each rule and cache.
+    /// One entry for each rule and cache.
     pub purged: Vec<Purged>,
 }
 
 impl Answer {
-    /// As JSON, in one line.
+    /// Formats the response as one line of JSON.
     pub fn to_json(&self) -> String {
-        // Nothing in it can't be written: maps have names as keys.
+        // Serialisation can't fail: all keys of maps are strings.
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_is_json() {
+    fn the_response_is_json() {
         let purged = |cache: Option<&str>, rule, soft| Purged {
             cache: cache.map(str::to_owned),
             sequence: 12,

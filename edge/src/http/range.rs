@@ -4,14 +4,16 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-/// More range-specs than this in one field and the field is ignored (RFC 9110 14.2, 17.15).
+/// Largest number of range-specs in a Range field. A field with more is ignored (RFC 9110 14.2,
+/// 17.15).
 pub const SPECS_MAX: usize = 64;
 
-/// More specs than this that overlap an earlier one, and the field is ignored: RFC 9110 14.2 calls
-/// more than two a sign of a broken client or an attack; we are a little more patient.
+/// Largest number of range-specs that overlap an earlier one. A field with more is ignored. RFC
+/// 9110 14.2 calls more than two overlaps a sign of a broken client or an attack; this limit is
+/// more lenient.
 pub const OVERLAPS_MAX: usize = 8;
 
-/// One range-spec (RFC 9110 14.1.2). Numbers beyond `u64` are taken as its largest.
+/// One range-spec (RFC 9110 14.1.2). Numbers beyond `u64` are parsed as `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spec {
     /// `first-last`, both included, `first <= last`.
@@ -27,23 +29,24 @@ pub enum Spec {
     Suffix(u64),
 }
 
-/// The range-specs of a Range field in the order asked: at least one, at most `SPECS_MAX`.
+/// The range-specs of a Range field in the order of the field: at least one, at most `SPECS_MAX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Specs(SmallVec<[Spec; 1]>);
 
-/// What the specs mean for a representation of known length.
+/// The result of applying range-specs to a representation of known length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// Answer 206 with these: none empty, all inside, disjoint, in the order asked for.
+    /// Respond with 206 and these ranges: none is empty, all are inside the representation, they
+    /// are disjoint and in the order of the request.
     Satisfiable(SmallVec<[Range<u64>; 1]>),
-    /// Answer 416 (RFC 9110 15.5.17).
+    /// Respond with 416 (RFC 9110 15.5.17).
     NotSatisfiable,
-    /// Answer 200 with everything, as if there were no Range.
+    /// Respond with 200 and the complete content, as if there were no Range.
     Ignore,
 }
 
-/// Parses a Range field's value. `None` where the field is to be ignored: another unit than bytes,
-/// broken syntax, first after last, too many specs (RFC 9110 14.2).
+/// Parses a Range field's value. Returns `None` if the field must be ignored: another unit than
+/// bytes, malformed syntax, a first position after the last, or too many specs (RFC 9110 14.2).
 pub fn parse(value: &[u8]) -> Option<Specs> {
     let equals = memchr::memchr(b'=', value)?;
     if !value[..equals].eq_ignore_ascii_case(b"bytes") {
@@ -76,7 +79,7 @@ fn parse_spec(member: &[u8]) -> Option<Spec> {
     }
 }
 
-/// 1*DIGIT; what is beyond `u64` counts as its largest value.
+/// Parses 1*DIGIT; a number beyond `u64` becomes `u64::MAX`.
 fn saturating_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -88,7 +91,7 @@ fn saturating_number(digits: &[u8]) -> Option<u64> {
     }))
 }
 
-/// 1*DIGIT within `u64`.
+/// Parses 1*DIGIT; `None` for a number beyond `u64`.
 fn exact_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -97,7 +100,8 @@ fn exact_number(digits: &[u8]) -> Option<u64> {
 }
 
 impl Spec {
-    /// The bytes of a representation of `length` that this asks for; `None`: unsatisfiable.
+    /// The bytes that this spec selects from a representation of `length` bytes; `None` if it is
+    /// unsatisfiable.
     fn resolve(self, length: u64) -> Option<Range<u64>> {
         let range = match self {
             Spec::Closed { first, last } => first..last.saturating_add(1).min(length),
@@ -109,17 +113,17 @@ impl Spec {
 }
 
 impl Specs {
-    /// The specs, in the order asked.
+    /// The specs, in the order of the field.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Spec> + '_ {
         self.0.iter().copied()
     }
 
-    /// What is asked of a representation of `length` bytes. Ranges that overlap, or lie less than
-    /// `gap` bytes apart, become one in the place of the earlier (RFC 9110 15.3.7.2); 0 joins those
-    /// that overlap or touch. `PART_OVERHEAD` is a good gap.
+    /// Applies the specs to a representation of `length` bytes. Ranges that overlap, or are less
+    /// than `gap` bytes apart, are joined into one at the position of the earlier one (RFC 9110
+    /// 15.3.7.2). A gap of 0 joins ranges that overlap or touch. `PART_OVERHEAD` is a useful gap.
     pub fn resolve(&self, length: u64, gap: u64) -> Resolved {
-        // A suffix of an empty representation is all of it (RFC 9110 14.1.2), which no
-        // Content-Range can name: so it is sent as a whole.
+        // A suffix of an empty representation selects all of it (RFC 9110 14.1.2). No Content-Range
+        // can express that, so the response is a 200.
         if length == 0 && self.iter().any(|s| matches!(s, Spec::Suffix(n) if n > 0)) {
             return Resolved::Ignore;
         }
@@ -141,8 +145,9 @@ impl Specs {
         }
     }
 
-    /// The one closed range asked for, where it can be answered without knowing the length: once
-    /// its last byte has arrived it is certain, and `Content-Range: bytes a-b/*` may say so.
+    /// The single closed range, if the field has just one. Such a range can be answered with
+    /// `Content-Range: bytes a-b/*` before the complete length is known: when its last byte has
+    /// arrived, the range is known to be satisfiable.
     pub fn without_length(&self) -> Option<Range<u64>> {
         match self.0[..] {
             [Spec::Closed { first, last }] => Some(first..last.checked_add(1)?),
@@ -150,8 +155,8 @@ impl Specs {
         }
     }
 
-    /// The first byte wanted: a hint for where to begin fetching. `None` where a suffix is asked
-    /// for, since that can't be told without the length.
+    /// The lowest byte position requested: a hint for where to begin fetching. Returns `None` if
+    /// the field contains a suffix, whose position depends on the length.
     pub fn first_position(&self) -> Option<u64> {
         let starts = self.iter().map(|spec| match spec {
             Spec::Closed { first, .. } | Spec::From(first) => Some(first),
@@ -164,7 +169,8 @@ impl Specs {
     }
 }
 
-/// Adds a range to disjoint `parts`, joining it with all that it overlaps or nearly touches.
+/// Adds a range to the disjoint `parts` and joins it with every part that it overlaps or that is
+/// less than `gap` bytes away.
 fn join(parts: &mut SmallVec<[Range<u64>; 1]>, range: Range<u64>, gap: u64) {
     let near = |a: &Range<u64>, b: &Range<u64>| {
         let apart = a.start.max(b.start).saturating_sub(a.end.min(b.end));
@@ -187,9 +193,9 @@ fn join(parts: &mut SmallVec<[Range<u64>; 1]>, range: Range<u64>, gap: u64) {
 pub enum ContentRange {
     /// `bytes first-last/length`, or `/*`.
     Part {
-        /// The bytes enclosed, never empty.
+        /// The bytes of the part, never empty.
         range: Range<u64>,
-        /// The complete length, when known; more than the last position.
+        /// The complete length, if known; greater than the last position.
         length: Option<u64>,
     },
     /// `bytes */length`, with 416.
@@ -200,8 +206,8 @@ pub enum ContentRange {
 }
 
 impl ContentRange {
-    /// Parses a field's value; `None` for another unit and for anything invalid, so that nothing
-    /// is ever put where the origin did not clearly say it belongs.
+    /// Parses the field's value. Returns `None` for another unit and for any malformed value, so
+    /// that bytes are only stored at positions that the origin clearly stated.
     pub fn parse(value: &[u8]) -> Option<ContentRange> {
         let space = memchr::memchr(b' ', value)?;
         if !value[..space].eq_ignore_ascii_case(b"bytes") {
@@ -253,14 +259,14 @@ impl ContentRange {
     }
 }
 
-/// Roughly what a part of multipart/byteranges costs beside its bytes: ranges nearer than this are
-/// cheaper sent as one (RFC 9110 15.3.7.2 speaks of 80 bytes).
+/// Approximate bytes that one more part adds to a multipart/byteranges response. Ranges that are
+/// closer than this are cheaper to send as one (RFC 9110 15.3.7.2 mentions 80 bytes).
 pub const PART_OVERHEAD: u64 = 80;
 
-/// How the parts of one multipart/byteranges response are framed (RFC 9110 14.6, RFC 2046 5.1.1).
+/// The framing of the parts of one multipart/byteranges response (RFC 9110 14.6, RFC 2046 5.1.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Multipart<'a> {
-    /// The boundary: 1 to 70 characters that can't occur in the content; letters and digits.
+    /// The boundary: 1 to 70 letters and digits that can't occur in the content.
     pub boundary: &'a str,
     /// Content-Type of the representation, repeated in each part.
     pub content_type: Option<&'a [u8]>,
@@ -269,12 +275,13 @@ pub struct Multipart<'a> {
 }
 
 impl Multipart<'_> {
-    /// The response's own Content-Type.
+    /// The Content-Type of the multipart response.
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.boundary)
     }
 
-    /// Appends what stands before a part's bytes. The first part has no line end before it.
+    /// Appends the delimiter and headers before a part's bytes. The first part has no line end
+    /// before its delimiter.
     pub fn render_head(&self, out: &mut Vec<u8>, first: bool, range: &Range<u64>) {
         out.extend_from_slice(if first { b"--" } else { b"\r\n--" });
         out.extend_from_slice(self.boundary.as_bytes());
@@ -291,14 +298,14 @@ impl Multipart<'_> {
         out.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Appends what stands after the last part's bytes.
+    /// Appends the closing delimiter.
     pub fn render_end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n--");
         out.extend_from_slice(self.boundary.as_bytes());
         out.extend_from_slice(b"--\r\n");
     }
 
-    /// Bytes of the whole body made of these parts: the Content-Length to declare.
+    /// Content-Length of a multipart response with these parts.
     pub fn total(&self, ranges: &[Range<u64>]) -> u64 {
         let mut framing = Vec::new();
         let mut total = 0u64;
@@ -371,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_invalid_is_ignored() {
+    fn malformed_ranges_are_ignored() {
         for value in [
             "",
             "bytes",
@@ -399,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_bounded() {
+    fn the_numbers_of_specs_and_overlaps_are_bounded() {
         let many = |n: u64, step: u64, size: u64| {
             let specs: Vec<_> = (0..n)
                 .map(|i| format!("{}-{}", i * step, i * step + size - 1))
@@ -420,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn near_parts_are_joined_in_the_earliest_place() {
+    fn near_parts_are_joined_at_the_earliest_position() {
         let specs = parse(b"bytes=900-909,100-109,500-509,115-119").expect("valid");
         let joined: SmallVec<[Range<u64>; 1]> = smallvec![900..910, 100..120, 500..510];
         assert_eq!(specs.resolve(1000, 6), Resolved::Satisfiable(joined));
@@ -432,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_single_closed_range_can_do_without_the_length() {
+    fn only_a_single_closed_range_can_be_answered_without_the_length() {
         let without = |value: &str| parse(value.as_bytes()).and_then(|s| s.without_length());
         assert_eq!(without("bytes=5-9"), Some(5..10));
         for value in [
@@ -449,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn content_range_parses_and_renders() {
+    fn content_range_is_parsed_and_rendered() {
         let part = |range, length| Some(ContentRange::Part { range, length });
         for (value, expected) in [
             ("bytes 0-9/100", part(0..10, Some(100))),
@@ -518,7 +525,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_disjoint_and_hold_what_was_asked(
+        fn parts_are_disjoint_and_contain_the_requested_ranges(
             specs in prop::collection::vec(a_spec(), 1..8), length in 0..100u64, gap in 0..20u64,
         ) {
             let specs = parse(format!("bytes={}", specs.join(",")).as_bytes()).expect("valid");

@@ -1,26 +1,25 @@
-//! Surrogate-Control, by which an origin speaks to the caches in front of it (W3C note Edge
-//! Architecture Specification, 2001). It is heeded where it is among a route's targets.
+//! Surrogate-Control, an older header for caches in front of an origin (W3C note Edge Architecture
+//! Specification, 2001). A route honours it if it is among the route's targets.
 
-use super::cache_control::{ResponseDirectives, seconds_of};
-use super::targeted::Policy;
+use super::cache_control::{Policy, ResponseDirectives, delta_seconds};
 
-/// The field's name.
+/// The header's name.
 pub const FIELD: &str = "surrogate-control";
 
-/// The value of Surrogate-Capability, which says to an origin that Surrogate-Control is heeded.
+/// The value of Surrogate-Capability, which tells an origin that Surrogate-Control is honoured.
 pub const CAPABILITY: &str = "sluice=\"Surrogate/1.0\"";
 
-/// The name in `CAPABILITY`, at which directives may be targeted.
+/// The device name in `CAPABILITY`, which directives can be targeted at.
 const DEVICE: &[u8] = b"sluice";
 
-/// What the field says to us: `no-store` and `max-age`; `None` when it says neither.
+/// Parses `no-store` and `max-age`; `None` if the header contains neither.
 ///
-/// `max-age=600+60` may be given for 60 s more while it is revalidated. What is targeted at others
-/// is passed over, and what is targeted at us has preference over the same directive for all.
-/// `no-store-remote` counts as `no-store`, since nothing tells how far away an origin takes us to be.
-/// Seconds that are none mean stale.
+/// `max-age=600+60` permits serving the response for 60 more seconds while it is revalidated.
+/// Directives targeted at other devices are ignored; directives targeted at Sluice take precedence
+/// over the same directive without a target. `no-store-remote` counts as `no-store`, because
+/// nothing indicates whether the origin regards Sluice as remote. Malformed seconds mean stale.
 pub fn parse(value: &[u8]) -> Option<Policy> {
-    let (mut all, mut own) = (Said::default(), Said::default());
+    let (mut all, mut own) = (Directives::default(), Directives::default());
     for member in split(value, b',') {
         let mut parts = split(member, b';').map(<[u8]>::trim_ascii);
         let Some(directive) = parts.next() else {
@@ -33,7 +32,7 @@ pub fn parse(value: &[u8]) -> Option<Policy> {
             own.add(directive);
         }
     }
-    if all == Said::default() && own == Said::default() {
+    if all == Directives::default() && own == Directives::default() {
         return None;
     }
     let max_age = own.max_age.or(all.max_age);
@@ -48,15 +47,16 @@ pub fn parse(value: &[u8]) -> Option<Policy> {
     })
 }
 
-/// The directives that decide something, for all or for us.
+/// The relevant directives, either untargeted or targeted at Sluice.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
-    /// Seconds, and those after a `+`. Of several the first that is the smallest.
+struct Directives {
+    /// The lifetime in seconds, and the seconds after a `+`. Of several the first smallest one
+    /// counts.
     max_age: Option<(u32, Option<u32>)>,
     no_store: bool,
 }
 
-impl Said {
+impl Directives {
     fn add(&mut self, directive: &[u8]) {
         let equals = memchr::memchr(b'=', directive);
         let (name, value) = directive.split_at(equals.unwrap_or(directive.len()));
@@ -65,7 +65,7 @@ impl Said {
             self.no_store = true;
         }
         if name.eq_ignore_ascii_case(b"max-age") {
-            // There is no space around `=`.
+            // No white space is permitted around `=`.
             let valid = name.len() == equals.unwrap_or(directive.len());
             let said = match valid {
                 true => max_age(value.get(1..).unwrap_or_default()),
@@ -76,22 +76,21 @@ impl Said {
     }
 }
 
-/// `600` or `600+60`.
+/// Parses `600` or `600+60`.
 fn max_age(value: &[u8]) -> (u32, Option<u32>) {
-    let seconds = |digits: &[u8]| {
-        let valid = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        valid.then(|| seconds_of(digits))
-    };
     match memchr::memchr(b'+', value) {
-        None => (seconds(value).unwrap_or(0), None),
-        Some(plus) => match (seconds(&value[..plus]), seconds(&value[plus + 1..])) {
+        None => (delta_seconds(value).unwrap_or(0), None),
+        Some(plus) => match (
+            delta_seconds(&value[..plus]),
+            delta_seconds(&value[plus + 1..]),
+        ) {
             (Some(fresh), more @ Some(_)) => (fresh, more),
             _ => (0, None),
         },
     }
 }
 
-/// The parts between separators that stand outside quotes.
+/// Splits at separators outside quotes.
 fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     value.split(move |&b| {
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn its_directives_are_read() {
+    fn surrogate_directives_are_parsed() {
         for (value, expected) in [
             ("max-age=600", Some((Some(600), None, false))),
             ("MaX-aGe=600", Some((Some(600), None, false))),
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_heeded() {
+    fn directives_for_this_device_take_precedence() {
         assert_eq!(said("max-age=6;other"), None);
         assert_eq!(said("no-store;other"), None);
         assert_eq!(said("max-age=6;sluice"), Some((Some(6), None, false)));
@@ -154,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(value in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(value in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = parse(&value);
         }
     }

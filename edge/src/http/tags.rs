@@ -1,15 +1,15 @@
-//! Tags: what an origin names a response by, so that it can be purged with others that carry the
-//! same (Surrogate-Key, Cache-Tag).
+//! Tags of responses (Surrogate-Key, Cache-Tag): an origin labels responses with tags, and a purge
+//! by tag covers all responses with that tag.
 
 use super::Fields;
 
-/// Tags heeded of one response.
+/// Largest number of tags per response; further tags are ignored.
 pub const TAGS_MAX: usize = 256;
-/// Longer ones are not tags, bytes.
+/// Longest tag in bytes; longer ones are ignored.
 pub const TAG_MAX: usize = 1024;
 
-/// Hashes of the tags in the fields of these names: sorted, each once. Whatever the field, tags are
-/// parted by spaces or commas. Capital letters count.
+/// Hashes of the tags in these headers, sorted and without duplicates. In every header, tags are
+/// separated by spaces or commas. Tags are case-sensitive.
 pub fn tags(fields: &Fields, names: &[Box<str>]) -> Box<[u64]> {
     let values = names.iter().flat_map(|name| fields.get_all(name));
     let mut hashes: Vec<u64> = values
@@ -23,9 +23,10 @@ pub fn tags(fields: &Fields, names: &[Box<str>]) -> Box<[u64]> {
     hashes.into_boxed_slice()
 }
 
-/// What stands for a tag: BLAKE3 cut short to 64 bits. Another tag with a given one's number is not
-/// to be found; two that share one are, by a search of some 2^32 steps. Whoever makes both gains
-/// nothing: a purge of the one takes out what carries the other, too, which costs a fetch.
+/// The hash of a tag: BLAKE3 truncated to 64 bits. Nobody can find a tag with the hash of a given
+/// one. Two tags with a common hash can be found in about 2^32 steps, but that is no use to an
+/// attacker: a purge of one then also covers responses with the other, which costs additional
+/// fetches.
 pub fn tag_hash(tag: &[u8]) -> u64 {
     let hash = blake3::hash(tag);
     let mut part = [0; 8];
@@ -33,7 +34,7 @@ pub fn tag_hash(tag: &[u8]) -> u64 {
     u64::from_le_bytes(part)
 }
 
-/// Whether this is one tag, and could be one of a response.
+/// Whether the text is a single valid tag.
 pub fn is_tag(text: &[u8]) -> bool {
     text.len() <= TAG_MAX && !text.iter().any(is_separator) && !text.is_empty()
 }
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lines_of_all_fields_count_and_each_tag_once() {
+    fn tags_of_all_lines_and_headers_are_collected_once() {
         let got = of(&[
             ("surrogate-key", "a  b,c"),
             ("cache-tag", " b ,, d\t"),
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_origin_can_t_name_too_many_or_too_long_ones() {
+    fn too_many_or_too_long_tags_are_ignored() {
         let many: Vec<_> = (0..300).map(|n| n.to_string()).collect();
         assert_eq!(of(&[("cache-tag", &many.join(","))]).len(), TAGS_MAX);
         let long = format!("{} a", "x".repeat(TAG_MAX + 1));
@@ -94,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_a_sorted_set_in_any_order(words in prop::collection::vec("[ab]{1,3}", 0..20)) {
+        fn tags_are_a_sorted_set_whatever_their_order(words in prop::collection::vec("[ab]{1,3}", 0..20)) {
             let value = words.join(" ");
             let turned: Vec<_> = words.iter().rev().map(String::as_str).collect();
             let got = of(&[("surrogate-key", &value)]);

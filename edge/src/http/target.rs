@@ -1,17 +1,17 @@
-//! Request targets and hosts: checked, and brought into the one form that route, key and origin see.
-
-use crate::reason::Reason;
+//! Validation and normalisation of request targets and hosts. Routes, cache keys and origins see
+//! only the normal form.
 
 use std::net::Ipv6Addr;
 
 use super::{Method, Scheme};
+use crate::reason::Reason;
 
-/// How a request names what it is for (RFC 9112 3.2).
+/// The form of a request target (RFC 9112 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form<'a> {
     /// A path and query.
     Origin,
-    /// A whole URI (RFC 9112 3.2.2). The authority has not been looked at; it goes through `host`.
+    /// A complete URI (RFC 9112 3.2.2). The authority is not validated yet; `host` validates it.
     Absolute {
         /// `http` or `https`.
         scheme: Scheme,
@@ -20,35 +20,36 @@ pub enum Form<'a> {
     },
     /// `*`, with OPTIONS.
     Asterisk,
-    /// CONNECT's host and port, which the caller refuses; nothing of it was checked.
+    /// The host and port of CONNECT, not validated. The caller refuses such requests.
     Authority,
 }
 
 /// Why a request target is refused with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetError {
-    /// It is empty, or no path, URI or asterisk; or an asterisk without OPTIONS.
+    /// The target is empty, or is no path, URI or asterisk; or an asterisk without OPTIONS.
     NoTarget,
-    /// A scheme other than http and https.
+    /// The scheme is neither http nor https.
     Scheme,
-    /// A URI without a host.
+    /// The URI has no host.
     NoHost,
-    /// User information in a URI (RFC 9110 4.2.4).
+    /// The URI contains user information (RFC 9110 4.2.4).
     UserInfo,
-    /// `#`, a backslash, a space, a control or a byte beyond ASCII.
+    /// The target contains `#`, a backslash, a space, a control character or a byte beyond ASCII.
     Byte,
-    /// In the path, `%` without two hexadecimal digits behind it.
+    /// The path contains `%` without two hexadecimal digits after it.
     Percent,
-    /// In the path, `%00`.
+    /// The path contains `%00`.
     Nul,
     /// Dot segments lead above the root.
     AboveRoot,
-    /// A dot segment for whoever takes `%2F` or `%5C` for a slash, or what stands behind `;` for parameters.
+    /// The path contains a dot segment for servers that treat `%2F` or `%5C` as a slash, or that
+    /// remove parameters after `;`.
     HiddenDots,
 }
 
 impl TargetError {
-    /// The reason for refusing a request with it.
+    /// The reason for refusing a request with this error.
     pub fn reason(self) -> Reason {
         match self {
             TargetError::NoTarget => Reason::NoTarget,
@@ -64,13 +65,15 @@ impl TargetError {
     }
 }
 
-/// Checks a request target and appends its canonical form to `out`: an absolute path and query, or
-/// `*`. In the path, unreserved bytes are decoded and other escapes written in capitals (RFC 3986
-/// 6.2.2.1, 6.2.2.2), so that no other spelling leads to another route; then dot segments are removed
-/// (5.2.4). Every other byte stays as it is. Queries are left alone: those with a bare `%` are
-/// common, and nothing takes them apart.
+/// Validates a request target and appends its normal form to `out`: an absolute path and query, or
+/// `*`.
 ///
-/// After an error `out` holds anything.
+/// In the path, escaped unreserved characters are decoded and other escapes written in capitals
+/// (RFC 3986 6.2.2.1, 6.2.2.2), so that no other spelling leads to another route. Then dot segments
+/// are removed (5.2.4). All other bytes are kept. Queries are not changed: a bare `%` is common in
+/// them, and nothing parses them.
+///
+/// After an error the content of `out` is unspecified.
 pub fn canonical<'a>(
     method: &Method,
     raw: &'a [u8],
@@ -103,7 +106,7 @@ fn absolute<'a>(method: &Method, raw: &'a [u8], out: &mut String) -> Result<Form
         _ => {}
     }
     match path {
-        // OPTIONS for a server as a whole (RFC 9112 3.2.4).
+        // OPTIONS for the server as a whole (RFC 9112 3.2.4).
         [] if *method == Method::Options => out.push('*'),
         [] => out.push('/'),
         [b'/', ..] => append_path_and_query(path, out)?,
@@ -115,7 +118,7 @@ fn absolute<'a>(method: &Method, raw: &'a [u8], out: &mut String) -> Result<Form
     Ok(Form::Absolute { scheme, authority })
 }
 
-/// What a byte of a target means to the walk over it.
+/// Classes of bytes in a target.
 const PLAIN: u8 = 0;
 const REFUSED: u8 = 1;
 const PERCENT: u8 = 2;
@@ -139,7 +142,8 @@ const CLASS: [u8; 256] = {
     class
 };
 
-/// For what begins with `/`. One walk over the path of a plain target, one over its query, one copy.
+/// Appends a target that begins with `/`. A path without escapes and dot segments takes one scan
+/// and one copy.
 fn append_path_and_query(raw: &[u8], out: &mut String) -> Result<(), TargetError> {
     let mut rewrite = false;
     let mut path_end = raw.len();
@@ -168,7 +172,7 @@ fn append_path_and_query(raw: &[u8], out: &mut String) -> Result<(), TargetError
     append_query(query, out)
 }
 
-/// For nothing, or what begins with `?`.
+/// Appends an empty text or a query that begins with `?`.
 fn append_query(query: &[u8], out: &mut String) -> Result<(), TargetError> {
     if query.iter().any(|&b| CLASS[usize::from(b)] == REFUSED) {
         return Err(TargetError::Byte);
@@ -181,7 +185,7 @@ fn append_checked(bytes: &[u8], out: &mut String) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// The byte that a `%` at the beginning stands for.
+/// The byte that the escape at the start of `bytes` stands for.
 fn check_percent(bytes: &[u8]) -> Result<u8, TargetError> {
     let hex = |at: usize| bytes.get(at).and_then(|&b| char::from(b).to_digit(16));
     let (Some(high), Some(low)) = (hex(1), hex(2)) else {
@@ -193,17 +197,18 @@ fn check_percent(bytes: &[u8]) -> Result<u8, TargetError> {
     }
 }
 
-/// RFC 3986 2.3.
+/// Whether the byte is an unreserved character (RFC 3986 2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// What separates segments for somebody.
+/// Whether some servers treat the byte as a separator of segments.
 fn is_slash(byte: u8) -> bool {
     byte == b'/' || byte == b'\\'
 }
 
-/// Normalization and remove_dot_segments (RFC 3986 6.2.2, 5.2.4) of an absolute, checked path.
+/// Appends an absolute, validated path, normalised and without dot segments (RFC 3986 6.2.2,
+/// 5.2.4).
 fn append_normal(path: &[u8], out: &mut String) -> Result<(), TargetError> {
     let root = out.len();
     let mut segments = path[1..].split(|&b| b == b'/').peekable();
@@ -230,7 +235,8 @@ fn append_normal(path: &[u8], out: &mut String) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Appends a segment in its normal form; says whether it has dots that escaped slashes or a semicolon bound.
+/// Appends a segment in normal form; returns whether it contains a dot segment between escaped
+/// slashes or before a semicolon.
 fn append_segment(segment: &[u8], out: &mut String) -> Result<bool, TargetError> {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let (mut part, mut slashes, mut hidden) = (out.len(), false, false);
@@ -260,14 +266,14 @@ fn append_segment(segment: &[u8], out: &mut String) -> Result<bool, TargetError>
     Ok(hidden || dots_before_semicolon(last) || (slashes && dots(last).is_some()))
 }
 
-/// Whether it is a dot segment for servers that take away what stands behind `;` in a segment, as those for
-/// servlets do, and then remove dot segments.
+/// Whether the part is a dot segment for servers that remove everything after `;` in a segment
+/// before they remove dot segments, as servlet containers do.
 fn dots_before_semicolon(part: &str) -> bool {
     let rest = part.strip_prefix("..").or_else(|| part.strip_prefix('.'));
     rest.is_some_and(|rest| rest.starts_with(';') || rest.starts_with("%3B"))
 }
 
-/// One or two for a segment that is `.` or `..`.
+/// The number of dots, if the segment is `.` or `..`.
 fn dots(segment: &str) -> Option<u8> {
     match segment {
         "." => Some(1),
@@ -279,20 +285,20 @@ fn dots(segment: &str) -> Option<u8> {
 /// Why a host is refused with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
-    /// A port without a name.
+    /// The host has a port but no name.
     NoName,
-    /// Longer than any name can be.
+    /// The host is longer than any valid name.
     TooLong,
-    /// A byte that no name has; user information shows as this too.
+    /// The host contains a byte that no name has, including the `@` of user information.
     Byte,
-    /// What stands in brackets is no IPv6 address.
+    /// The text in brackets is not an IPv6 address.
     Address,
-    /// Not a number up to 65535.
+    /// The port is not a number up to 65535.
     Port,
 }
 
 impl HostError {
-    /// The reason for refusing a request with it.
+    /// The reason for refusing a request with this error.
     pub fn reason(self) -> Reason {
         match self {
             HostError::NoName => Reason::HostNoName,
@@ -304,13 +310,13 @@ impl HostError {
     }
 }
 
-/// Names are 253 bytes at most (RFC 1035), addresses and ports add little.
+/// Longest host in bytes. Names have at most 253 bytes (RFC 1035); brackets and a port add a few.
 const HOST_BYTES_MAX: usize = 270;
 
-/// Checks the value of a Host field or a URI's authority (RFC 9110 7.2, RFC 3986 3.2.2) and appends
-/// it to `out` in lower case, without an empty port. An empty Host is allowed and appends nothing.
+/// Validates the value of Host or a URI's authority (RFC 9110 7.2, RFC 3986 3.2.2) and appends it
+/// to `out` in lower case, without an empty port. An empty Host is valid and appends nothing.
 ///
-/// After an error `out` holds anything.
+/// After an error the content of `out` is unspecified.
 pub fn host(raw: &[u8], out: &mut String) -> Result<(), HostError> {
     if raw.len() > HOST_BYTES_MAX {
         return Err(HostError::TooLong);
@@ -327,13 +333,13 @@ pub fn host(raw: &[u8], out: &mut String) -> Result<(), HostError> {
         _ => check_name(name)?,
     }
     let start = out.len();
-    // Both checks leave ASCII only.
+    // Both checks permit only ASCII.
     out.push_str(std::str::from_utf8(name).map_err(|_| HostError::Byte)?);
     out[start..].make_ascii_lowercase();
     append_port(port, out)
 }
 
-/// reg-name (RFC 3986 3.2.2), of which an IPv4 address is one.
+/// Checks a reg-name (RFC 3986 3.2.2), which includes IPv4 addresses.
 fn check_name(name: &[u8]) -> Result<(), HostError> {
     for (i, &b) in name.iter().enumerate() {
         let valid = match b {
@@ -347,14 +353,14 @@ fn check_name(name: &[u8]) -> Result<(), HostError> {
     Ok(())
 }
 
-/// An IPv6 address without a zone.
+/// Checks an IPv6 address without a zone.
 fn check_address(address: &[u8]) -> Result<(), HostError> {
     let text = std::str::from_utf8(address).map_err(|_| HostError::Address)?;
     let parsed: Result<Ipv6Addr, _> = text.parse();
     parsed.map(|_| ()).map_err(|_| HostError::Address)
 }
 
-/// Nothing, `:`, or `:` and a number.
+/// Appends the port: nothing, `:`, or `:` and a number.
 fn append_port(port: &[u8], out: &mut String) -> Result<(), HostError> {
     let digits = match port {
         [] | [b':'] => return Ok(()),
@@ -382,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_targets_stay_byte_for_byte() {
+    fn normal_targets_are_unchanged() {
         for target in [
             "/",
             "/a/b.html",
@@ -432,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn one_path_has_one_spelling() {
+    fn each_path_has_one_spelling() {
         for (target, expected) in [
             ("/%70rivate/x", "/private/x"),
             ("/%7Euser/%2d%5F%2E1", "/~user/-_.1"),
@@ -449,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ambiguous_is_refused() {
+    fn ambiguous_targets_are_refused() {
         for (target, error) in [
             ("", TargetError::NoTarget),
             ("a", TargetError::NoTarget),
@@ -492,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn absolute_form_gives_its_parts() {
+    fn absolute_form_is_split_into_its_parts() {
         for (target, authority, expected) in [
             ("http://h", "h", "/"),
             ("HTTP://h:80/", "h:80", "/"),
@@ -536,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn options_and_connect_have_forms_of_their_own() {
+    fn options_and_connect_have_their_own_forms() {
         let of = |method: Method, raw: &'static str| {
             let mut out = String::new();
             let form = canonical(&method, raw.as_bytes(), &mut out);
@@ -556,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_checked_and_lowered() {
+    fn hosts_are_validated_and_lowercased() {
         for (raw, expected) in [
             ("", ""),
             ("Example.COM", "example.com"),
@@ -608,7 +614,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_canonical_target_is_canonical(raw in "/[a./%2eEfF5c?]{0,20}") {
+        fn normalising_twice_changes_nothing(raw in "/[a./%2eEfF5c?]{0,20}") {
             if let Ok(once) = get(&raw) {
                 prop_assert!(once.starts_with('/'));
                 let path = once.split('?').next().unwrap_or_default();
@@ -618,14 +624,14 @@ mod tests {
         }
 
         #[test]
-        fn a_checked_host_is_canonical(raw in "[a-zA-Z0-9.:\\[\\]%@-]{0,20}") {
+        fn normalising_a_host_twice_changes_nothing(raw in "[a-zA-Z0-9.:\\[\\]%@-]{0,20}") {
             if let Ok(once) = host_of(&raw) {
                 prop_assert_eq!(host_of(&once), Ok(once.clone()));
             }
         }
 
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let mut out = String::new();
             let _ = canonical(&Method::Options, &bytes, &mut out);
             let _ = host(&bytes, &mut out);

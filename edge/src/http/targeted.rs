@@ -1,22 +1,13 @@
-//! Fields that tell some caches more than Cache-Control tells all: targeted fields (RFC 9213) and
-//! nginx's X-Accel-Expires. (Surrogate-Control, which is older, is in `surrogate`.)
+//! Cache directives for specific caches, which take precedence over Cache-Control: targeted fields
+//! (RFC 9213) and nginx's X-Accel-Expires. (The older Surrogate-Control is in `surrogate`.)
 
 use sfv::{BareItem, Dictionary, ListEntry, Parser, Version};
 
-use super::cache_control::{ResponseDirectives, SECONDS_MAX, Scope, names_in};
+use super::cache_control::{Policy, SECONDS_MAX, Scope, names_in};
 use super::{Fields, surrogate};
 
-/// What one field says, or all lines of Cache-Control together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// Its directives.
-    pub directives: ResponseDirectives,
-    /// The lower-case names of fields to which it limits `private` and `no-cache`.
-    pub named: Vec<String>,
-}
-
-/// The policy of the first target that the response has, valid and not empty (RFC 9213 2.2). Neither
-/// Cache-Control nor Expires are heeded then. `targets` are names in lower case.
+/// The policy of the first target that the response has with a valid, non-empty value (RFC 9213
+/// 2.2). If there is one, Cache-Control and Expires are ignored. `targets` are names in lower case.
 pub fn select(response: &Fields, targets: &[Box<str>]) -> Option<Policy> {
     targets.iter().find_map(|target| {
         let value = response.joined(target)?;
@@ -27,12 +18,13 @@ pub fn select(response: &Fields, targets: &[Box<str>]) -> Option<Policy> {
     })
 }
 
-/// A targeted field (RFC 9213 2.1): a dictionary (RFC 8941 3.2), in which the last of equal names
-/// counts. `None` when it is empty or doesn't parse: then it is as if it was not there.
+/// Parses a targeted field (RFC 9213 2.1): a dictionary (RFC 8941 3.2), in which the last of
+/// several equal names counts. Returns `None` if the dictionary is empty or malformed; the header
+/// is then ignored.
 ///
-/// A directive whose value has the wrong type is not used for what it says, but taken in the way that
-/// caches less, as in Cache-Control: a max-age that is no integer means stale (RFC 9111 4.2.1), a
-/// `no-store` with an argument holds, a `public` with one doesn't.
+/// A directive whose value has the wrong type is interpreted in the way that caches less, as in
+/// Cache-Control: a max-age that is not an integer means stale (RFC 9111 4.2.1), `no-store` with an
+/// argument is honoured, `public` with an argument is not.
 pub fn parse(value: &[u8]) -> Option<Policy> {
     let parser = Parser::new(value).with_version(Version::Rfc8941);
     let members: Dictionary = parser.parse().ok()?;
@@ -50,7 +42,8 @@ pub fn parse(value: &[u8]) -> Option<Policy> {
     Some(policy)
 }
 
-/// Takes one member over; `None` for a value of which no directive is: a list.
+/// Applies one member to the policy. `value` is `None` for lists, which no directive has as its
+/// value.
 fn apply(policy: &mut Policy, name: &str, value: Option<&BareItem>) {
     let directives = &mut policy.directives;
     let allowed = matches!(value, Some(BareItem::Boolean(true)));
@@ -73,7 +66,7 @@ fn apply(policy: &mut Policy, name: &str, value: Option<&BareItem>) {
     }
 }
 
-/// An integer of seconds; 0 for anything else.
+/// An integer number of seconds; 0 for any other value.
 fn seconds(value: Option<&BareItem>) -> u32 {
     let Some(BareItem::Integer(integer)) = value else {
         return 0;
@@ -81,7 +74,7 @@ fn seconds(value: Option<&BareItem>) -> u32 {
     i64::from(*integer).clamp(0, i64::from(SECONDS_MAX)) as u32
 }
 
-/// True, or a string with names of fields.
+/// The scope of `private` or `no-cache`: true, or a string of field names.
 fn scope(value: Option<&BareItem>, named: &mut Vec<String>) -> Scope {
     match value {
         Some(BareItem::Boolean(false)) => Scope::Absent,
@@ -96,19 +89,19 @@ fn scope(value: Option<&BareItem>, named: &mut Vec<String>) -> Scope {
     }
 }
 
-/// What X-Accel-Expires says.
+/// The value of X-Accel-Expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccelExpires {
-    /// `0`: don't store it.
+    /// `0`: the response must not be stored.
     Never,
-    /// For so many seconds from now.
+    /// A lifetime in seconds, from now.
     Seconds(u64),
-    /// `@…`: until then, Unix seconds.
+    /// `@…`: fresh until this time, Unix seconds.
     Until(u64),
 }
 
 impl AccelExpires {
-    /// Of a response; `None` without the field, and where it is invalid or contradicts itself.
+    /// Parses the header of a response; `None` if it is absent, invalid or contradictory.
     pub fn of(response: &Fields) -> Option<AccelExpires> {
         let mut values = response.get_all("x-accel-expires").map(<[u8]>::trim_ascii);
         let value = values.next()?;
@@ -139,13 +132,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::http::cache_control::ResponseDirectives;
 
     fn directives(value: &str) -> Option<ResponseDirectives> {
         parse(value.as_bytes()).map(|policy| policy.directives)
     }
 
     #[test]
-    fn every_directive_is_read() {
+    fn every_directive_is_parsed() {
         let value = "max-age=1, s-maxage=2, stale-while-revalidate=3, stale-if-error=4, no-cache, \
             private, no-store, must-revalidate, proxy-revalidate, no-transform, must-understand, \
             public, immutable, other=(a b), max-ages=9;x=y";
@@ -169,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dictionary_is_not_there() {
+    fn a_malformed_dictionary_is_ignored() {
         for value in [
             "",
             " ",
@@ -189,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_wrong_type_caches_less() {
+    fn a_value_of_the_wrong_type_caches_less() {
         for (value, seconds) in [
             ("max-age=10", 10),
             ("max-age=10;q=1", 10),
@@ -215,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_name_fields() {
+    fn strings_contain_field_names() {
         let policy = parse(b"no-cache=\"A, b\", private=\"c\"").expect("a dictionary");
         assert_eq!(policy.named, ["a", "b", "c"]);
         assert_eq!(policy.directives.no_cache, Scope::Fields);
@@ -225,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_target_that_is_valid_counts() {
+    fn the_first_valid_target_counts() {
         let targets = ["sluice-cache-control".into(), "cdn-cache-control".into()];
         let mut fields = Fields::new();
         let max_age = |fields: &Fields| select(fields, &targets).map(|p| p.directives.max_age);
@@ -246,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn accel_expires_is_read_as_nginx_does() {
+    fn accel_expires_is_parsed_as_in_nginx() {
         use AccelExpires::{Never, Seconds, Until};
         for (value, expected) in [
             ("0", Some(Never)),
@@ -272,12 +266,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(value in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(value in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = parse(&value);
         }
 
         #[test]
-        fn saying_no_store_at_the_end_is_heard(value in "[a-z0-9=\", ();?.-]{0,40}") {
+        fn no_store_at_the_end_is_honoured(value in "[a-z0-9=\", ();?.-]{0,40}") {
             if parse(value.as_bytes()).is_some() {
                 let after = parse(format!("{value}, no-store").as_bytes()).expect("still valid");
                 prop_assert!(after.directives.no_store);

@@ -1,39 +1,40 @@
-//! URLs that operators write, put into the same form as a request's scheme, host and target.
+//! URLs and prefixes of URLs that operators write, normalised like a request's scheme, host and
+//! target.
 
 use std::fmt;
 
 use super::target::{self, HostError, TargetError};
 use super::{Method, Scheme, key};
 
-/// A URL that a request may be for.
+/// A URL in the normal form of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// The scheme.
     pub scheme: Scheme,
     /// Host and port.
     pub authority: String,
-    /// The path in canonical form.
+    /// The path in normal form.
     pub path: String,
-    /// The query; `None` is not the same as an empty one.
+    /// The query; `None` differs from an empty query.
     pub query: Option<String>,
 }
 
-/// The beginning of URLs: `http://host/path`, of any scheme `//host/path`, of any host `/path`.
+/// A prefix of URLs: `http://host/path`, `//host/path` for any scheme, or `/path` for any host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// `None`: any.
+    /// The scheme; `None` for any.
     pub scheme: Option<Scheme>,
-    /// `None`: any.
+    /// The authority; `None` for any.
     pub authority: Option<String>,
-    /// How path and query begin, letter by letter.
+    /// The prefix of path and query, compared byte by byte.
     pub path: String,
 }
 
 impl Url {
     /// # Errors
-    /// What is wrong with it, for people.
+    /// Describes for the operator what is wrong with the URL.
     pub fn parse(url: &str) -> Result<Url, String> {
-        // Schemes are the same in capitals (RFC 3986 3.1).
+        // Schemes are case-insensitive (RFC 3986 3.1).
         let (scheme, rest) =
             split_scheme(url).ok_or_else(|| "a URL begins with http:// or https://".to_owned())?;
         let (authority, target) = parse_host(rest)?;
@@ -50,7 +51,7 @@ impl Url {
     }
 }
 
-/// As keys have it.
+/// Formats the URL as keys contain it.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = key::normal_host(Some(self.scheme), &self.authority);
@@ -62,7 +63,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// As keys have it.
+/// Formats the prefix as keys contain it.
 impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(scheme) = self.scheme {
@@ -77,7 +78,7 @@ impl fmt::Display for Start {
 
 impl Start {
     /// # Errors
-    /// What is wrong with it, for people.
+    /// Describes for the operator what is wrong with the prefix.
     pub fn parse(text: &str) -> Result<Start, String> {
         check_end(text)?;
         let (scheme, rest) = match (split_scheme(text), text.strip_prefix("//")) {
@@ -105,14 +106,14 @@ impl Start {
     }
 }
 
-/// Refuses prefixes that cover what their end does not say.
+/// Refuses prefixes that would cover more than their last segment suggests.
 fn check_end(text: &str) -> Result<(), String> {
     if let Some(start) = text.strip_suffix('*') {
         return Err(format!(
-            "a prefix needs no * at its end: {start} covers all that begins so"
+            "a prefix needs no * at its end: {start} covers all URLs that begin with it"
         ));
     }
-    // Queries have no segments.
+    // Dot segments and `*` are only special in the path, not in a query.
     let path = text
         .split('?')
         .next()
@@ -120,11 +121,11 @@ fn check_end(text: &str) -> Result<(), String> {
     let last = path
         .and_then(|path| path.rsplit('/').next())
         .unwrap_or_default();
-    // Resolved, it would be its folder, or the one above (RFC 3986 5.2.4).
+    // Resolved, the prefix would name the folder itself or its parent (RFC 3986 5.2.4).
     if matches!(&*last.to_ascii_lowercase().replace("%2e", "."), "." | "..") {
         let folder = &text[..text.len() - last.len()];
         return Err(format!(
-            "a prefix can't end in {last}, which no URL has: write {folder} for all in this folder, or the folder above"
+            "a prefix can't end in {last}, as no URL does: write {folder} to cover this folder, or write its parent folder"
         ));
     }
     Ok(())
@@ -137,7 +138,7 @@ fn split_scheme(url: &str) -> Option<(Scheme, &str)> {
     Some((scheme, rest))
 }
 
-/// Host, and path with query, of what follows `//`.
+/// Splits the text after `//` into host, and path with query.
 fn parse_host(rest: &str) -> Result<(String, String), String> {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (host, path) = rest.split_at(end);
@@ -155,7 +156,7 @@ fn parse_host(rest: &str) -> Result<(String, String), String> {
 
 fn parse_target(path: &str) -> Result<String, String> {
     if path.contains('#') {
-        return Err("leave out what begins with #: clients keep it to themselves".to_owned());
+        return Err("remove the fragment (from # on): clients never send it".to_owned());
     }
     let mut canonical = String::new();
     target::canonical(&Method::Get, path.as_bytes(), &mut canonical).map_err(wrong_target)?;
@@ -165,28 +166,30 @@ fn parse_target(path: &str) -> Result<String, String> {
 fn wrong_host(host: &str, error: HostError) -> String {
     let why = match error {
         _ if host.contains('@') => {
-            "leave out user name and password, up to the @: what is stored is for all"
+            "remove user name and password, up to the @: stored responses don't depend on them"
         }
         HostError::Byte if !host.is_ascii() => {
             "write the host's name in ASCII, as browsers send it: xn--…"
         }
-        HostError::Byte => "the host has a character that no name has",
-        HostError::NoName => "a name stands before the port",
+        HostError::Byte => "the host has a character that is not permitted in a name",
+        HostError::NoName => "the host has a port but no name",
         HostError::TooLong => "the host is longer than any name",
-        HostError::Address => "what stands in brackets is no IPv6 address",
-        HostError::Port => "the port is a number up to 65535",
+        HostError::Address => "the text in brackets is not an IPv6 address",
+        HostError::Port => "the port must be a number up to 65535",
     };
-    format!("this is no URL: {why}")
+    format!("this is not a valid URL: {why}")
 }
 
 fn wrong_target(error: TargetError) -> String {
     let why = match error {
         TargetError::Byte => {
-            "spaces, backslashes and what is not ASCII are written as escapes, as in %20 or %C3%A9"
+            "spaces, backslashes and characters outside ASCII must be escaped, as in %20 or %C3%A9"
         }
-        TargetError::Percent => "behind a % stand two hexadecimal digits; the % itself is %25",
-        TargetError::Nul => "a path has no %00",
-        TargetError::AboveRoot => "its .. lead above the root",
+        TargetError::Percent => {
+            "a % must be followed by two hexadecimal digits; a literal % is %25"
+        }
+        TargetError::Nul => "a path can't contain %00",
+        TargetError::AboveRoot => "its .. segments lead above the root",
         TargetError::HiddenDots => {
             "it has a dot segment beside an escaped slash or backslash, or before a semicolon"
         }
@@ -195,7 +198,7 @@ fn wrong_target(error: TargetError) -> String {
         | TargetError::NoHost
         | TargetError::UserInfo => "it has no path",
     };
-    format!("this is no URL: {why}")
+    format!("this is not a valid URL: {why}")
 }
 
 #[cfg(test)]
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn malformed_urls_are_refused() {
         let url = |text: &str| Url::parse(text).expect(text);
         assert_eq!(url("http://a"), url("HTTP://A/"));
         assert_eq!(url("http://a?b=c"), url("Http://a/?b=c"));
@@ -221,24 +224,24 @@ mod tests {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
         for (bad, said) in [
-            ("http://u:p@a/", "leave out user name and password"),
+            ("http://u:p@a/", "remove user name and password"),
             ("http://é/", "in ASCII"),
             ("http://a/é", "as in %20 or %C3%A9"),
             ("http://a/a b", "as in %20 or %C3%A9"),
             ("http://a/%zz", "two hexadecimal digits"),
-            ("http://a:x/", "the port is a number"),
+            ("http://a:x/", "the port must be a number"),
         ] {
             let why = Url::parse(bad).expect_err(bad);
             assert!(why.contains(said), "{bad}: {why}");
         }
         for url in ["http://a/b#c", "http://a#c"] {
             let fragment = Url::parse(url).expect_err("a fragment");
-            assert!(fragment.starts_with("leave out what begins with #"));
+            assert!(fragment.starts_with("remove the fragment"));
         }
     }
 
     #[test]
-    fn a_prefix_has_a_whole_host_or_none() {
+    fn a_prefix_has_a_complete_host_or_none() {
         let start = |text: &str| Start::parse(text).expect(text);
         let of = |scheme, authority: Option<&str>, path: &str| Start {
             scheme,
@@ -253,9 +256,9 @@ mod tests {
         }
     }
 
-    // Resolved, `/a/..` would be `/`, and cover everything.
+    // Resolved, `/a/..` would be `/` and cover everything.
     #[test]
-    fn a_prefix_ends_as_it_is_written() {
+    fn prefixes_with_a_misleading_end_are_refused() {
         for bad in [
             "/.",
             "/a/.",
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_shown_as_keys_have_them() {
+    fn urls_are_displayed_as_keys_contain_them() {
         for url in ["http://A:80/%62?c", "HTTP://a/x/../b?c"] {
             assert_eq!(Url::parse(url).expect(url).to_string(), "http://a/b?c");
         }

@@ -1,5 +1,5 @@
-//! Vary: by which request fields a resource's responses differ, and which variant a request selects
-//! (RFC 9111 4.1, RFC 9110 12.5.5).
+//! Vary: the request headers by which the responses of a resource differ, and the variant that a
+//! request selects (RFC 9111 4.1, RFC 9110 12.5.5).
 
 mod language;
 
@@ -13,35 +13,39 @@ use super::fields::is_token;
 
 pub use language::{is_language_tag, preferred};
 
-/// More names than this and the response is not stored: each multiplies what has to be kept.
+/// Largest number of names in Vary. A response with more is not stored, because each name
+/// multiplies the number of variants.
 pub const NAMES_MAX: usize = 16;
 
-/// The names in one resource's Vary: lower case, sorted, each once. Without any: no allocation.
+/// The names in one resource's Vary: lower case, sorted, without duplicates. An empty value does
+/// not allocate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vary(Arc<[Box<str>]>);
 
-/// To what requests are reduced beyond their own normal form: variants stay few by it.
+/// How request headers are reduced beyond their normal form, which limits the number of variants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Normal<'a> {
-    /// These codings are asked for, whatever a request accepts; `None`: those it accepts.
+    /// The content codings to request instead of those that the client accepts; `None` for the
+    /// client's.
     pub codings: Option<Codings>,
-    /// Of its languages, only the one of these that it prefers counts; empty: all count.
+    /// Languages to reduce Accept-Language to: only the client's preferred one of these counts. If
+    /// empty, Accept-Language is not reduced.
     pub languages: &'a [Box<str>],
 }
 
 /// Why a Vary can't be used to select variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// `*`: it depends on more than fields; no stored response is ever selected.
+    /// `*`: the response depends on more than headers, so no stored response can be selected.
     Any,
-    /// More than `NAMES_MAX` names.
+    /// Vary has more than `NAMES_MAX` names.
     TooMany,
-    /// Something that is no field name.
+    /// Vary contains an invalid header name.
     BadName,
 }
 
 impl Vary {
-    /// From all Vary lines of a response; without any it names nothing.
+    /// Parses all Vary lines of a response. Without Vary the result is empty.
     pub fn of(response: &Fields) -> Result<Vary, Error> {
         let mut names: SmallVec<[String; 4]> = SmallVec::new();
         let mut error = None;
@@ -69,7 +73,7 @@ impl Vary {
         }
     }
 
-    /// Whether it names nothing: one variant for everybody.
+    /// Whether there are no names, so that the resource has a single variant.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -79,32 +83,28 @@ impl Vary {
         self.0.iter().map(|name| &**name)
     }
 
-    /// Bytes of memory held.
+    /// Heap memory in bytes.
     pub fn memory(&self) -> usize {
         let text: usize = self.0.iter().map(|name| name.len()).sum();
         text + size_of_val(&*self.0)
     }
 
-    /// The names, to be kept and given to `select`.
-    pub fn into_names(self) -> Arc<[Box<str>]> {
-        self.0
-    }
-
-    /// `select` for these names, by what the request itself says.
+    /// `select` for these names, without further reduction.
     pub fn select(&self, request: &Fields, out: &mut Vec<u8>) {
         select(&self.0, request, Normal::default(), out);
     }
 }
 
-/// Appends the part of a request that selects the variant, normalised so that requests which
-/// mean the same give the same bytes, and delimited so that no others do.
+/// Appends the selecting part of a request: the values of the headers in Vary. The values are
+/// normalised, so equivalent requests give the same bytes, and delimited, so different values give
+/// different bytes.
 ///
-/// For each name: its length and text, whether the field is there, the value's length and
-/// text. Several lines are one list (RFC 9110 5.3), spaces around commas outside quotes don't
-/// count. Accept-Encoding is reduced to `Codings`, and a request that goes to the origin for a
-/// variant must carry `Codings::value` in place of the client's: which of the codings is preferred
-/// is lost. Accept-Language is brought into a form that means the same (RFC 9110 12.5.4), so the
-/// client's own may be sent; with `Normal::languages` it is reduced, and `preferred` must be sent.
+/// For each name: its length and text, whether the header is present, and the value's length and
+/// text. Several lines are one list (RFC 9110 5.3), and spaces around commas outside quotes are
+/// ignored. Accept-Encoding is reduced to `Codings`; since that loses the client's preferences, a
+/// request to the origin for a variant must carry `Codings::value` instead of the client's header.
+/// Accept-Language is rewritten to an equivalent form (RFC 9110 12.5.4), so the client's header can
+/// be sent. With `Normal::languages` it is reduced, and `preferred` must be sent instead.
 pub fn select(names: &[Box<str>], request: &Fields, normal: Normal<'_>, out: &mut Vec<u8>) {
     for name in names {
         append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
@@ -116,14 +116,14 @@ pub fn select(names: &[Box<str>], request: &Fields, normal: Normal<'_>, out: &mu
     }
 }
 
-/// What one field of a request comes to, normalised as `select` has it; `None` without the field,
-/// unless that means something. `name` is in lower case.
+/// One request header, normalised as in `select`; `None` if it is absent and its absence has no
+/// equivalent value. `name` is in lower case.
 pub fn normal_value(request: &Fields, name: &str, normal: Normal<'_>) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     append_normal(request, name, normal, &mut value).then_some(value)
 }
 
-/// Appends that value; says whether there is one.
+/// Appends the normalised value; returns whether there is one.
 fn append_normal(request: &Fields, name: &str, normal: Normal<'_>, out: &mut Vec<u8>) -> bool {
     match name {
         "accept-encoding" => {
@@ -142,7 +142,7 @@ fn append_normal(request: &Fields, name: &str, normal: Normal<'_>, out: &mut Vec
     request.contains(name)
 }
 
-/// Appends what `append` does, with its length in four bytes before it.
+/// Appends the output of `append`, preceded by its length in four bytes.
 fn append_delimited(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -151,7 +151,7 @@ fn append_delimited(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Appends all lines of a name as one list without spaces around its commas.
+/// Appends all lines of a header as one list without spaces around its commas.
 fn append_list(request: &Fields, name: &str, out: &mut Vec<u8>) {
     for (i, value) in request.get_all(name).enumerate() {
         if i > 0 {
@@ -185,21 +185,21 @@ fn append_value(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The content codings among those that are told apart (gzip, br, zstd, identity) which a request
-/// accepts: its Accept-Encoding, normalised. Preferences among them (q) are not kept.
+/// The set of content codings that a request accepts, among gzip, br, zstd and identity: its
+/// normalised Accept-Encoding. The client's preferences (q) are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Codings(u8);
 
 impl Codings {
-    /// No coding at all.
+    /// The set with identity only.
     pub const IDENTITY: Codings = Codings(1);
     const BR: Codings = Codings(2);
     const GZIP: Codings = Codings(4);
     const ZSTD: Codings = Codings(8);
     const ALL: Codings = Codings(15);
 
-    /// What a request accepts (RFC 9110 12.5.3). Without the field it may be given anything; it is
-    /// then taken to want identity, which everybody understands.
+    /// The content codings that a request accepts (RFC 9110 12.5.3). A request without the header
+    /// accepts any coding, but counts as accepting only identity, which every client understands.
     pub fn of(request: &Fields) -> Codings {
         let (mut accepted, mut named) = (Codings(0), Codings(0));
         let mut others = None;
@@ -210,7 +210,7 @@ impl Codings {
                 others = Some(accepts);
             } else if let Some(coding) = Codings::named(coding) {
                 named.0 |= coding.0;
-                // Of two contradicting weights the refusal counts.
+                // If a coding is listed twice, a refusal (`q=0`) takes precedence.
                 accepted.0 |= coding.0;
                 if !accepts {
                     accepted.0 &= !coding.0;
@@ -236,7 +236,7 @@ impl Codings {
         }
     }
 
-    /// The Accept-Encoding that says just this, for the request to the origin.
+    /// The equivalent Accept-Encoding for the request to the origin.
     pub fn value(self) -> &'static str {
         const VALUES: [&str; 16] = [
             "identity;q=0",
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_mean_the_same_select_the_same() {
+    fn equivalent_requests_select_the_same_variant() {
         let same = [
             selected("x", &[("X", "a, b")]),
             selected("X", &[("x", "a\t ,  b ")]),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_encoding_is_a_set() {
+    fn accept_encoding_is_reduced_to_a_set() {
         let codings = |value: &str| Codings::of(&fields(&[("accept-encoding", value)])).value();
         for (value, expected) in [
             ("gzip, deflate, br, zstd", "br, gzip, zstd"),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_on_selects_the_same_variant() {
+    fn the_forwarded_header_selects_the_same_variant() {
         for bits in 0..16 {
             let codings = Codings(bits);
             let sent = fields(&[("accept-encoding", codings.value())]);
@@ -368,7 +368,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_lists_of_tokens_select_the_same(
+        fn different_lists_of_tokens_select_different_variants(
             a in prop::collection::vec("[a-c]{1,3}", 0..4),
             b in prop::collection::vec("[a-c]{1,3}", 0..4),
         ) {
@@ -378,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn any_value_is_taken(value in "[ -~]{0,40}") {
+        fn any_value_is_accepted(value in "[ -~]{0,40}") {
             let _ = vary(&value);
             selected("x, accept-encoding", &[("x", &value), ("accept-encoding", &value)]);
         }

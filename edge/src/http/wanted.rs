@@ -1,4 +1,4 @@
-//! What a request comes to against a representation: conditions first, then ranges.
+//! Evaluates a request's conditions and ranges against a representation.
 
 use std::ops::Range;
 
@@ -8,28 +8,28 @@ use super::conditional::{self, Decision, EntityTag, Validators};
 use super::range::{self, PART_OVERHEAD, Resolved};
 use super::{Fields, Method};
 
-/// Ranges of one response, in the order asked for.
+/// Ranges of one response, in the order of the request.
 pub type Parts = SmallVec<[Range<u64>; 1]>;
 
-/// What a request comes to.
+/// The response that a request's conditions and ranges select.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// 304.
+    /// 304 (Not Modified).
     NotModified,
-    /// 412.
+    /// 412 (Precondition Failed).
     PreconditionFailed,
-    /// 416, of a representation of this length.
+    /// 416 (Range Not Satisfiable), with the complete length of the representation.
     NotSatisfiable(u64),
-    /// The head alone.
+    /// The head without content, for HEAD.
     HeadOnly,
-    /// All of the content.
+    /// The complete content.
     All,
-    /// 206 with these, of a representation of this length.
+    /// 206 (Partial Content) with these ranges, and the complete length of the representation.
     Parts(Parts, u64),
 }
 
 impl Wanted {
-    /// Bytes of content to be sent, of a representation of this length.
+    /// Bytes of content to send for a representation of this length.
     pub fn bytes(&self, length: Option<u64>) -> u64 {
         match self {
             Wanted::Parts(parts, _) => parts.iter().map(|part| part.end - part.start).sum(),
@@ -39,9 +39,9 @@ impl Wanted {
     }
 }
 
-/// What a GET or HEAD with these fields comes to, against a response with this status, these
-/// validators and, if known, this length: conditions first (RFC 9110 13.2.2), then Range (14.2).
-/// Without a known length Range is ignored, as it may be.
+/// Evaluates a GET or HEAD request against a response with this status, these validators and, if
+/// known, this length. Conditions are evaluated first (RFC 9110 13.2.2), then Range (14.2). Without
+/// a known length Range is ignored, which RFC 9110 permits.
 pub fn judge<'v>(
     method: &Method,
     fields: &Fields,
@@ -50,7 +50,7 @@ pub fn judge<'v>(
     length: Option<u64>,
 ) -> Wanted {
     let mut ignore_range = *method != Method::Get || status != 200;
-    if status == 200 && asks_for_less(fields) {
+    if status == 200 && has_condition_or_range(fields) {
         match conditional::evaluate(method, fields, &validators()) {
             Decision::NotModified => return Wanted::NotModified,
             Decision::PreconditionFailed => return Wanted::PreconditionFailed,
@@ -76,9 +76,10 @@ fn ranges(fields: &Fields, length: Option<u64>) -> Wanted {
     }
 }
 
-/// The same of a resource that is given in several codings: all of them have one Last-Modified, so a
-/// date in If-Range does not tell whether the client's part is of this one (RFC 9110 13.1.5, 8.8.2.2).
-pub fn of_several_codings(wanted: Wanted, fields: &Fields) -> Wanted {
+/// Adjusts the result of `judge` for a resource that is available in several content codings. All
+/// of them share one Last-Modified, so a date in If-Range does not identify the coding of the
+/// client's part (RFC 9110 13.1.5, 8.8.2.2), and the complete content is sent.
+pub fn for_several_codings(wanted: Wanted, fields: &Fields) -> Wanted {
     let is_part = matches!(wanted, Wanted::Parts(..) | Wanted::NotSatisfiable(_));
     let mut conditions = fields.get_all("if-range");
     match is_part && conditions.any(|value| EntityTag::parse(value).is_none()) {
@@ -87,16 +88,16 @@ pub fn of_several_codings(wanted: Wanted, fields: &Fields) -> Wanted {
     }
 }
 
-/// The Range field, where there is one and no second.
+/// The Range field's value, if the request has exactly one Range line.
 pub fn only_range(fields: &Fields) -> Option<&[u8]> {
     let mut lines = fields.get_all("range");
     let value = lines.next()?;
     lines.next().is_none().then_some(value)
 }
 
-/// Whether a condition or a range is among the fields.
+/// Whether the headers contain a condition (`If-…`) or a Range.
 #[inline]
-pub fn asks_for_less(fields: &Fields) -> bool {
+pub fn has_condition_or_range(fields: &Fields) -> bool {
     fields.iter().any(|(name, _)| {
         matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]) || name.eq_ignore_ascii_case(b"range")
     })

@@ -1,5 +1,6 @@
 //! Host and path to what answers: the sites and their routes.
 
+mod glob;
 mod matcher;
 #[cfg(test)]
 mod tests;

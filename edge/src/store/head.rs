@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::http::FieldBlock;
+
 /// The names that Vary lists, lower case and sorted.
 pub type VaryNames = Arc<[Box<str>]>;
 
@@ -13,7 +15,7 @@ pub struct Head {
     /// The status.
     pub status: u16,
     /// Field lines as they are sent, Date among them; without framing, hop-by-hop fields and Age.
-    pub fields: Bytes,
+    pub fields: FieldBlock,
     /// Complete length of the content, when it is known before the end.
     pub length: Option<u64>,
     /// The entity tag as sent, quotes and weakness included.
@@ -80,6 +82,6 @@ impl Head {
             selected.names.iter().map(|name| name.len() + 32).sum()
         });
         let tags = size_of_val(&*self.tags);
-        (size_of::<Head>() + self.fields.len() + SHARED + etag + names + tags) as u64
+        (size_of::<Head>() + self.fields.memory() + SHARED + etag + names + tags) as u64
     }
 }

@@ -1,11 +1,11 @@
-//! Becoming another user, for good: all threads, and all ids that the kernel knows.
+//! Switches the process to another user permanently, in all threads and with all ids.
 
 use std::ffi::CString;
 use std::io;
 
 use nix::unistd::{self, Gid, Group, ResGid, ResUid, Uid, User};
 
-/// A user of this system, and its groups.
+/// A user of the system with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     uid: Uid,
@@ -13,34 +13,33 @@ pub struct Account {
     groups: Vec<Gid>,
 }
 
-/// Groups of one user, at most; the kernel takes more.
+/// Largest number of groups of a user; the kernel permits more.
 const GROUPS_MAX: usize = 1024;
 
 impl Account {
-    /// Looks a user up, by name or number, and a group that is to be its own.
+    /// Looks up a user by name or number, and a group to be its primary one.
     ///
     /// # Errors
-    /// What is not known here, in words.
+    /// The unknown name, described for the operator.
     pub fn find(user: &str, group: Option<&str>) -> Result<Account, String> {
         let known = match user.parse() {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)),
             Err(_) => User::from_name(user),
         };
-        let known =
-            known.map_err(|error| format!("the user {user} can't be looked up: {error}"))?;
+        let known = known.map_err(|error| format!("looking up the user {user} failed: {error}"))?;
         let gid = match group {
             Some(group) => group_id(group)?,
             None => {
                 let user = known
                     .as_ref()
-                    .ok_or_else(|| format!("there is no user {user}"))?;
+                    .ok_or_else(|| format!("unknown user {user}"))?;
                 user.gid
             }
         };
         let uid = match (&known, user.parse()) {
             (Some(known), _) => known.uid,
             (None, Ok(uid)) => Uid::from_raw(uid),
-            (None, Err(_)) => return Err(format!("there is no user {user}")),
+            (None, Err(_)) => return Err(format!("unknown user {user}")),
         };
         let mut groups = match &known {
             Some(known) => groups_of(&known.name, gid),
@@ -50,11 +49,12 @@ impl Account {
         Ok(Account { uid, gid, groups })
     }
 
-    /// Has the process be this user and nobody else from now on: its real, effective and saved ids, and
-    /// all of its groups. The C library does it for all threads, as POSIX demands.
+    /// Switches the process to this user: real, effective and saved ids, and all groups. The C
+    /// library applies this to all threads, as POSIX demands.
     ///
     /// # Errors
-    /// When it is another user's process, or has groups that are not this user's, and is not root's; or when something of the old user is left.
+    /// The process is not root and runs as another user or has other groups; or an id of the old
+    /// user remained.
     pub fn enter(&self) -> io::Result<()> {
         let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
         let is_it = |uids: ResUid, gids: ResGid| {
@@ -71,18 +71,20 @@ impl Account {
         }
         if !uids.effective.is_root() {
             let said = match is_it(uids, gids) {
-                true => "it has groups that are not this user's, which only root can give up",
-                false => "only root can become another user",
+                true => {
+                    "the process has groups that are not this user's, and only root can drop groups"
+                }
+                false => "only root can switch to another user",
             };
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
         }
-        // The user last: whoever is no longer root can change no groups.
+        // The user comes last, because only root can change groups.
         unistd::setgroups(&self.groups)?;
         unistd::setresgid(self.gid, self.gid, self.gid)?;
         unistd::setresuid(self.uid, self.uid, self.uid)?;
         match is_it(unistd::getresuid()?, unistd::getresgid()?) {
             true => Ok(()),
-            false => Err(io::Error::other("the system kept an id of the old user")),
+            false => Err(io::Error::other("an id of the old user remained")),
         }
     }
 }
@@ -93,21 +95,22 @@ fn group_id(group: &str) -> Result<Gid, String> {
     }
     match Group::from_name(group) {
         Ok(Some(group)) => Ok(group.gid),
-        Ok(None) => Err(format!("there is no group {group}")),
-        Err(error) => Err(format!("the group {group} can't be looked up: {error}")),
+        Ok(None) => Err(format!("unknown group {group}")),
+        Err(error) => Err(format!("looking up the group {group} failed: {error}")),
     }
 }
 
-/// The groups that a user is in, its own among them; at least that.
+/// The groups of a user, at least its primary one.
 fn groups_of(user: &str, own: Gid) -> Vec<Gid> {
     let name = CString::new(user).unwrap_or_default();
     unistd::getgrouplist(&name, own).unwrap_or_else(|_| vec![own])
 }
 
-/// From now on nothing that is executed gains rights, in this thread and those that it starts.
+/// Sets `no_new_privs` for this thread and those that it starts: executed programs gain no
+/// privileges.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel refused.
 pub fn gain_no_rights() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
@@ -125,21 +128,17 @@ mod tests {
         assert_eq!(stranger.uid.as_raw(), 4_123_456);
         assert_eq!(stranger.groups, [Gid::from_raw(77)]);
         for (user, group, said) in [
-            ("no-such-user", None, "there is no user no-such-user"),
-            ("4123456", None, "there is no user 4123456"),
-            (
-                "root",
-                Some("no-such-group"),
-                "there is no group no-such-group",
-            ),
-            ("no-such-user", Some("0"), "there is no user no-such-user"),
+            ("no-such-user", None, "unknown user no-such-user"),
+            ("4123456", None, "unknown user 4123456"),
+            ("root", Some("no-such-group"), "unknown group no-such-group"),
+            ("no-such-user", Some("0"), "unknown user no-such-user"),
         ] {
             assert_eq!(Account::find(user, group), Err(said.to_owned()));
         }
     }
 
     #[test]
-    fn whoever_it_is_already_needs_no_rights() -> io::Result<()> {
+    fn switching_to_the_current_user_needs_no_privileges() -> io::Result<()> {
         let uid = unistd::getuid();
         let now = Account {
             uid,

@@ -1,13 +1,13 @@
-//! A buffer: memory with one owner, not initialised until something is read into it.
+//! A buffer: memory with one owner, which is not initialised until bytes are read into it.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// What direct reads and writes want their memory, places and lengths to be multiples of.
+/// Alignment of memory, offsets and lengths for direct reads and writes, bytes.
 pub const ALIGNED: usize = 4096;
 
-/// Memory with one owner. Aligned for direct reads and writes if its capacity is.
+/// Memory with one owner. Its address is aligned for direct reads and writes if its capacity is.
 pub struct Buffer {
     memory: NonNull<u8>,
     capacity: usize,
@@ -35,24 +35,18 @@ impl Buffer {
         }
     }
 
-    /// How many bytes fit.
+    /// The capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The bytes that are filled.
+    /// The filled bytes.
     pub fn filled(&self) -> &[u8] {
         // SAFETY: within the allocation, and initialised (contract of `set_filled`).
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.filled) }
     }
 
-    /// The same, to be changed.
-    pub fn filled_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `filled`, and `self` is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.filled) }
-    }
-
-    /// The room behind what is filled.
+    /// The room after the filled bytes.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: within the allocation; uninitialised bytes are what `MaybeUninit` is for.
         unsafe {
@@ -63,24 +57,24 @@ impl Buffer {
         }
     }
 
-    /// Says that the first `filled` bytes are filled.
+    /// Declares the first `filled` bytes filled.
     ///
     /// # Safety
     /// They must have been written to.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If the capacity is smaller.
     pub unsafe fn set_filled(&mut self, filled: usize) {
         assert!(filled <= self.capacity, "no more is filled than there is");
         self.filled = filled;
     }
 
-    /// Nothing is filled any more.
+    /// Empties the buffer.
     pub fn clear(&mut self) {
         self.filled = 0;
     }
 
-    /// Copies as much of `bytes` behind what is filled as there is room for; how much that was.
+    /// Appends as many of `bytes` as there is room for. Returns their number.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let take = bytes.len().min(self.capacity - self.filled);
         for (to, from) in self.spare().iter_mut().zip(&bytes[..take]) {
@@ -90,18 +84,18 @@ impl Buffer {
         take
     }
 
-    /// Its memory, which is no longer its own: to be given back by `from_parts`.
+    /// Releases the memory: pointer, capacity, and filled bytes. `from_parts` takes ownership of it again.
     pub fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         let parts = (self.memory, self.capacity, self.filled);
         std::mem::forget(self);
         parts
     }
 
-    /// Memory that is owned again: place, capacity, and how much is filled.
+    /// Takes ownership of memory again: pointer, capacity, and filled bytes.
     ///
     /// # Safety
-    /// It must be what `into_parts` gave, once, and nobody else may use it any more. So much must
-    /// have been written to.
+    /// The memory must come from `into_parts`, must be passed here only once, and nothing else may use it. The first
+    /// `filled` bytes must have been written to.
     pub unsafe fn from_parts(memory: NonNull<u8>, capacity: usize, filled: usize) -> Buffer {
         Buffer {
             memory,
@@ -137,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_was_put_in() {
+    fn a_buffer_holds_the_bytes_that_were_appended() {
         let mut buffer = Buffer::new(5);
         assert_eq!(buffer.append(b"abc"), 3);
         assert_eq!(buffer.append(b"defg"), 2);

@@ -1,10 +1,10 @@
-//! Time, read in one place so that tests can set it.
+//! The clock, read in one place so that tests can set it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Tells the time: the system's, or one that a test moves by hand. Cheap to clone.
+/// The system clock, or a clock that a test moves. Cheap to clone.
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -15,21 +15,21 @@ enum Source {
 }
 
 impl Clock {
-    /// The system's clocks.
+    /// The system clock.
     pub fn system() -> Clock {
         Clock(Source::System {
             start: Instant::now(),
         })
     }
 
-    /// A clock that stands at this Unix time until `advance_us`.
+    /// A clock that stays at this Unix time until `advance_us` moves it.
     pub fn manual(unix_s: u64) -> Clock {
         Clock(Source::Manual {
             now_us: Arc::new(AtomicU64::new(unix_s * 1_000_000)),
         })
     }
 
-    /// Microseconds on a clock that never goes back; only differences mean something.
+    /// Microseconds of a monotonic clock; only differences are meaningful.
     #[inline]
     pub fn monotonic_us(&self) -> u64 {
         match &self.0 {
@@ -49,7 +49,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock forward; the system's is not ours to move.
+    /// Moves a manual clock forward; has no effect on the system clock.
     pub fn advance_us(&self, by_us: u64) {
         if let Source::Manual { now_us } = &self.0 {
             now_us.fetch_add(by_us, Ordering::SeqCst);
@@ -57,7 +57,7 @@ impl Clock {
     }
 }
 
-/// Now, by the clock of tokio's timers: only for deadlines that are handed to those.
+/// The current time of tokio's timers, only for deadlines passed to those.
 #[inline]
 pub fn timer_now() -> tokio::time::Instant {
     tokio::time::Instant::now()
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_by_hand() {
+    fn a_manual_clock_moves_only_by_advance() {
         let clock = Clock::manual(1_000);
         assert_eq!(
             (clock.unix_ms(), clock.monotonic_us()),

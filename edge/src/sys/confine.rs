@@ -1,4 +1,4 @@
-//! Shutting the process in, by Landlock: it reaches the files it needs, and no others, for good.
+//! The sandbox: Landlock permanently limits the process to the files it needs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,50 +9,51 @@ use landlock::{
     Scope,
 };
 
-/// The newest rules that are asked for; a kernel that knows fewer keeps those.
+/// The newest Landlock version that is requested. An older kernel enforces the rules it knows.
 const NEWEST: ABI = ABI::V6;
 
-/// What may be done with something.
+/// Access to a file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// A file is read, or a folder and all below it.
+    /// Read a file, or a folder and everything below it.
     Read,
-    /// A file or block device is read and written.
+    /// Read and write a file or block device.
     ReadWrite,
-    /// In a folder files are made and written to.
+    /// Create and write files in a folder.
     Append,
 }
 
-/// Something that may be reached.
+/// A permitted file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
-    /// What may be done with it.
+    /// The permitted access.
     pub reach: Reach,
 }
 
-/// What came of it.
+/// The result of starting the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confined {
-    /// All of it is in force.
+    /// All rules are in force.
     Fully,
-    /// The kernel knows only some of the rules.
+    /// The kernel supports only some of the rules.
     Partly,
-    /// The kernel knows none.
+    /// The kernel does not support Landlock.
     Not,
 }
 
-/// From now on this thread, and all that it starts, reach nothing but this: they listen on no other TCP
-/// port than `ports`, signal only each other, and gain no rights. It has to be the only thread: others
-/// would stay free. What is not there is left out.
+/// Confines this thread, and all threads and processes that it starts, to these files. They can
+/// listen on no TCP ports except `ports`, signal only each other, and gain no privileges. There
+/// must be no other threads, because those would not be confined. Paths that don't exist are
+/// skipped.
 ///
 /// # Errors
-/// When there are other threads, or the kernel fails.
+/// There are other threads, or the kernel reported an error.
 pub fn confine(allowed: &[Allowed], ports: &[u16]) -> io::Result<Confined> {
     if threads()? != 1 {
         return Err(io::Error::other(
-            "there are threads already, which could not be confined",
+            "other threads are already running, which the sandbox would not cover",
         ));
     }
     rules(allowed, ports)
@@ -83,7 +84,8 @@ fn rules(allowed: &[Allowed], ports: &[u16]) -> Result<RulesetCreated, RulesetEr
     Ok(rules)
 }
 
-/// What is only for folders is no right that a file can have.
+/// Converts an access into Landlock rights, leaving out rights that apply only to folders for a
+/// file.
 fn rights(reach: Reach, is_folder: bool) -> BitFlags<AccessFs> {
     match reach {
         Reach::Read if is_folder => AccessFs::ReadFile | AccessFs::ReadDir,
@@ -99,7 +101,7 @@ fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// A path without symbolic links, as far as there is something at it.
+/// Resolves symbolic links in the existing part of a path.
 pub fn real(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
@@ -117,7 +119,7 @@ fn real_of(folder: impl AsRef<Path>, name: &std::ffi::OsStr) -> PathBuf {
     real.unwrap_or_else(|_| folder.to_owned()).join(name)
 }
 
-/// What of `wanted` lies beyond what is allowed.
+/// The parts of `wanted` that `allowed` does not cover.
 pub fn beyond<'a>(wanted: &'a [Allowed], allowed: &[Allowed]) -> Vec<&'a Path> {
     let covers = |one: &Allowed, wanted: &Allowed, at: &Path| {
         let enough = one.reach == wanted.reach;
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_a_folder_is_covered_and_links_are_followed() -> io::Result<()> {
+    fn a_folder_covers_everything_below_it_and_links_are_resolved() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
         let (at, sub) = (folder.path(), folder.path().join("www/sub"));
         std::fs::create_dir_all(&sub)?;
@@ -171,11 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_several_threads_is_not_confined() {
+    fn a_process_with_several_threads_is_not_confined() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || held.recv().is_err());
         let error = confine(&[], &[]).expect_err("there are others");
-        assert!(error.to_string().contains("threads already"), "{error}");
+        assert!(error.to_string().contains("already running"), "{error}");
         drop(hold);
         assert!(other.join().expect("it ends"));
     }

@@ -1,4 +1,4 @@
-//! Outgoing connections: the only place that opens client sockets.
+//! Outgoing connections. No other code opens client sockets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,20 +8,21 @@ use tokio::net::TcpStream;
 
 use super::clock::timer_now;
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
     /// The name has no address.
     Unresolved,
-    /// Every address refused or could not be reached.
+    /// Every address refused the connection or was unreachable.
     Failed,
-    /// Neither name nor address answered in time.
+    /// Name resolution or all addresses timed out.
     Timeout,
 }
 
-/// Connects to a host name or address (an IPv6 one with or without brackets), trying each of its
-/// addresses in turn; all of it may take `timeout`, and each address its share of what is left of
-/// that, so that one which does not answer leaves time for the next. Small writes are sent at once (TCP_NODELAY).
+/// Connects to a host name or address (an IPv6 address with or without brackets), trying each of
+/// its addresses in turn. `timeout` limits the whole attempt. Each address gets an equal share of
+/// the remaining time, so that an address that does not answer leaves time for the next. The
+/// connection has TCP_NODELAY.
 pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, ConnectError> {
     if let Some(ip) = literal(host) {
         return connect_any(&[SocketAddr::new(ip, port)], timeout).await;
@@ -76,7 +77,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn connects_to_names_and_literals_and_says_why_not() {
+    fn connects_to_names_and_addresses_and_reports_failures() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(literal("[::1]"), "::1".parse().ok());
     }
 
-    /// A listener whose queue is full does not answer to more.
+    /// A listener with a full queue does not answer further connections.
     fn unanswering() -> (TcpListener, Vec<std::net::TcpStream>) {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");

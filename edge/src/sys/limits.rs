@@ -1,4 +1,4 @@
-//! How many descriptors this process may have, and one kept for when it has them all.
+//! The limit of file descriptors, and a reserved descriptor for when they run out.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,51 +9,51 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::disk::read_text;
 
-/// Raises the limit of descriptors as far as an ordinary process may (RLIMIT_NOFILE, from soft to
-/// hard); says what it is then, `usize::MAX` where there is none.
+/// Raises the limit of file descriptors from the soft to the hard limit (RLIMIT_NOFILE). Returns
+/// the new limit, `usize::MAX` if there is none.
 pub fn raise_descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // Refused, it stays as it is, and what depends on it is asked for below.
+    // If raising fails, the limit is unchanged and read below.
     let _ = setrlimit(Resource::Nofile, raised);
     descriptors()
 }
 
-/// Descriptors that this process may have open, `usize::MAX` where there is no limit.
+/// The soft limit of file descriptors, `usize::MAX` if there is none.
 pub fn descriptors() -> usize {
     let current = getrlimit(Resource::Nofile).current;
     current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// Descriptors that it may raise its limit to, `usize::MAX` where there is no limit.
+/// The hard limit of file descriptors, `usize::MAX` if there is none.
 pub fn hard_descriptors() -> usize {
     let hard = getrlimit(Resource::Nofile).maximum;
     hard.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// Connections that may wait at one listening socket, at most (`net.core.somaxconn`).
+/// Largest accept queue of a listening socket (`net.core.somaxconn`).
 pub fn somaxconn() -> Option<u32> {
     let text = read_text(Path::new("/proc/sys/net/core/somaxconn"), 64).ok()?;
     text.trim().parse().ok()
 }
 
-/// A descriptor that is given up when there is no other, so that a waiting connection can be
-/// accepted and ended rather than left without a word.
+/// A reserved descriptor, released when no other is available, so that a waiting connection can be
+/// accepted and closed instead of waiting for a timeout.
 pub struct Reserve(Option<OwnedFd>);
 
 impl Default for Reserve {
-    /// One, if there is one to be had.
+    /// Reserves a descriptor if one is available.
     fn default() -> Reserve {
         Reserve(take().ok())
     }
 }
 
 impl Reserve {
-    /// Lets go of it for as long as `with` runs; `None` where it is not there. Another thread may
-    /// get the descriptor meanwhile: it is then taken again the next time that there is one.
+    /// Releases the descriptor while `with` runs; `None` if there is none. If another thread takes
+    /// it meanwhile, a descriptor is reserved again as soon as one is available.
     pub fn lend<T>(&mut self, with: impl FnOnce() -> T) -> Option<T> {
         if self.0.is_none() {
             self.0 = take().ok();
@@ -65,7 +65,7 @@ impl Reserve {
     }
 }
 
-/// One that no file is needed for: a confined process may open but few.
+/// Opens a descriptor that needs no file, because a sandboxed process may open only few files.
 fn take() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_is_lent_and_taken_back() {
+    fn a_reserve_is_lent_and_restored() {
         let mut reserve = Reserve::default();
         for round in 0..3 {
             assert_eq!(reserve.lend(|| round), Some(round));

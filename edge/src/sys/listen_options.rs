@@ -1,4 +1,4 @@
-//! What a listening socket is set to; its connections inherit it.
+//! The options of a listening socket, which its connections inherit.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::ffi::{c_int, c_void};
@@ -8,23 +8,22 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// Probes without an answer after which a connection is dead.
+/// Unanswered probes after which a connection is dead.
 const PROBES: u32 = 4;
 
-/// How a listening socket is set up. The buffers are what the kernel is told: it takes twice as
-/// much, for its own bookkeeping, and no more than `net.core.rmem_max` and `wmem_max` allow.
+/// The options of a listening socket. The kernel doubles the buffer sizes for its own bookkeeping, and limits them to
+/// `net.core.rmem_max` and `wmem_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenOptions {
-    /// Connections that may wait to be accepted; as many as the kernel allows where this is `None`.
+    /// Connections that may wait to be accepted; `None`: as many as the kernel allows.
     pub backlog: Option<u32>,
-    /// Whether a connection waits in the kernel until its first bytes are there (TCP_DEFER_ACCEPT).
+    /// Whether a connection waits in the kernel until its first bytes arrive (TCP_DEFER_ACCEPT).
     pub defer: bool,
-    /// Bytes of a connection's receive buffer (SO_RCVBUF); sized by the kernel where `None`.
+    /// Bytes of a connection's receive buffer (SO_RCVBUF); `None`: sized by the kernel.
     pub receive_buffer: Option<u32>,
-    /// Bytes of its send buffer (SO_SNDBUF); sized by the kernel where `None`.
+    /// Bytes of its send buffer (SO_SNDBUF); `None`: sized by the kernel.
     pub send_buffer: Option<u32>,
-    /// After how long without a packet the other end is probed (SO_KEEPALIVE), then four times
-    /// within as long again.
+    /// Time without a packet after which the other end is probed (SO_KEEPALIVE), four times within as long again.
     pub keepalive: Option<Duration>,
 }
 
@@ -41,7 +40,7 @@ impl Default for ListenOptions {
 }
 
 impl ListenOptions {
-    /// Sets what has to be there before `listen`: the receive buffer decides over window scaling.
+    /// Sets the options, before `listen`: the size of the receive buffer decides over window scaling.
     pub(super) fn apply(&self, fd: &OwnedFd) -> io::Result<()> {
         if let Some(bytes) = self.receive_buffer {
             sockopt::set_socket_recv_buffer_size(fd, bytes as usize)?;
@@ -62,14 +61,14 @@ impl ListenOptions {
         }
     }
 
-    /// As `listen` takes it, which cuts it down to `net.core.somaxconn`.
+    /// The backlog for `listen`, which limits it to `net.core.somaxconn`.
     pub(super) fn backlog(&self) -> i32 {
         let backlog = self.backlog.map(i32::try_from);
         backlog.and_then(Result::ok).unwrap_or(i32::MAX)
     }
 }
 
-/// Lets connections wait in the kernel for their first bytes, a second at most.
+/// Lets connections wait in the kernel for their first bytes, for at most a second.
 fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
     let seconds: c_int = 1;
     // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the length given, which
@@ -89,7 +88,7 @@ fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Whether there is none of these events now.
+/// Whether none of these events has occurred.
 pub(super) fn is_without(fd: &OwnedFd, events: PollFlags) -> bool {
     let mut polled = [PollFd::new(fd, events)];
     let found = rustix::event::poll(&mut polled, Some(&Timespec::default()));
@@ -102,7 +101,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketType};
 
     #[test]
-    fn a_socket_is_what_it_was_told() {
+    fn a_socket_has_the_options_it_was_given() {
         let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("one");
         let listening = ListenOptions {
             backlog: Some(7),

@@ -1,12 +1,12 @@
-//! What the allocator is told about this process's memory.
+//! Control of the memory allocator.
 
-/// Gives memory that this thread has freed back to the kernel. The allocator does that by itself
-/// only while it is asked for more: after a busy time a quiet process would keep it.
+/// Returns memory that this thread has freed to the kernel. The allocator does that only during
+/// further allocations, so an idle process would keep its memory after a busy period.
 pub fn give_back() {
     unsafe extern "C" {
         fn mi_collect(force: bool);
     }
-    // SAFETY: mimalloc is linked in, and this function of it may be called by any thread at any
-    // time; it touches only memory that is not in use.
+    // SAFETY: mimalloc is linked in, and any thread may call this function at any time; it affects
+    // only unused memory.
     unsafe { mi_collect(true) }
 }

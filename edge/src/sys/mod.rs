@@ -1,6 +1,7 @@
-//! The seams to the outside: clock, randomness, files, sockets. Nothing else reads them directly.
+//! Interfaces to the outside: clock, randomness, files, sockets. No other code uses these directly.
 
 pub mod account;
+pub mod address;
 pub mod buffer;
 pub mod clock;
 pub mod confine;
@@ -9,11 +10,11 @@ pub mod disk;
 pub mod limits;
 pub mod listen_options;
 pub mod memory;
-pub mod memory_pipe;
 pub mod net;
 pub mod priority;
 pub mod random;
 pub mod root;
 
+pub use address::Address;
 pub use clock::Clock;
 pub use random::Random;

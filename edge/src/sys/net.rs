@@ -1,4 +1,4 @@
-//! TCP sockets: a listener per worker, and sockets that meet the reactor only once they have to wait.
+//! Sockets: a listener per worker, and connections that are registered with the reactor only when they first wait.
 
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSlice};
@@ -10,36 +10,36 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketFlags, sockopt};
 use tokio::io::unix::AsyncFd;
 
+use super::Address;
 use super::listen_options::{ListenOptions, is_without};
-use super::memory_pipe;
 
-/// A connection fresh from the kernel; may move to another worker before it becomes a `Socket`.
+/// An accepted connection, which may move to another worker before it becomes a `Socket`.
 pub struct Accepted {
     /// The connection, not blocking.
     pub fd: OwnedFd,
     /// The client's address.
-    pub address: SocketAddr,
-    /// Our address.
-    pub local: SocketAddr,
-    /// Whether the size of its send buffer was chosen.
+    pub address: Address,
+    /// The server's address.
+    pub local: Address,
+    /// Whether the listener's options set the size of its send buffer.
     pub sized: bool,
 }
 
 /// A listening socket of one worker (SO_REUSEPORT: each worker binds its own to the same address).
 pub struct Listener {
     io: Watch,
-    local: SocketAddr,
+    local: Address,
     sized: bool,
 }
 
-/// A descriptor, watched by the reactor from the first time that it has to be waited for.
+/// A descriptor that is registered with the reactor when it first has to wait.
 enum Watch {
     Bare(OwnedFd),
     Watched(AsyncFd<OwnedFd>),
-    /// Only while the one becomes the other.
+    /// Only during the registration.
     Gone,
 }
 
@@ -76,11 +76,11 @@ impl Watch {
 }
 
 impl Listener {
-    /// Whether nobody listens at an address. `bind` would share it with whoever does, if that is the
-    /// same user's: two programs would each get half of the connections.
+    /// Checks that no other program listens at an address. `bind` would share the address with a program of the same
+    /// user, and each would get half of the connections.
     ///
     /// # Errors
-    /// The address is taken, or can't be had.
+    /// The address is taken or not available.
     pub fn check_free(address: SocketAddr) -> io::Result<()> {
         std::net::TcpListener::bind(address).map(drop)
     }
@@ -88,7 +88,7 @@ impl Listener {
     /// Binds and listens.
     ///
     /// # Errors
-    /// The address can't be had, or the kernel does not take what the socket is set to.
+    /// The address is not available, or the kernel refuses an option.
     pub fn bind(address: SocketAddr, listening: &ListenOptions) -> io::Result<Listener> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
@@ -98,13 +98,13 @@ impl Listener {
         socket.set_nonblocking(true)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
-        // Accepted sockets inherit this: no call per connection.
+        // Accepted sockets inherit this option, so it needs no call per connection.
         socket.set_tcp_nodelay(true)?;
         socket.bind(&address.into())?;
         let fd = OwnedFd::from(socket);
         listening.apply(&fd)?;
         rustix::net::listen(&fd, listening.backlog())?;
-        let local = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
+        let local = address_of(rustix::net::getsockname(&fd)?);
         Ok(Listener {
             io: Watch::Bare(fd),
             local,
@@ -113,22 +113,22 @@ impl Listener {
     }
 
     /// The bound address.
-    pub fn local(&self) -> SocketAddr {
+    pub fn local(&self) -> Address {
         self.local
     }
 
-    /// Waits until there may be a connection to accept; then `accept` until it gives none.
+    /// Waits until there may be a connection to accept. The caller then calls `accept` until it returns none.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.io.watched()?.poll_read_ready(cx))?.retain_ready();
         Poll::Ready(Ok(()))
     }
 
-    /// Whether a connection waits to be accepted. If none does, `poll_readable` waits for one.
+    /// Whether the queue holds a connection. If not, `poll_readable` waits for one.
     ///
     /// # Errors
     /// The system's.
     pub fn has_waiting(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        // Taken before the call: it clears only the readiness from before.
+        // The guard is taken before the call, so it clears only older readiness.
         let watched = self.io.watched()?;
         let guard = match watched.poll_read_ready(cx) {
             Poll::Ready(guard) => Some(guard?),
@@ -143,7 +143,7 @@ impl Listener {
 
     /// The next connection in the queue, if there is one.
     pub fn accept(&mut self, cx: &mut Context<'_>) -> io::Result<Option<Accepted>> {
-        // Taken before the call: it clears only the readiness from before.
+        // The guard is taken before the call, so it clears only older readiness.
         let guard = match &self.io {
             Watch::Watched(fd) => match fd.poll_read_ready(cx) {
                 Poll::Ready(guard) => Some(guard?),
@@ -154,7 +154,7 @@ impl Listener {
         loop {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match rustix::net::acceptfrom_with(self.io.fd()?, flags) {
-                Ok((fd, Some(address))) => return self.accepted(fd, address.try_into()?).map(Some),
+                Ok((fd, Some(address))) => return self.accepted(fd, address_of(address)).map(Some),
                 Ok((_, None)) | Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
                 Err(Errno::AGAIN) => {
                     if let Some(mut guard) = guard {
@@ -167,9 +167,9 @@ impl Listener {
         }
     }
 
-    fn accepted(&self, fd: OwnedFd, address: SocketAddr) -> io::Result<Accepted> {
+    fn accepted(&self, fd: OwnedFd, address: Address) -> io::Result<Accepted> {
         let local = match self.local.ip().is_unspecified() {
-            true => SocketAddr::try_from(rustix::net::getsockname(&fd)?)?,
+            true => address_of(rustix::net::getsockname(&fd)?),
             false => self.local,
         };
         let sized = self.sized;
@@ -182,9 +182,17 @@ impl Listener {
     }
 }
 
+/// The address in the kernel's form. The sockets here are of IP or Unix.
+fn address_of(address: SocketAddrAny) -> Address {
+    match SocketAddr::try_from(address) {
+        Ok(address) => Address::Ip(address),
+        Err(_) => Address::Unix,
+    }
+}
+
 const IPPROTO_TCP: c_int = 6;
 
-// struct tcp_info grows at its end only. These have been at their places since Linux 4.6 and 4.1.
+// struct tcp_info only grows at its end. These fields exist since Linux 4.6 and 4.1.
 const MIN_RTT_AT: usize = 148;
 const BYTES_ACKED_AT: usize = 120;
 
@@ -193,7 +201,7 @@ fn min_rtt_us(fd: &OwnedFd) -> Option<u32> {
     tcp_info(fd, MIN_RTT_AT).map(u32::from_ne_bytes)
 }
 
-/// The field of so many bytes at this place of `struct tcp_info`.
+/// A field of `struct tcp_info`, by offset and length.
 fn tcp_info<const N: usize>(fd: &OwnedFd, at: usize) -> Option<[u8; N]> {
     unsafe extern "C" {
         fn getsockopt(
@@ -223,56 +231,36 @@ fn tcp_info<const N: usize>(fd: &OwnedFd, at: usize) -> Option<[u8; N]> {
     field.try_into().ok()
 }
 
-/// A connection. It is registered with the reactor when a read or a write first has to wait, so a
-/// connection whose one request is there when it is accepted never is.
+/// A connection. Its descriptor is registered with the reactor when a read or a write first has to wait, so a
+/// connection whose only request arrives before it is accepted never is.
 pub struct Socket {
-    io: Io,
-    /// The last read was short: there was no more then, so the next one waits before it tries.
+    watch: Watch,
+    /// The last read was short, so the next one waits for the reactor before it reads.
     drained: bool,
-    /// Whether the send buffer was fitted to the way to the client.
+    /// Whether the send buffer has been fitted to the distance of the client.
     fitted: bool,
 }
 
 /// A client nearer than this needs no large send buffer: `NEAR_BUFFER` in this time is 8 Gbit/s.
 const NEAR_RTT_US: u32 = 250;
-/// What is then kept on its way, bytes.
+/// Send buffer towards a near client, bytes.
 const NEAR_BUFFER: usize = 256 << 10;
 
-enum Io {
-    Tcp(Watch),
-    Memory(memory_pipe::End),
-}
-
 impl Socket {
-    /// Of an accepted connection. Where the size of its send buffer was chosen, it stays so.
+    /// The socket of an accepted connection. A send buffer size from the listener's options stays.
     pub fn new(accepted: Accepted) -> Socket {
         Socket {
-            io: Io::Tcp(Watch::Bare(accepted.fd)),
+            watch: Watch::Bare(accepted.fd),
             drained: false,
             fitted: accepted.sized,
         }
     }
 
-    /// Two ends connected in memory, holding at most `capacity` bytes each way.
-    pub fn pair(capacity: usize) -> (Socket, Socket) {
-        let (a, b) = memory_pipe::pair(capacity);
-        let socket = |end| Socket {
-            io: Io::Memory(end),
-            drained: false,
-            fitted: false,
-        };
-        (socket(a), socket(b))
-    }
-
-    /// Reads what is there; 0 at the end. A read that does not fill `buf` found all there was, so
-    /// the next one waits for the reactor without another call that would only say so.
+    /// Reads the bytes that have arrived; 0 at the end of the stream. After a read that does not fill `buf`, the next
+    /// one waits for the reactor without a system call.
     #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let watch = match &mut self.io {
-            Io::Tcp(watch) => watch,
-            Io::Memory(end) => return end.poll_read(cx, buf),
-        };
-        if let Watch::Bare(fd) = watch
+        if let Watch::Bare(fd) = &self.watch
             && !self.drained
         {
             match recv(fd, buf) {
@@ -284,14 +272,14 @@ impl Socket {
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
-        let watched = watch.watched()?;
+        let watched = self.watch.watched()?;
         loop {
             let mut guard = ready!(watched.poll_read_ready(cx))?;
             match recv(watched.get_ref(), buf) {
                 Err(Errno::AGAIN) => guard.clear_ready(),
                 Ok(n) => {
-                    // The guard clears only the readiness it saw: what arrives after the read
-                    // raises it again, and an end that was already announced stays set.
+                    // The guard clears only the readiness it saw: bytes that arrive after the read set it again,
+                    // and an end of the stream that was already reported stays set.
                     match n > 0 && n < buf.len() {
                         true => guard.clear_ready(),
                         false => guard.retain_ready(),
@@ -303,26 +291,17 @@ impl Socket {
         }
     }
 
-    /// Looks for bytes now, whatever the reactor has said so far; waits for none.
-    pub fn read_now(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> io::Result<Option<usize>> {
-        let fd = match &mut self.io {
-            Io::Tcp(watch) => watch.fd()?,
-            Io::Memory(end) => {
-                return match end.poll_read(cx, buf) {
-                    Poll::Ready(read) => read.map(Some),
-                    Poll::Pending => Ok(None),
-                };
-            }
-        };
-        match recv(fd, buf) {
+    /// Reads without waiting, even if the reactor has not reported the socket readable. `None`: no byte has arrived.
+    pub fn read_now(&mut self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        match recv(self.watch.fd()?, buf) {
             Ok(n) => Ok(Some(n)),
             Err(Errno::AGAIN) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Writes what the kernel takes of the slices. `more`: more follows at once, so that a packet
-    /// that is not full may wait for it.
+    /// Writes as much of the slices as the kernel takes. `more`: further bytes follow at once, so a packet that is not
+    /// full may wait for them.
     #[inline]
     pub fn poll_write(
         &mut self,
@@ -330,16 +309,11 @@ impl Socket {
         slices: &[IoSlice<'_>],
         more: bool,
     ) -> Poll<io::Result<usize>> {
-        match &mut self.io {
-            Io::Tcp(watch) => {
-                let count = slices.iter().map(|slice| slice.len()).sum();
-                poll_send(watch, cx, count, |fd| send(fd, slices, more))
-            }
-            Io::Memory(end) => end.poll_write(cx, slices),
-        }
+        let count = slices.iter().map(|slice| slice.len()).sum();
+        poll_send(&mut self.watch, cx, count, |fd| send(fd, slices, more))
     }
 
-    /// Writes what the kernel takes of these bytes of a file; 0: the file has none there.
+    /// Sends as much of this part of a file as the kernel takes; 0: the file ends before it.
     pub fn poll_send_file(
         &mut self,
         cx: &mut Context<'_>,
@@ -347,69 +321,45 @@ impl Socket {
         range: Range<u64>,
     ) -> Poll<io::Result<usize>> {
         let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        match &mut self.io {
-            Io::Tcp(watch) => poll_send(watch, cx, count, |socket| {
-                let mut offset = range.start;
-                rustix::fs::sendfile(socket, file, Some(&mut offset), count)
-            }),
-            Io::Memory(end) => {
-                let mut bytes = vec![0; count.min(64 << 10)];
-                let n = rustix::io::pread(file, &mut bytes[..], range.start)?;
-                match n {
-                    0 => Poll::Ready(Ok(0)),
-                    n => end.poll_write(cx, &[IoSlice::new(&bytes[..n])]),
-                }
-            }
-        }
+        poll_send(&mut self.watch, cx, count, |socket| {
+            let mut offset = range.start;
+            rustix::fs::sendfile(socket, file, Some(&mut offset), count)
+        })
     }
 
-    /// Much is to be sent. Towards a near client the kernel would let its buffer grow to megabytes,
-    /// which leave the processor's cache before they are read (measured: twice the CPU per byte);
-    /// a bounded one keeps the same rate. Far clients keep the kernel's own sizing.
+    /// Bounds the send buffer towards a near client, before much is sent. The kernel would let it grow to megabytes,
+    /// which leave the processor's cache before they are read (measured: twice the CPU per byte); a bounded one keeps
+    /// the same rate. Far clients keep the kernel's own sizing.
     pub fn fit_send_buffer(&mut self) {
         if std::mem::replace(&mut self.fitted, true) {
             return;
         }
-        if let Io::Tcp(watch) = &mut self.io
-            && let Ok(fd) = watch.fd()
+        if let Ok(fd) = self.watch.fd()
             && min_rtt_us(fd).is_some_and(|rtt_us| rtt_us < NEAR_RTT_US)
         {
-            // The kernel doubles the number, for its own bookkeeping. Refused: it stays as it is.
+            // The kernel doubles the number for its own bookkeeping. If it refuses, the size stays.
             let _ = sockopt::set_socket_send_buffer_size(fd, NEAR_BUFFER / 2);
         }
     }
 
-    /// Bytes that the other end's kernel has acknowledged so far, where it can be known.
+    /// Bytes that the other end's kernel has acknowledged so far; `None` if the kernel does not say.
     pub fn acknowledged(&self) -> Option<u64> {
-        match &self.io {
-            Io::Tcp(watch) => tcp_info(watch.fd().ok()?, BYTES_ACKED_AT).map(u64::from_ne_bytes),
-            Io::Memory(_) => None,
-        }
+        tcp_info(self.watch.fd().ok()?, BYTES_ACKED_AT).map(u64::from_ne_bytes)
     }
 
-    /// Tells the other end that no more will come.
+    /// Ends the outgoing direction.
     pub fn shutdown_write(&mut self) {
-        match &mut self.io {
-            // It may be gone already; then there is no one to tell.
-            Io::Tcp(watch) => {
-                if let Ok(fd) = watch.fd() {
-                    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
-                }
-            }
-            Io::Memory(end) => end.shutdown_write(),
+        // An error means that the other end is gone already.
+        if let Ok(fd) = self.watch.fd() {
+            let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
         }
     }
 
-    /// From here on dropping the socket resets the connection (SO_LINGER 0): what the other end
-    /// has received cannot look whole, and nothing unsent is kept.
+    /// Makes dropping the socket reset the connection (SO_LINGER 0): the bytes received by the other end cannot look
+    /// complete, and no unsent byte is kept.
     pub fn reset_on_drop(&mut self) {
-        match &mut self.io {
-            Io::Tcp(watch) => {
-                if let Ok(fd) = watch.fd() {
-                    let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
-                }
-            }
-            Io::Memory(end) => end.reset(),
+        if let Ok(fd) = self.watch.fd() {
+            let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
         }
     }
 }
@@ -424,7 +374,7 @@ fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Has `send`, which has so many bytes, tried until the socket takes something, or fails.
+/// Calls `send`, which has `count` bytes, until the socket takes some of them or fails.
 #[inline]
 fn poll_send(
     watch: &mut Watch,
@@ -440,7 +390,7 @@ fn poll_send(
             }
         }
     };
-    // Once it is registered, the reactor knows whether it is worth a try.
+    // Once the socket is registered, the reactor knows whether it is writable.
     if let Watch::Bare(fd) = watch {
         match send(fd) {
             Err(Errno::AGAIN) => {}
@@ -454,8 +404,8 @@ fn poll_send(
             Err(Errno::AGAIN) => guard.clear_ready(),
             result => {
                 match result {
-                    // It is full: another try would fail, and for a file look up pages in vain. But a
-                    // file may also have become shorter.
+                    // The socket is full: another call would fail, and for a file look up pages in vain. But the
+                    // call is also short if the file has become shorter.
                     Ok(n) if n < count && is_full(watched.get_ref()) => guard.clear_ready(),
                     _ => guard.retain_ready(),
                 }
@@ -465,7 +415,7 @@ fn poll_send(
     }
 }
 
-/// Whether the socket takes nothing more now. If so, the kernel says when it does again.
+/// Whether the socket takes no byte now. If so, the kernel reports when it does again.
 fn is_full(fd: &OwnedFd) -> bool {
     is_without(fd, PollFlags::OUT)
 }
@@ -486,8 +436,8 @@ fn send(fd: &OwnedFd, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno
     }
 }
 
-/// Whether an accept failed for want of descriptors or memory: the connection still waits, so
-/// trying again at once would spin.
+/// Whether accepting failed because descriptors or memory ran out. The connection stays in the queue, so trying again
+/// at once would spin.
 pub fn is_exhausted(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -501,7 +451,7 @@ mod tests {
     use std::future::poll_fn;
     use std::io::{Read, Write};
 
-    /// Connections are accepted before they say anything.
+    /// Connections are accepted before their first byte arrives.
     const AT_ONCE: ListenOptions = ListenOptions {
         backlog: Some(16),
         defer: false,
@@ -514,6 +464,13 @@ mod tests {
         tokio::runtime::LocalRuntime::new()
             .expect("a runtime")
             .block_on(test)
+    }
+
+    fn bound(listener: &Listener) -> SocketAddr {
+        match listener.local() {
+            Address::Ip(address) => address,
+            Address::Unix => unreachable!("bound to an IP address"),
+        }
     }
 
     async fn accept(listener: &mut Listener) -> Accepted {
@@ -533,7 +490,7 @@ mod tests {
         on_runtime(async {
             let address = "127.0.0.1:0".parse().expect("an address");
             let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
-            let mut client = std::net::TcpStream::connect(listener.local()).expect("connect");
+            let mut client = std::net::TcpStream::connect(bound(&listener)).expect("connect");
             let accepted = accept(&mut listener).await;
             assert_eq!(accepted.local, listener.local());
             let mut socket = Socket::new(accepted);
@@ -561,31 +518,17 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_an_error_to_the_other_end() {
-        let (mut a, mut b) = Socket::pair(8);
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        let mut buf = [0; 8];
-        assert!(b.poll_read(&mut cx, &mut buf).is_pending());
-        a.reset_on_drop();
-        drop(a);
-        assert!(matches!(
-            b.poll_read(&mut cx, &mut buf),
-            Poll::Ready(Err(_))
-        ));
-    }
-
-    #[test]
-    fn what_is_acknowledged_is_known() {
+    fn acknowledged_bytes_are_known() {
         on_runtime(async {
             let address = "127.0.0.1:0".parse().expect("an address");
             let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
-            let mut client = std::net::TcpStream::connect(listener.local()).expect("connect");
+            let mut client = std::net::TcpStream::connect(bound(&listener)).expect("connect");
             let mut socket = Socket::new(accept(&mut listener).await);
             let before = socket.acknowledged().expect("the kernel tells");
             let sent =
                 poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(&[b'x'; 5000])], false)).await;
             client.read_exact(&mut [0; 5000]).expect("read");
-            // What was read over loopback is acknowledged at once, or within the delay of one.
+            // Bytes read over loopback are acknowledged at once, or after the delay of an acknowledgement.
             while socket.acknowledged() < Some(before + 5000) {
                 tokio::task::yield_now().await;
             }
@@ -599,15 +542,12 @@ mod tests {
         on_runtime(async {
             let address = "127.0.0.1:0".parse().expect("an address");
             let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
-            let _client = std::net::TcpStream::connect(listener.local()).expect("connect");
+            let _client = std::net::TcpStream::connect(bound(&listener)).expect("connect");
             let accepted = accept(&mut listener).await;
             let rtt_us = min_rtt_us(&accepted.fd).expect("the kernel tells");
             let mut socket = Socket::new(accepted);
             socket.fit_send_buffer();
-            let Io::Tcp(watch) = &mut socket.io else {
-                unreachable!("accepted from TCP")
-            };
-            let fd = watch.fd().expect("open");
+            let fd = socket.watch.fd().expect("open");
             let size = sockopt::socket_send_buffer_size(fd).expect("a size");
             // A machine under load may need longer for a round trip even to itself.
             assert_eq!(size == NEAR_BUFFER, rtt_us < NEAR_RTT_US);

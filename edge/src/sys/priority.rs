@@ -1,16 +1,17 @@
-//! How urgent a thread's work is, for the kernel.
+//! The scheduling priority of threads.
 
 use std::io;
 
-/// A tenth of what others weigh: they hardly notice it, and it still gets something done where all cores are
-/// busy. With the least there is (19) it would get a sixtieth.
+/// Nice value of low-priority threads: a tenth of the normal weight, so other threads hardly notice
+/// them, and they still progress if all cores are busy. The lowest priority (19) would give them a
+/// sixtieth.
 const LOW: i32 = 10;
 
-/// From now on, what this thread does gives way to whatever else there is to do.
+/// Lowers the priority of the calling thread.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel refused.
 pub fn lower() -> io::Result<()> {
-    // On Linux this is about the calling thread alone.
+    // On Linux this affects the calling thread only.
     Ok(rustix::process::setpriority_process(None, LOW)?)
 }

@@ -1,15 +1,15 @@
-//! Random numbers, read in one place so that runs can be replayed by seed.
+//! Random numbers, generated in one place so that runs can be repeated by seed.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A stream of random numbers that any thread may draw from (SplitMix64). Not for secrets.
+/// A generator of random numbers for use by any thread (SplitMix64). Not for secrets.
 #[derive(Clone)]
 pub struct Random(Arc<AtomicU64>);
 
 impl Random {
-    /// Seeded by the operating system.
+    /// A generator seeded by the operating system.
     pub fn system() -> Random {
         // The standard library's hasher keys come from the system's generator.
         let seed = std::collections::hash_map::RandomState::new()
@@ -18,7 +18,7 @@ impl Random {
         Random::seeded(seed)
     }
 
-    /// The same numbers for the same seed.
+    /// A generator that gives the same numbers for the same seed.
     pub fn seeded(seed: u64) -> Random {
         Random(Arc::new(AtomicU64::new(seed)))
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_replays() {
+    fn the_same_seed_gives_the_same_numbers() {
         let (a, b) = (Random::seeded(7), Random::seeded(7));
         assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
         assert!((0..1000).all(|_| a.below(10) < 10));

@@ -1,4 +1,4 @@
-//! A folder that files are served from: no path leads out of it, and nothing but files is ever read.
+//! A folder that files are served from: no path leads out of it, and only regular files are read.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,89 +8,89 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Where symbolic links may lead.
+/// Targets that symbolic links may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
-    /// Nowhere: whatever has one in its path is not there.
+    /// None: a path with a symbolic link does not exist.
     None,
-    /// To what lies in the same folder; a link with an absolute target leads nowhere.
+    /// Targets in the same folder; a link with an absolute target does not exist.
     #[default]
     Within,
-    /// Anywhere.
+    /// Any target.
     Any,
 }
 
-/// Whether it may wait for the disk.
+/// Whether an operation may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Only what the kernel has in memory: `Trouble::NotAtHand` if that is not all.
-    AtHand,
-    /// It may wait: not on a worker.
+    /// Use only data in memory; fail with `FindError::NotCached` if that does not suffice.
+    Cached,
+    /// The operation may wait. Workers never use this.
     Wait,
 }
 
-/// The folder, held open: what it is called by now does not matter.
+/// An open folder, which stays the same if it is renamed.
 #[derive(Debug)]
 pub struct Root {
     folder: OwnedFd,
     links: Links,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub enum Found {
-    /// A file, opened.
+    /// An opened file.
     File(Opened),
     /// A folder.
     Folder,
 }
 
-/// A file, opened for reading.
+/// A file opened for reading.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// The file.
     pub file: Arc<OwnedFd>,
-    /// What it was then.
+    /// The file's stamp when it was opened.
     pub stamp: Stamp,
 }
 
-/// By what one content of a file is told from another.
+/// Metadata that distinguishes versions of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// Device and inode.
     pub identity: (u64, u64),
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// When it was written to, nanoseconds since the Unix epoch.
+    /// Modification time (mtime), nanoseconds since the Unix epoch.
     pub modified_ns: i128,
-    /// When it or what is known of it was changed, as above. It can't be set back.
+    /// Inode change time (ctime), nanoseconds since the Unix epoch. Programs can't set it.
     pub changed_ns: i128,
 }
 
-/// Why something can't be opened.
+/// Why a path can't be opened.
 #[derive(Debug)]
-pub enum Trouble {
-    /// There is nothing, or nothing that may be served.
+pub enum FindError {
+    /// The path does not exist, or is nothing that may be served.
     Absent,
-    /// It is there, and may not be read.
+    /// The path exists but may not be read.
     Denied,
-    /// The kernel would have to read from the disk.
-    NotAtHand,
-    /// Descriptors or memory have run out.
+    /// The operation would have to read from the disk.
+    NotCached,
+    /// File descriptors or memory have run out.
     Exhausted,
     /// The file system failed.
     Failed(io::Error),
 }
 
-/// A path that is renamed while it is walked is tried again so often.
+/// Attempts to resolve a path that is renamed at the same time.
 const TRIES: usize = 8;
 
 impl Root {
     /// Opens the folder.
     ///
     /// # Errors
-    /// It is no folder, or can't be read; or this kernel (before 5.6), or what confines this process,
-    /// does not allow to open a path within a folder.
+    /// The path is not a folder or can't be read, or the kernel (before 5.6) or a container forbids
+    /// `openat2`.
     pub fn open(path: &Path, links: Links) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty())?;
@@ -99,26 +99,26 @@ impl Root {
             Ok(_) => Ok(root),
             Err(Errno::NOSYS | Errno::PERM) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "openat2 is not allowed here: it takes Linux 5.6, and a container that lets it pass",
+                "openat2 is not available: it needs Linux 5.6, and a container must permit it",
             )),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Opens what a path leads to: relative, of names without `..`, with no NUL; empty: the folder.
+    /// Opens a relative path of names without `..` and NUL; an empty path is the folder itself.
     ///
     /// # Errors
-    /// See `Trouble`. Devices, sockets and pipes are `Absent`, and never opened.
-    pub fn find(&self, path: &[u8], how: How) -> Result<Found, Trouble> {
+    /// See `FindError`. Devices, sockets and pipes are `Absent` and never opened.
+    pub fn find(&self, path: &[u8], how: How) -> Result<Found, FindError> {
         let path = if path.is_empty() { b"." } else { path };
         let seen = self.walk(path, OFlags::PATH, how).map_err(trouble)?;
         let stat = rustix::fs::fstat(&seen).map_err(trouble)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Ok(Found::Folder),
             FileType::RegularFile => {}
-            _ => return Err(Trouble::Absent),
+            _ => return Err(FindError::Absent),
         }
-        // NONBLOCK, should a pipe have taken the file's place since.
+        // NONBLOCK, in case a pipe has replaced the file since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.walk(path, flags, how).map_err(trouble)?;
         let opened = rustix::fs::fstat(&file).map_err(trouble)?;
@@ -127,15 +127,15 @@ impl Root {
                 file: Arc::new(file),
                 stamp: Stamp::of(&opened),
             })),
-            _ => Err(Trouble::Absent),
+            _ => Err(FindError::Absent),
         }
     }
 
-    /// What is known of a file now, without opening it; `None`: it is no file.
+    /// The current stamp of a file, without opening it; `None` if the path is not a file.
     ///
     /// # Errors
     /// As for `find`.
-    pub fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, Trouble> {
+    pub fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, FindError> {
         let path = if path.is_empty() { b"." } else { path };
         let seen = self.walk(path, OFlags::PATH, how).map_err(trouble)?;
         let stat = rustix::fs::fstat(&seen).map_err(trouble)?;
@@ -144,7 +144,7 @@ impl Root {
     }
 
     fn walk(&self, path: &[u8], flags: OFlags, how: How) -> Result<OwnedFd, Errno> {
-        // The kernel would take it from its own root where links may lead anywhere.
+        // With `Links::Any`, the kernel would resolve an absolute path from the file system's root.
         if path.starts_with(b"/") {
             return Err(Errno::NOENT);
         }
@@ -154,7 +154,7 @@ impl Root {
             Links::Within => ResolveFlags::BENEATH,
             Links::Any => ResolveFlags::empty(),
         };
-        if how == How::AtHand {
+        if how == How::Cached {
             resolve |= ResolveFlags::CACHED;
         }
         let flags = flags | OFlags::CLOEXEC;
@@ -162,8 +162,8 @@ impl Root {
             match rustix::fs::openat2(&self.folder, path, flags, Mode::empty(), resolve) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if how == How::Wait => {}
-                // Before Linux 5.12 it can't be asked for what is in memory.
-                Err(Errno::INVAL) if how == How::AtHand => return Err(Errno::AGAIN),
+                // Before Linux 5.12, `openat2` can't be limited to data in memory.
+                Err(Errno::INVAL) if how == How::Cached => return Err(Errno::AGAIN),
                 result => return result,
             }
         }
@@ -171,7 +171,7 @@ impl Root {
     }
 }
 
-fn trouble(error: Errno) -> Trouble {
+fn trouble(error: Errno) -> FindError {
     match error {
         Errno::NOENT
         | Errno::NOTDIR
@@ -180,11 +180,11 @@ fn trouble(error: Errno) -> Trouble {
         | Errno::XDEV
         | Errno::ILSEQ
         | Errno::NXIO
-        | Errno::INVAL => Trouble::Absent,
-        Errno::ACCESS | Errno::PERM => Trouble::Denied,
-        Errno::AGAIN => Trouble::NotAtHand,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Trouble::Exhausted,
-        error => Trouble::Failed(error.into()),
+        | Errno::INVAL => FindError::Absent,
+        Errno::ACCESS | Errno::PERM => FindError::Denied,
+        Errno::AGAIN => FindError::NotCached,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => FindError::Exhausted,
+        error => FindError::Failed(error.into()),
     }
 }
 
@@ -199,32 +199,32 @@ impl Stamp {
         }
     }
 
-    /// What an open file is now.
+    /// The current stamp of an open file.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system failed.
     pub fn now(file: &OwnedFd) -> io::Result<Stamp> {
         Ok(Stamp::of(&rustix::fs::fstat(file)?))
     }
 
-    /// Whether it was not written to since. Taking away one of its names, as replacing it does, is
-    /// no writing.
+    /// Whether the content is unchanged. Replacing a file removes a name of the old one, which does
+    /// not change its content.
     pub fn has_same_content(&self, now: &Stamp) -> bool {
         let content = |stamp: &Stamp| (stamp.identity, stamp.size, stamp.modified_ns);
         content(self) == content(now)
     }
 
-    /// When it was written to, whole seconds since the Unix epoch; 0 before that.
+    /// Modification time in whole seconds since the Unix epoch; 0 if it is earlier.
     pub fn modified_s(&self) -> u64 {
         u64::try_from(self.modified_ns / 1_000_000_000).unwrap_or(0)
     }
 }
 
-/// Reads at most `room` bytes of a file from `at` on, behind what `into` has; 0 at its end. `None`: they
-/// are not at hand.
+/// Appends at most `room` bytes of a file, from position `at`, to `into`. Returns 0 at the end of
+/// the file, and `None` if the bytes are not in memory.
 ///
 /// # Errors
-/// The file system's.
+/// The file system failed.
 pub fn read(
     file: &OwnedFd,
     at: u64,
@@ -238,7 +238,7 @@ pub fn read(
     let result = loop {
         let result = match how {
             How::Wait => rustix::io::pread(file, &mut *buffer, at),
-            How::AtHand => rustix::io::preadv2(
+            How::Cached => rustix::io::preadv2(
                 file,
                 &mut [io::IoSliceMut::new(buffer)],
                 at,
@@ -252,23 +252,23 @@ pub fn read(
     into.truncate(before + result.unwrap_or(0));
     match result {
         Ok(n) => Ok(Some(n)),
-        // Some file systems can't say what is at hand.
-        Err(Errno::AGAIN | Errno::OPNOTSUPP) if how == How::AtHand => Ok(None),
+        // Some file systems can't tell what is in memory.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP) if how == How::Cached => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The number of the call cachestat(2), the same on all of the kernel's architectures.
+/// The number of the system call cachestat(2), the same on all architectures.
 const CACHESTAT: libc::c_long = 451;
 
-/// `struct cachestat_range` of the kernel.
+/// The kernel's `struct cachestat_range`.
 #[repr(C)]
 struct Span {
     offset: u64,
     length: u64,
 }
 
-/// `struct cachestat` of the kernel: pages of a range.
+/// The kernel's `struct cachestat`: counts of pages in a range.
 #[repr(C)]
 #[derive(Default)]
 struct Pages {
@@ -279,29 +279,30 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Where pages can only be looked at one by one, no more bytes than these are.
-pub const LOOKED_AT: u64 = 256 << 10;
+/// Longest range in bytes that is checked page by page, where the kernel can't count cached pages.
+pub const PROBE_MAX: u64 = 256 << 10;
 
-/// Smallest page: where pages are larger, one is looked at more than once.
+/// Smallest page size. With larger pages, some pages are checked more than once.
 const PAGE: u64 = 4096;
 
-/// Whether all bytes of a range are in the page cache. The kernel says so of a whole range (since
-/// 6.5), but not of a file that this process neither owns nor may write to, as it would tell what
-/// others read. Then each page is asked for, and a range longer than `LOOKED_AT` counts as not at hand.
-pub fn is_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
+/// Whether all bytes of a range are in the page cache. Since 6.5 the kernel answers this for a
+/// whole range, but not for a file that this process neither owns nor may write, because that would
+/// reveal what others read. In that case each page is checked, and a range longer than `PROBE_MAX`
+/// counts as not cached.
+pub fn is_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
     if length == 0 {
         return true;
     }
     count_pages(file, offset, length)
-        .unwrap_or_else(|| length <= LOOKED_AT && is_each_page_at_hand(file, offset, length))
+        .unwrap_or_else(|| length <= PROBE_MAX && is_each_page_cached(file, offset, length))
 }
 
-/// The same, of at least one byte, by cachestat(2); `None`: it can't be said.
+/// The same for a non-empty range by cachestat(2); `None` if the kernel can't tell.
 fn count_pages(file: &OwnedFd, offset: u64, length: u64) -> Option<bool> {
     let span = Span { offset, length };
     let mut pages = Pages::default();
-    // SAFETY: both structures are the kernel's own (linux/mman.h) and live through the call, which
-    // reads the one and writes the other; the descriptor is open.
+    // SAFETY: both structures have the kernel's layout (linux/mman.h) and outlive the call, which
+    // reads one and writes the other; the descriptor is open.
     let result = unsafe {
         libc::syscall(
             CACHESTAT,
@@ -315,25 +316,26 @@ fn count_pages(file: &OwnedFd, offset: u64, length: u64) -> Option<bool> {
     (result == 0).then_some(pages.cached >= touched)
 }
 
-/// The same, by reading one byte of each page. That also has the kernel fetch the first one that is missing.
-fn is_each_page_at_hand(file: &OwnedFd, offset: u64, length: u64) -> bool {
+/// The same by reading one byte of each page. The attempt also makes the kernel fetch the first
+/// missing page.
+fn is_each_page_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
     let mut byte = Vec::with_capacity(1);
     one_of_each_page(offset, length).all(|at| {
         byte.clear();
-        matches!(read(file, at, 1, How::AtHand, &mut byte), Ok(Some(1)))
+        matches!(read(file, at, 1, How::Cached, &mut byte), Ok(Some(1)))
     })
 }
 
-/// A byte of each page that a range touches, which is in the range; the range is not empty.
+/// Positions of one byte in each page of a non-empty range.
 fn one_of_each_page(offset: u64, length: u64) -> impl Iterator<Item = u64> {
     let pages = offset / PAGE..=(offset + length - 1) / PAGE;
     pages.map(move |page| offset.max(page * PAGE))
 }
 
-/// Asks the kernel to read ahead.
+/// Requests readahead from the kernel.
 pub fn will_need(file: &OwnedFd, offset: u64, length: u64) {
     let length = std::num::NonZeroU64::new(length);
-    // It is advice: refused, it changes nothing.
+    // The call is advice; a failure has no effect.
     let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::WillNeed);
 }
 
@@ -375,13 +377,13 @@ mod tests {
                 String::from_utf8(bytes).ok()
             }
             Ok(Found::Folder) => Some("folder".to_owned()),
-            Err(Trouble::Absent) => None,
+            Err(FindError::Absent) => None,
             Err(trouble) => panic!("{path}: {trouble:?}"),
         }
     }
 
     #[test]
-    fn nothing_outside_is_found_unless_links_may_lead_there() {
+    fn nothing_outside_is_found_unless_links_permit_it() {
         let folder = tree();
         let open = |links| Root::open(&folder.path().join("root"), links).expect("a folder");
         let (none, within, any) = (open(Links::None), open(Links::Within), open(Links::Any));
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn another_content_has_another_stamp() {
+    fn a_changed_content_has_another_stamp() {
         let folder = tree();
         let root = Root::open(&folder.path().join("root"), Links::None).expect("a folder");
         let Ok(Found::File(opened)) = root.find(b"file", How::Wait) else {
@@ -432,20 +434,20 @@ mod tests {
         std::fs::remove_file(folder.path().join("root/file")).expect("removed");
         assert!(matches!(
             root.stamp(b"file", How::Wait),
-            Err(Trouble::Absent)
+            Err(FindError::Absent)
         ));
     }
 
     #[test]
-    fn what_was_just_written_is_at_hand() {
+    fn bytes_just_written_are_in_the_page_cache() {
         let folder = tree();
         let root = Root::open(folder.path(), Links::None).expect("a folder");
         std::fs::write(folder.path().join("large"), vec![b'x'; 1 << 20]).expect("written");
         let Ok(Found::File(opened)) = root.find(b"large", How::Wait) else {
             panic!("a file");
         };
-        assert!(is_at_hand(&opened.file, 5, (1 << 20) - 5));
-        assert!(is_at_hand(&opened.file, 7, 0));
+        assert!(is_cached(&opened.file, 5, (1 << 20) - 5));
+        assert!(is_cached(&opened.file, 7, 0));
         let mut bytes = b"a".to_vec();
         let n = read(&opened.file, (1 << 20) - 2, 10, How::Wait, &mut bytes).expect("read");
         assert_eq!((n, &bytes[..]), (Some(2), &b"axx"[..]));
@@ -453,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_is_looked_at_where_pages_are_not_counted() {
+    fn every_page_is_checked_where_pages_are_not_counted() {
         for (offset, length, expected) in [
             (0, 1, &[0][..]),
             (0, PAGE, &[0]),
@@ -469,11 +471,12 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, vec![b'x'; 100_000]).expect("written");
         let file = OwnedFd::from(std::fs::File::open(&path).expect("opened"));
-        assert!(is_each_page_at_hand(&file, 7, 99_993));
-        assert!(!is_each_page_at_hand(&file, 7, 110_000), "beyond its end");
-        // A descriptor that only names a file is refused: nothing is known, and much is not looked at.
+        assert!(is_each_page_cached(&file, 7, 99_993));
+        assert!(!is_each_page_cached(&file, 7, 110_000), "beyond its end");
+        // An O_PATH descriptor is refused: nothing is known about its pages, and a long range is
+        // not checked.
         let named = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).expect("opened");
         assert_eq!(count_pages(&named, 0, 1), None);
-        assert!(!is_at_hand(&named, 0, LOOKED_AT + 1));
+        assert!(!is_cached(&named, 0, PROBE_MAX + 1));
     }
 }

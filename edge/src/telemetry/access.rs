@@ -1,9 +1,6 @@
 //! The access log: one record per request, formatted on the worker, written by a thread of its own.
 
-use crate::reason::Reason;
-
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,65 +8,15 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use super::access_format::{Stamp, combined, json};
-use super::{AccessFormat, AccessOptions, Counters, Selection};
+use super::access_options::{AccessFormat, AccessOptions};
+use super::access_record::AccessRecord;
+use super::selection::Selection;
+use super::table::Counters;
 
-/// What is logged of one request. Plain values: this folder knows no HTTP.
-pub struct AccessRecord<'a> {
-    /// When the request's head was complete, milliseconds since the Unix epoch.
-    pub time_unix_ms: u64,
-    /// Who asked.
-    pub client: IpAddr,
-    /// The other end of the connection.
-    pub peer: SocketAddr,
-    /// `http` or `https`.
-    pub scheme: &'static str,
-    /// The method's token; empty when no request line could be read.
-    pub method: &'a str,
-    /// Host and port asked for.
-    pub authority: &'a str,
-    /// The target as received.
-    pub target: &'a str,
-    /// `HTTP/1.1` …
-    pub version: &'a str,
-    /// The status sent; 0 when nothing could be sent.
-    pub status: u16,
-    /// Body bytes sent.
-    pub body_bytes: u64,
-    /// Referer, as received.
-    pub referer: Option<&'a [u8]>,
-    /// User-Agent, as received.
-    pub user_agent: Option<&'a [u8]>,
-    /// Range, as received.
-    pub range: Option<&'a [u8]>,
-    /// The values of the log's `request_fields`.
-    pub request_fields: &'a [Option<&'a [u8]>],
-    /// `hit` or the reason for going forward, as in Cache-Status.
-    pub cache: Option<&'static str>,
-    /// The detail of Cache-Status, or the word of the fault that ended the request.
-    pub reason: Option<Reason>,
-    /// From the complete request head to the last byte handed to the kernel, microseconds.
-    pub request_us: u64,
-    /// The exchange with the origin, where there was one.
-    pub upstream: Option<AccessUpstream>,
-    /// Whether the response was cut short.
-    pub cut: bool,
-}
-
-/// The origin's part of a record; microseconds.
-#[derive(Clone, Copy)]
-#[allow(missing_docs, reason = "as named in handler::UpstreamTimings")]
-pub struct AccessUpstream {
-    pub server: Option<SocketAddr>,
-    pub status: Option<u16>,
-    pub connect_us: u64,
-    pub header_us: Option<u64>,
-    pub response_us: Option<u64>,
-}
-
-/// One worker's end of the access log. Lines gather here and go to the writer's thread in chunks.
+/// One worker's access log. It collects lines and passes them to the writer's thread in chunks.
 pub struct AccessLog {
     worker: Option<Worker>,
-    /// How the route of the request that is being given to its handler is logged.
+    /// The rule by which the request that is just being handled is logged; see `select`.
     selection: Cell<Option<Rc<Selection>>>,
 }
 
@@ -79,12 +26,12 @@ struct Worker {
     buffer: usize,
     flush: Duration,
     writer: SyncSender<Chunk>,
-    /// Lines that the writer could not write, and that no worker has counted yet.
+    /// Lines that the writer could not write and that no worker has counted yet.
     lost: Arc<AtomicU64>,
     counters: Arc<Counters>,
 }
 
-/// Whole lines on their way to the writer.
+/// Whole lines for the writer.
 #[derive(Default)]
 pub(super) struct Chunk {
     pub(super) text: Vec<u8>,
@@ -97,7 +44,7 @@ struct Lines {
     stamp: Stamp,
 }
 
-/// A buffer is made a little larger than it is let grow, since the last line goes beyond.
+/// A buffer is allocated this much larger than its limit, since the last line exceeds the limit.
 const LINE_USUAL: usize = 1 << 10;
 
 impl AccessLog {
@@ -130,12 +77,7 @@ impl AccessLog {
         }
     }
 
-    /// Whether records are kept at all: if not, none need be made.
-    pub fn is_on(&self) -> bool {
-        self.worker.is_some()
-    }
-
-    /// Names of request fields, in lower case, whose values a record is to have.
+    /// Names of the request headers, in lower case, whose values a record must have.
     pub fn request_fields(&self) -> &[Box<str>] {
         match self.worker.as_ref().map(|worker| &worker.format) {
             Some(AccessFormat::Template(template)) => template.request_fields(),
@@ -143,19 +85,19 @@ impl AccessLog {
         }
     }
 
-    /// The route of the request that is being given to its handler is logged by this. A handler says
-    /// so before it returns, and whoever called it takes it then: nothing comes between.
+    /// Sets the rule by which the current request is logged. A route's handler calls this before it
+    /// returns; the caller of the handler then takes the rule. No other request comes between.
     pub fn select(&self, selection: Rc<Selection>) {
         self.selection.set(Some(selection));
     }
 
-    /// What the handler that was called last said, if it did.
+    /// Takes the rule that the last handler set, if it set one.
     #[inline]
     pub fn take_selection(&self) -> Option<Rc<Selection>> {
         self.selection.take()
     }
 
-    /// Adds a record. Never blocks: when the writer has fallen behind, lines are dropped and counted.
+    /// Adds a record. Never blocks: if the writer is too slow, lines are dropped and counted.
     pub fn record(&self, record: &AccessRecord<'_>) {
         let Some(worker) = &self.worker else { return };
         let mut lines = worker.lines.borrow_mut();
@@ -170,20 +112,19 @@ impl AccessLog {
         }
         chunk.lines += 1;
         if chunk.text.len() >= worker.buffer {
-            worker.hand_over(chunk);
+            worker.pass_on(chunk);
         }
     }
 
-    /// Hands over what has gathered.
+    /// Passes all collected lines to the writer.
     pub fn flush(&self) {
         if let Some(worker) = &self.worker {
-            worker.hand_over(&mut worker.lines.borrow_mut().chunk);
+            worker.pass_on(&mut worker.lines.borrow_mut().chunk);
             worker.count_lost();
         }
     }
 
-    /// Flushes every `flush` for as long as the log is in use; to be run beside the worker's
-    /// connections.
+    /// Flushes every `flush` for as long as the log is in use; runs as a task of the worker.
     pub async fn flush_regularly(log: Weak<AccessLog>) {
         loop {
             let Some(flush) = log
@@ -208,7 +149,7 @@ impl Worker {
         }
     }
 
-    fn hand_over(&self, chunk: &mut Chunk) {
+    fn pass_on(&self, chunk: &mut Chunk) {
         if chunk.lines == 0 {
             return;
         }
@@ -219,7 +160,7 @@ impl Worker {
     }
 }
 
-/// What has gathered is not lost with the worker.
+/// The last lines are not lost when the worker ends.
 impl Drop for AccessLog {
     fn drop(&mut self) {
         self.flush();

@@ -1,13 +1,14 @@
-//! The lines of the access log: combined and JSON, written into a buffer without allocating.
+//! The lines of the access log in the formats combined and JSON, written into a buffer without
+//! allocating.
 //!
-//! Everything a client can choose is escaped so that it stays within its field and its line, and
-//! does nothing on a terminal.
+//! Every value that a client can choose is escaped, so that it can end neither its field nor its line
+//! and has no effect on a terminal.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::access::{AccessRecord, AccessUpstream};
+use super::access_record::{AccessRecord, AccessUpstream};
 
 /// Bytes of one field that are logged; a longer one ends in `...`.
 const FIELD_MAX: usize = 8 << 10;
@@ -15,7 +16,7 @@ const FIELD_MAX: usize = 8 << 10;
 /// The last second httpdate can write (the year 9999).
 const SECOND_MAX: u64 = 253_402_300_799;
 
-/// The text of a second, made once and used for all its records.
+/// The text of a second, formatted once and used for all records of that second.
 #[derive(Default)]
 pub(super) struct Stamp {
     second: u64,
@@ -26,7 +27,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Makes it the text of this time's second.
+    /// Formats the second of this time, unless that is the current one.
     pub(super) fn set(&mut self, unix_ms: u64) {
         let second = (unix_ms / 1000).min(SECOND_MAX);
         if second == self.second && self.json[0] != 0 {
@@ -52,7 +53,7 @@ impl Stamp {
 }
 
 impl Stamp {
-    /// `2000-10-10T13:55:36.042Z`, of a time in the second that was set.
+    /// Writes a time of the current second as `2000-10-10T13:55:36.042Z`.
     pub(super) fn write_iso(&self, out: &mut Vec<u8>, unix_ms: u64) {
         out.extend_from_slice(&self.json);
         out.push(b'.');
@@ -86,7 +87,7 @@ fn month_number(name: &[u8]) -> &'static [u8] {
     }
 }
 
-/// nginx's combined: `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent
+/// Writes nginx's combined format: `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent
 /// "$http_referer" "$http_user_agent"`, times in UTC.
 pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
     stamp.set(record.time_unix_ms);
@@ -115,18 +116,18 @@ pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut
     out.push(b'\n');
 }
 
-/// nginx writes three digits, `000` for none.
+/// Writes a status as nginx does: three digits, `000` for none.
 pub(super) fn status(out: &mut Vec<u8>, status: u16) {
     three_digits(out, status);
 }
 
-/// The last three digits of a number.
+/// Writes the last three digits of a number.
 pub(super) fn three_digits(out: &mut Vec<u8>, n: u16) {
     let digit = |n: u16| b'0' + (n % 10) as u8;
     out.extend_from_slice(&[digit(n / 100), digit(n / 10), digit(n)]);
 }
 
-/// One object a line. A field that is missing is left out, times are microseconds.
+/// Writes one JSON object per line. Absent fields are left out; times are microseconds.
 pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
     stamp.set(record.time_unix_ms);
     out.extend_from_slice(b"{\"time\":\"");
@@ -236,13 +237,13 @@ pub(super) fn server_address(out: &mut Vec<u8>, server: SocketAddr) {
     number(out, u64::from(server.port()));
 }
 
-/// Visible ASCII and space, save what would end a field.
+/// Whether this is visible ASCII or space, but neither quote nor backslash.
 #[inline]
 fn is_plain(b: u8) -> bool {
     (b' '..0x7f).contains(&b) & (b != b'"') & (b != b'\\')
 }
 
-/// A value within its field, which `end` ends.
+/// Writes a value so that the byte `end`, which ends its field, does not occur in it.
 #[inline]
 pub(super) fn escape(out: &mut Vec<u8>, value: &[u8], end: u8, other: fn(&mut Vec<u8>, u8)) {
     let logged = &value[..value.len().min(FIELD_MAX)];
@@ -266,12 +267,12 @@ pub(super) fn escape(out: &mut Vec<u8>, value: &[u8], end: u8, other: fn(&mut Ve
     }
 }
 
-/// As nginx escapes: `\x0A`.
+/// Escapes a byte as nginx does: `\x0A`.
 pub(super) fn escape_hex(out: &mut Vec<u8>, b: u8) {
     out.extend_from_slice(&[b'\\', b'x', hex(b >> 4), hex(b & 15)]);
 }
 
-/// JSON's short escapes (RFC 8259 7), others as `\u00XX`: each byte one character, so none is lost.
+/// Escapes a byte for JSON (RFC 8259 7), as one character per byte.
 fn escape_json(out: &mut Vec<u8>, b: u8) {
     match b {
         b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
@@ -295,7 +296,7 @@ mod tests {
         AccessRecord {
             time_unix_ms: 971_186_136_042,
             client: Ipv4Addr::new(127, 0, 0, 1).into(),
-            peer: SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1), 5000)),
+            peer: (Ipv4Addr::new(127, 0, 0, 1), 5000).into(),
             scheme: "http",
             method: "GET",
             authority: "cdn.example.com",
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn combined_is_nginx_s() {
+    fn the_combined_format_is_that_of_nginx() {
         let mut record = record();
         assert_eq!(
             lines(&record).0,
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_everything() {
+    fn a_json_line_has_every_field_of_its_record() {
         let mut record = record();
         record.range = Some(b"bytes=0-9");
         record.reason = Some(crate::reason::Reason::BodyCut);

@@ -1,4 +1,4 @@
-//! The thread that writes the access log, so that a slow disk never holds a worker.
+//! The thread that writes the access log, so that a slow disk never blocks a worker.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -7,23 +7,24 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use super::access::Chunk;
-use super::{AccessLog, AccessOptions, AccessTarget, Counters};
+use super::access::{AccessLog, Chunk};
+use super::access_options::{AccessOptions, AccessTarget};
+use super::table::Counters;
 use crate::sys::disk;
 
 /// Bytes that may wait for the writer, and the least and greatest number of chunks for it.
 const QUEUE_BYTES: usize = 4 << 20;
 const QUEUE_CHUNKS: (usize, usize) = (4, 256);
 
-/// Where lines are written; can be opened again.
+/// Opens the target; called again after a log rotation.
 type Open = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
 
-/// The writer's thread, seen from outside. Workers get their ends from it.
+/// A handle of the writer's thread, from which each worker gets its `AccessLog`.
 pub struct AccessWriter {
     options: AccessOptions,
     queue: SyncSender<Chunk>,
     reopen: Arc<AtomicBool>,
-    /// Lines that the thread could not write. Besides it, each worker's end has a share.
+    /// Lines that the thread could not write. The thread and each worker's `AccessLog` share this.
     lost: Arc<AtomicU64>,
     done: Receiver<()>,
 }
@@ -32,7 +33,7 @@ impl AccessWriter {
     /// Opens the target and starts the thread.
     ///
     /// # Errors
-    /// When the file can't be opened or no thread be had.
+    /// If the file can't be opened or the thread can't be started.
     pub fn start(options: &AccessOptions) -> io::Result<AccessWriter> {
         let target = options.target.clone();
         AccessWriter::start_on(
@@ -66,7 +67,7 @@ impl AccessWriter {
             .spawn(move || {
                 chunks.iter().for_each(|chunk| file.write(&chunk));
                 file.flush();
-                // Nobody may be waiting for the end any more.
+                // The receiver may be gone.
                 let _ = done_sender.send(());
             })?;
         Ok(AccessWriter {
@@ -78,7 +79,7 @@ impl AccessWriter {
         })
     }
 
-    /// The end of one more worker, whose counters count what is dropped.
+    /// The access log of one more worker, whose counters count dropped lines.
     pub fn worker(&self, counters: Arc<Counters>) -> AccessLog {
         AccessLog::new(
             &self.options,
@@ -88,21 +89,21 @@ impl AccessWriter {
         )
     }
 
-    /// Whether any worker still has an end of it. Without, all that there was is on its way to the file.
+    /// Whether any worker still has an `AccessLog`. If not, all lines have been passed to the thread.
     pub fn is_in_use(&self) -> bool {
-        // Ours, and that of the thread.
+        // This handle has one reference, the thread another.
         Arc::strong_count(&self.lost) > 2
     }
 
-    /// Opens the file by its name again, after it was moved away: lines that wait go to the new one.
+    /// Opens the file by its name again, after it was moved away. Waiting lines go to the new file.
     pub fn reopen(&self) {
         self.reopen.store(true, Ordering::Release);
-        // Nothing in it: it only wakes the writer. Where the queue is full, that is awake.
+        // An empty chunk wakes the writer. If the queue is full, the writer is awake.
         let _ = self.queue.try_send(Chunk::default());
     }
 
-    /// Waits until everything is written; says whether it was in time. Every worker's end must be
-    /// gone before.
+    /// Waits until everything is written, and returns whether that happened in time. Every worker's
+    /// `AccessLog` must have been dropped before.
     pub fn finish(self, within: Duration) -> bool {
         drop(self.queue);
         self.done.recv_timeout(within).is_ok()
@@ -115,9 +116,9 @@ struct AccessFile {
     reopen: Arc<AtomicBool>,
     /// Lines that could not be written; workers take them from here and count them.
     lost: Arc<AtomicU64>,
-    /// Lines lost since writing began to fail; 0: it does not.
+    /// Lines lost since writing began to fail; 0 while it succeeds.
     failed: u64,
-    /// The file's last line may be incomplete.
+    /// Whether the file's last line may be incomplete.
     torn: bool,
 }
 
@@ -156,17 +157,17 @@ impl AccessFile {
         }
     }
 
-    /// Reports the first of several failures, and counts what is lost by all.
+    /// Logs the first of several failures, and counts the lines lost by all.
     fn note_failure(&mut self, error: &io::Error, lines: u64) {
         if self.failed == 0 {
             tracing::error!(%error, lines, "the access log can't be written: lines are lost");
         }
-        // A part of them may have been written.
+        // Some of these lines may have been written.
         self.failed = self.failed.saturating_add(lines);
         self.lost.fetch_add(lines, Ordering::Relaxed);
     }
 
-    /// Reports that it goes on.
+    /// Logs that writing succeeds again.
     fn note_success(&mut self) {
         let lost = std::mem::take(&mut self.failed);
         if lost > 0 {
@@ -177,7 +178,7 @@ impl AccessFile {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::Ipv4Addr;
     use std::sync::mpsc;
 
     use parking_lot::Mutex;
@@ -191,7 +192,7 @@ mod tests {
         log.record(&AccessRecord {
             time_unix_ms: 0,
             client: Ipv4Addr::LOCALHOST.into(),
-            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            peer: (Ipv4Addr::LOCALHOST, 1).into(),
             scheme: "http",
             method: "GET",
             authority: "a",
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_at_the_end() -> io::Result<()> {
+    fn no_line_is_lost_when_the_writer_finishes() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("access.log");
         let writer = AccessWriter::start(&file_options(&path))?;
@@ -253,7 +254,7 @@ mod tests {
         Ok(())
     }
 
-    /// Writes when a test lets it, and fails when it is told to.
+    /// Writes when a test allows it, and fails when the test says so.
     struct Gated {
         gate: mpsc::Receiver<io::Result<()>>,
         entered: mpsc::Sender<()>,
@@ -262,7 +263,7 @@ mod tests {
 
     impl Write for Gated {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Without a test that listens or a gate that is held, writing simply goes on.
+            // If the test has dropped its ends, writing succeeds at once.
             let _ = self.entered.send(());
             self.gate.recv().unwrap_or(Ok(()))?;
             self.text.lock().extend_from_slice(bytes);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_hangs_costs_lines_and_never_holds_a_worker() -> io::Result<()> {
+    fn a_writer_that_hangs_loses_lines_and_never_blocks_a_worker() -> io::Result<()> {
         let options = AccessOptions {
             buffer: 4096,
             ..AccessOptions::default()

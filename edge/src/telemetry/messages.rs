@@ -1,5 +1,5 @@
-//! Messages about the program itself: to standard error or a file, one line each, each place in the
-//! code so often and no oftener, by a thread of their own, so that nobody waits for a slow disk.
+//! Messages about the program itself, one line each, to standard error or a file. A thread of their
+//! own writes them, so that no worker waits for a slow disk, and each place in the code has a limit.
 
 mod limit;
 mod line;
@@ -23,9 +23,9 @@ use limit::Limit;
 
 /// Messages that may wait for the thread.
 const QUEUE: usize = 1024;
-/// How often the thread looks whether there is something left to say of repeated messages …
-const LOOK: Duration = Duration::from_millis(500);
-/// … and how long it sleeps while nothing repeats itself.
+/// How often the thread checks whether repeated messages are to be summed up …
+const CHECK: Duration = Duration::from_millis(500);
+/// … and how long it sleeps while no message is repeated.
 const SLEEP: Duration = Duration::from_secs(3600);
 
 impl std::fmt::Display for MessageTarget {
@@ -56,28 +56,28 @@ struct Inner {
     colours: bool,
     clock: Clock,
     limit: Mutex<Limit>,
-    way: Mutex<Way>,
+    output: Mutex<Output>,
     reopen: AtomicBool,
     /// Messages that found the queue full.
     lost: AtomicU64,
 }
 
-/// How lines get to where they go.
-enum Way {
-    /// At once, while the program has but one thread.
-    Straight(Box<dyn Write + Send>),
-    /// By the thread, and how to learn of its end.
+/// How lines are written.
+enum Output {
+    /// At once, while the program has only one thread.
+    Direct(Box<dyn Write + Send>),
+    /// By the thread: the queue to it, and the notice of its end.
     Queue(SyncSender<String>, Receiver<()>),
-    /// No more.
+    /// Not any more.
     Ended,
 }
 
-/// Those that the whole program tells its messages to.
+/// The messages of the whole program.
 static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
 thread_local! {
-    /// Whether this thread is telling something, and may hold a lock of ours.
-    static TELLING: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is logging a message, and may hold a lock of `Messages`.
+    static LOGGING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The messages of the whole program, if `Messages::install` was called.
@@ -86,7 +86,7 @@ pub fn installed() -> Option<&'static Messages> {
 }
 
 impl Messages {
-    /// To standard error until `begin` is called. `colours`: whether the target shows them.
+    /// Messages to standard error until `begin` is called. `colours`: whether the target shows them.
     pub fn new(target: MessageTarget, colours: bool, clock: Clock) -> Messages {
         Messages::on(Box::new(io::stderr()), target, colours, clock)
     }
@@ -102,13 +102,13 @@ impl Messages {
             colours,
             clock,
             limit: Mutex::default(),
-            way: Mutex::new(Way::Straight(to)),
+            output: Mutex::new(Output::Direct(to)),
             reopen: AtomicBool::new(false),
             lost: AtomicU64::new(0),
         }))
     }
 
-    /// Has these be the messages of the whole program, panics among them. Later calls change nothing.
+    /// Makes these the messages of the whole program, and logs panics. Later calls change nothing.
     pub fn install(&self) {
         if MESSAGES.set(self.clone()).is_err() {
             return;
@@ -116,8 +116,8 @@ impl Messages {
         let messages = self.clone();
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // Whoever panics while telling something would wait for itself.
-            match TELLING.get() || messages.has_ended() {
+            // A panic while logging would wait for a lock that its own thread holds.
+            match LOGGING.get() || messages.has_ended() {
                 true => before(info),
                 false => tracing::error!("panic: {info}"),
             }
@@ -125,30 +125,30 @@ impl Messages {
     }
 
     fn has_ended(&self) -> bool {
-        matches!(&*self.0.way.lock(), Way::Ended)
+        matches!(&*self.0.output.lock(), Output::Ended)
     }
 
-    /// From now on a thread writes them, to the target. Until then they are written where they arise:
-    /// the program can give up rights as long as it has no threads and no files open.
+    /// Starts the thread that writes to the target. Until then each message is written by the thread
+    /// that logs it, since the program can give up privileges only without threads and open files.
     ///
     /// # Errors
-    /// When the file can't be opened, or there is no thread to be had.
+    /// If the file can't be opened or the thread can't be started.
     pub fn begin(&self) -> io::Result<()> {
         if let MessageTarget::File(path) = &self.0.target {
-            *self.0.way.lock() = Way::Straight(Box::new(disk::open_append(path)?));
+            *self.0.output.lock() = Output::Direct(Box::new(disk::open_append(path)?));
         }
         self.start_thread()
     }
 
     fn start_thread(&self) -> io::Result<()> {
-        let mut way = self.0.way.lock();
-        let Way::Straight(_) = &*way else {
+        let mut output = self.0.output.lock();
+        let Output::Direct(_) = &*output else {
             return Ok(());
         };
         let (queue, lines) = sync_channel(QUEUE);
         let (done_sender, done) = sync_channel(1);
-        let before = std::mem::replace(&mut *way, Way::Queue(queue, done));
-        let Way::Straight(to) = before else {
+        let before = std::mem::replace(&mut *output, Output::Queue(queue, done));
+        let Output::Direct(to) = before else {
             return Ok(());
         };
         let messages = self.clone();
@@ -156,13 +156,13 @@ impl Messages {
             .name("messages".to_owned())
             .spawn(move || {
                 messages.write(to, &lines);
-                // Nobody may be waiting for the end any more.
+                // The receiver may be gone.
                 let _ = done_sender.send(());
             });
         started.map(drop)
     }
 
-    /// Where they go.
+    /// Where messages go.
     pub fn target(&self) -> &MessageTarget {
         &self.0.target
     }
@@ -170,43 +170,43 @@ impl Messages {
     /// Opens the file by its name again, after it was moved away.
     pub fn reopen(&self) {
         self.0.reopen.store(true, Ordering::Release);
-        // Nothing in it: it only wakes the thread. Where the queue is full, that is awake.
-        if let Way::Queue(queue, _) = &*self.0.way.lock() {
+        // An empty line wakes the thread. If the queue is full, the thread is awake.
+        if let Output::Queue(queue, _) = &*self.0.output.lock() {
             let _ = queue.try_send(String::new());
         }
     }
 
-    /// Waits until what was told is written, so long at most. What is told later is not.
+    /// Waits until all messages are written, at most `within`. Later messages are not written.
     pub fn finish(&self, within: Duration) {
-        let way = std::mem::replace(&mut *self.0.way.lock(), Way::Ended);
-        if let Way::Queue(queue, done) = way {
+        let output = std::mem::replace(&mut *self.0.output.lock(), Output::Ended);
+        if let Output::Queue(queue, done) = output {
             drop(queue);
             let _ = done.recv_timeout(within);
         }
     }
 
-    /// Takes a line; never waits for anybody once there is a thread.
-    fn tell(&self, line: String) {
-        match &mut *self.0.way.lock() {
-            Way::Straight(to) => {
-                // There is nobody left to tell.
+    /// Writes or queues a line; never waits once there is a thread.
+    fn submit(&self, line: String) {
+        match &mut *self.0.output.lock() {
+            Output::Direct(to) => {
+                // An error has no place where it could be reported.
                 let _ = to.write_all(line.as_bytes());
             }
-            Way::Queue(queue, _) => {
+            Output::Queue(queue, _) => {
                 if let Err(TrySendError::Full(_)) = queue.try_send(line) {
                     self.0.lost.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            Way::Ended => {}
+            Output::Ended => {}
         }
     }
 
-    /// The thread: writes lines until there are none to come.
+    /// The thread: writes lines until the queue is closed.
     fn write(&self, mut to: Box<dyn Write + Send>, lines: &Receiver<String>) {
         loop {
-            // Not locked while it waits.
+            // Not locked while the thread waits.
             let watches = self.0.limit.lock().is_watching();
-            let received = lines.recv_timeout(if watches { LOOK } else { SLEEP });
+            let received = lines.recv_timeout(if watches { CHECK } else { SLEEP });
             if self.0.reopen.swap(false, Ordering::Acquire) {
                 match open(&self.0.target) {
                     Ok(opened) => to = opened,
@@ -220,7 +220,7 @@ impl Messages {
             if let Ok(line) = received {
                 self.put(&mut to, &line);
             }
-            for line in self.left_to_say(ended) {
+            for line in self.summaries(ended) {
                 self.put(&mut to, &line);
             }
             if ended {
@@ -235,18 +235,18 @@ impl Messages {
         }
     }
 
-    /// What was held back or lost, as soon as it is time to say so.
-    fn left_to_say(&self, ended: bool) -> Vec<String> {
+    /// Lines about messages that were suppressed or lost, when they are due.
+    fn summaries(&self, ended: bool) -> Vec<String> {
         let now_us = match ended {
             true => u64::MAX,
             false => self.0.clock.monotonic_us(),
         };
-        let held = self.0.limit.lock().ended(now_us);
-        let mut lines: Vec<String> = held
+        let suppressed = self.0.limit.lock().ended(now_us);
+        let mut lines: Vec<String> = suppressed
             .into_iter()
-            .map(|held| {
-                let text = format!("and {} more like it: {}", thousands(held.count), held.last);
-                self.plain(held.level, &text)
+            .map(|of| {
+                let text = format!("and {} more like it: {}", thousands(of.count), of.last);
+                self.plain(of.level, &text)
             })
             .collect();
         let lost = self.0.lost.swap(0, Ordering::Relaxed);
@@ -268,31 +268,31 @@ impl<S: Subscriber> Layer<S> for Messages {
         let meta = event.metadata();
         let now_us = self.0.clock.monotonic_us();
         let place = meta.callsite();
-        let _telling = Telling::begin();
+        let _logging = Logging::begin();
         if self
             .0
             .limit
             .lock()
-            .is_to_be_told(&place, *meta.level(), &text, now_us)
+            .allows(&place, *meta.level(), &text, now_us)
         {
-            self.tell(self.plain(*meta.level(), &text));
+            self.submit(self.plain(*meta.level(), &text));
         }
     }
 }
 
-/// For as long as this thread tells something.
-struct Telling;
+/// Marks this thread as logging a message.
+struct Logging;
 
-impl Telling {
-    fn begin() -> Telling {
-        TELLING.set(true);
-        Telling
+impl Logging {
+    fn begin() -> Logging {
+        LOGGING.set(true);
+        Logging
     }
 }
 
-impl Drop for Telling {
+impl Drop for Logging {
     fn drop(&mut self) {
-        TELLING.set(false);
+        LOGGING.set(false);
     }
 }
 

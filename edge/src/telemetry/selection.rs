@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::sys::Random;
 
-/// A route's rule. A request is logged if its status or its time says so, else by chance.
+/// A route's rule. A request is logged if its status or its duration matches, else at random.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogRule {
     /// Statuses whose requests are all logged.
@@ -16,16 +16,16 @@ pub struct LogRule {
     pub sample: f64,
 }
 
-/// One worker's way to apply a rule.
+/// A rule with the random numbers of one worker.
 pub struct Selection {
     rule: LogRule,
-    /// A random number below this: it is logged.
+    /// A request is logged if its random number is below this.
     below: u64,
     random: Random,
 }
 
 impl LogRule {
-    /// Every request.
+    /// The rule that logs every request.
     pub fn all() -> LogRule {
         LogRule {
             statuses: Vec::new(),
@@ -34,7 +34,7 @@ impl LogRule {
         }
     }
 
-    /// No request.
+    /// The rule that logs no request.
     pub fn none() -> LogRule {
         LogRule {
             sample: 0.0,
@@ -42,14 +42,14 @@ impl LogRule {
         }
     }
 
-    /// Whether a status or a time has a request logged.
+    /// Whether the rule logs some requests because of their status or duration.
     pub fn selects(&self) -> bool {
         !self.statuses.is_empty() || self.slower_than.is_some()
     }
 }
 
 impl Selection {
-    /// Of a rule, with random numbers of its own.
+    /// A rule with random numbers of its own.
     pub fn new(rule: LogRule, random: Random) -> Selection {
         Selection {
             // A float that is too large becomes the greatest number.
@@ -59,7 +59,7 @@ impl Selection {
         }
     }
 
-    /// Whether a request that ended so is logged. Status 0: nothing could be sent.
+    /// Whether a request with this status and duration is logged. Status 0: nothing could be sent.
     pub fn takes(&self, status: u16, request_us: u64) -> bool {
         let rule = &self.rule;
         let slow = |limit: &Duration| u128::from(request_us) > limit.as_micros();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn all_and_none_leave_nothing_to_chance() {
+    fn the_rules_for_all_and_none_are_not_random() {
         assert_eq!(taken(LogRule::all(), 200, 5), 10_000);
         assert_eq!(taken(LogRule::none(), 500, u64::MAX), 0);
     }

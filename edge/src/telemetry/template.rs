@@ -1,22 +1,21 @@
 //! A log line as a template: text with named fields in braces, checked once, written without
 //! allocating.
 //!
-//! What a client can choose never holds the byte that ends its field, so that a line reads back in one
-//! way only.
-
-use crate::reason::Reason;
+//! A value that a client can choose never contains the byte that ends its field, so that each line can
+//! be parsed in one way only.
 
 use std::io::Write;
 use std::ops::Range;
 
-use super::access::AccessRecord;
 use super::access_format::{
     Stamp, address, escape, escape_hex, number, server_address, status, three_digits,
 };
+use super::access_record::AccessRecord;
+use crate::reason::Reason;
 
 /// Longest template, bytes.
 const TEXT_MAX: usize = 4096;
-/// Fields of a template, and fields of requests among them.
+/// Most fields in a template, and most request headers among them.
 const FIELDS_MAX: usize = 64;
 const REQUEST_FIELDS_MAX: usize = 16;
 
@@ -25,32 +24,32 @@ const REQUEST_FIELDS_MAX: usize = 16;
 pub struct Template {
     text: String,
     pieces: Vec<Piece>,
-    /// Names of the request fields that it shows, in lower case.
+    /// Names of the request headers that it shows, in lower case.
     request_fields: Vec<Box<str>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
     Text(Box<[u8]>),
-    /// A field, and the byte behind it.
+    /// A field, and the byte after it.
     Field(Field, u8),
 }
 
 /// What is wrong with a template, and where in its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// Bytes of the text.
+    /// The place in the text, in bytes.
     pub at: Range<usize>,
-    /// What is there.
+    /// The fault.
     pub fault: TemplateFault,
 }
 
-/// What can be wrong.
+/// What can be wrong with a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateFault {
-    /// Nothing is known by this name.
+    /// No field has this name.
     Unknown(String),
-    /// What follows `request.` is no field name (RFC 9110 5.1).
+    /// The text after `request.` is no header name (RFC 9110 5.1).
     NoFieldName(String),
     /// A `{` without its `}`, or the other way round.
     Brace,
@@ -58,11 +57,11 @@ pub enum TemplateFault {
     Character,
     /// Two fields with nothing between them.
     Adjacent,
-    /// A letter, a digit, `-` or a backslash right behind what a client can choose.
+    /// A letter, a digit, `-`, `.` or a backslash directly after a field that a client can choose.
     Ending,
-    /// It is too long, or has too many fields.
+    /// The template is too long, or has too many fields.
     TooMuch,
-    /// It shows no field at all.
+    /// The template has no field.
     NoField,
 }
 
@@ -71,7 +70,7 @@ macro_rules! fields {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Field { $($field,)* Request(usize) }
 
-        /// The names of all fields, but for those of requests: `request.NAME`.
+        /// The names of all fields, except those of request headers: `request.NAME`.
         pub const FIELD_NAMES: &[&str] = &[$($name),*];
 
         fn field_of(name: &str) -> Option<Field> {
@@ -118,7 +117,7 @@ fields! {
 }
 
 impl Field {
-    /// Whether a client can choose its bytes.
+    /// Whether a client can choose the field's bytes.
     fn is_foreign(self) -> bool {
         matches!(
             self,
@@ -139,7 +138,7 @@ impl Template {
     /// Checks a text: `{name}` is a field, `{{` and `}}` are braces.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fn parse(text: &str) -> Result<Template, TemplateError> {
         let fail = |at: Range<usize>, fault| Err(TemplateError { at, fault });
         if text.len() > TEXT_MAX {
@@ -151,8 +150,8 @@ impl Template {
             request_fields: Vec::new(),
         };
         let (mut plain, mut at, mut count) = (Vec::new(), 0, 0);
-        // Where the text behind the last field begins.
-        let mut behind = 0;
+        // Where the text after the last field begins.
+        let mut after = 0;
         let bytes = text.as_bytes();
         while let Some(&byte) = bytes.get(at) {
             match (byte, bytes.get(at + 1)) {
@@ -175,12 +174,12 @@ impl Template {
                             at: place.clone(),
                             fault,
                         })?;
-                    if behind > 0 && plain.is_empty() {
+                    if after > 0 && plain.is_empty() {
                         return fail(place, TemplateFault::Adjacent);
                     }
-                    template.end(std::mem::take(&mut plain), behind)?;
+                    template.end(std::mem::take(&mut plain), after)?;
                     template.pieces.push(Piece::Field(field, b'\n'));
-                    (at, behind) = (place.end, place.end);
+                    (at, after) = (place.end, place.end);
                 }
                 (b'}', _) => return fail(at..at + 1, TemplateFault::Brace),
                 (b' '..=b'~' | b'\t', _) => {
@@ -197,16 +196,16 @@ impl Template {
             return fail(0..text.len(), TemplateFault::NoField);
         }
         plain.push(b'\n');
-        template.end(plain, behind)?;
+        template.end(plain, after)?;
         Ok(template)
     }
 
-    /// As it was typed.
+    /// The template as written in the configuration.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Names of request fields whose values go into `AccessRecord::request_fields`, in this order.
+    /// Names of request headers whose values go into `AccessRecord::request_fields`, in this order.
     pub fn request_fields(&self) -> &[Box<str>] {
         &self.request_fields
     }
@@ -234,15 +233,15 @@ impl Template {
         }
     }
 
-    /// Text, whose first byte ends the field before it.
+    /// Adds text, whose first byte ends the field before it.
     fn end(&mut self, text: Vec<u8>, at: usize) -> Result<(), TemplateError> {
         let Some(&first) = text.first() else {
             return Ok(());
         };
         if let Some(Piece::Field(field, end)) = self.pieces.last_mut() {
             *end = first;
-            // Escapes are made of these, `-` stands for what is not there, and `...` for
-            // what was left out.
+            // Escapes consist of these, `-` stands for an absent value, and `...` for an omitted
+            // rest.
             let is_written = first.is_ascii_alphanumeric() || matches!(first, b'\\' | b'-' | b'.');
             if field.is_foreign() && is_written {
                 return Err(TemplateError {
@@ -255,7 +254,7 @@ impl Template {
         Ok(())
     }
 
-    /// A line of this record.
+    /// Writes the line of a record.
     pub(super) fn write(&self, out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
         stamp.set(record.time_unix_ms);
         for piece in &self.pieces {
@@ -273,7 +272,7 @@ impl Template {
     }
 }
 
-/// What the client chose.
+/// The value of a field that a client can choose.
 fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
     let split = || match record.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -293,14 +292,14 @@ fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
     }
 }
 
-/// What only we choose.
+/// Writes a field that no client can choose.
 fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp) {
     let upstream = record.upstream.as_ref();
     match field {
         Field::Client => address(out, record.client),
         Field::Peer => address(out, record.peer.ip()),
         Field::Port => number(out, u64::from(record.peer.port())),
-        Field::Scheme => word(out, Some(record.scheme)),
+        Field::Scheme => text(out, Some(record.scheme)),
         Field::TimeIso => stamp.write_iso(out, record.time_unix_ms),
         Field::TimeCommon => out.extend_from_slice(&stamp.combined),
         Field::TimeUnix => {
@@ -308,44 +307,44 @@ fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp
             out.push(b'.');
             three_digits(out, (record.time_unix_ms % 1000) as u16);
         }
-        Field::Version => word(out, Some(record.version)),
+        Field::Version => text(out, Some(record.version)),
         Field::Status => status(out, record.status),
         Field::Bytes => number(out, record.body_bytes),
-        Field::Cache => word(out, record.cache),
-        Field::Reason => word(out, record.reason.map(Reason::text)),
-        Field::Cut => word(out, record.cut.then_some("cut")),
+        Field::Cache => text(out, record.cache),
+        Field::Reason => text(out, record.reason.map(Reason::text)),
+        Field::Cut => text(out, record.cut.then_some("cut")),
         Field::RequestUs => number(out, record.request_us),
         Field::RequestTime => seconds(out, Some(record.request_us)),
         Field::Upstream => match upstream.and_then(|upstream| upstream.server) {
             Some(server) => server_address(out, server),
             None => out.push(b'-'),
         },
-        Field::UpstreamStatus => maybe(out, upstream.and_then(|u| u.status).map(u64::from)),
-        Field::ConnectUs => maybe(out, upstream.map(|u| u.connect_us)),
+        Field::UpstreamStatus => optional(out, upstream.and_then(|u| u.status).map(u64::from)),
+        Field::ConnectUs => optional(out, upstream.map(|u| u.connect_us)),
         Field::ConnectTime => seconds(out, upstream.map(|u| u.connect_us)),
-        Field::HeaderUs => maybe(out, upstream.and_then(|u| u.header_us)),
+        Field::HeaderUs => optional(out, upstream.and_then(|u| u.header_us)),
         Field::HeaderTime => seconds(out, upstream.and_then(|u| u.header_us)),
-        Field::ResponseUs => maybe(out, upstream.and_then(|u| u.response_us)),
+        Field::ResponseUs => optional(out, upstream.and_then(|u| u.response_us)),
         Field::ResponseTime => seconds(out, upstream.and_then(|u| u.response_us)),
         _ => out.push(b'-'),
     }
 }
 
-fn word(out: &mut Vec<u8>, word: Option<&str>) {
-    match word {
-        Some(word) if !word.is_empty() => out.extend_from_slice(word.as_bytes()),
+fn text(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        Some(text) if !text.is_empty() => out.extend_from_slice(text.as_bytes()),
         _ => out.push(b'-'),
     }
 }
 
-fn maybe(out: &mut Vec<u8>, value: Option<u64>) {
+fn optional(out: &mut Vec<u8>, value: Option<u64>) {
     match value {
         Some(value) => number(out, value),
         None => out.push(b'-'),
     }
 }
 
-/// Seconds with three decimals, as nginx writes them.
+/// Writes seconds with three decimals, as nginx does.
 fn seconds(out: &mut Vec<u8>, us: Option<u64>) {
     match us {
         // Writing to a Vec can't fail.

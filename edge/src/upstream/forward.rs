@@ -28,7 +28,7 @@ pub(super) struct Forward {
 impl Forward {
     /// Tries until there is a response or no further try is allowed.
     ///
-    /// If a server can't be reached, another is tried, up to `retries` more. A request whose reused
+    /// If a server can't be reached, another is tried, up to `retry.tries` in all. A request whose reused
     /// connection turns out to be closed by the server is sent once more if that is safe
     /// (`may_repeat`): on a new connection, to the same server if it accepts one.
     pub(super) async fn run(self) -> Result<Response, Fault> {

@@ -1,6 +1,6 @@
 //! Which header lines end at this hop and which are forwarded (RFC 9110 7.6.1).
 
-pub(super) use crate::http::hop::Ending;
+pub(super) use crate::http::hop::HopByHop;
 use crate::http::hop::{HOP_BY_HOP, is_end_to_end, is_in, reads_as, reads_as_prefix};
 
 /// Whether a field is forwarded in trailers. Fields that frame, route or authenticate a message, or

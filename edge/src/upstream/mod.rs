@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use self::options::{Options, Server};
-pub use self::state::{ServerNumbers, ServerState, UpstreamState};
+pub use self::state::UpstreamState;
 
 use self::forward::Forward;
 use self::upload::Upload;

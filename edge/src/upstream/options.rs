@@ -26,7 +26,7 @@ pub struct Options {
     pub send_timeout: Duration,
     /// Connections per worker and server, busy ones included. 0: no limit.
     pub connections: usize,
-    /// Requests that may wait for a connection when `connections` is reached, per worker; more are refused (503).
+    /// Requests that may wait for a connection when `max_connections` is reached, per worker; more are refused (503).
     pub queue: usize,
     /// Further servers tried when connecting fails.
     pub retries: u32,

@@ -5,11 +5,10 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use super::state::ServerCounters;
 use crate::balance::{Balancer, Outcome};
 use crate::handler::Fault;
 use crate::reason::{Reason, Whose};
-use crate::telemetry::{Counter, Counters};
+use crate::telemetry::{Counter, Counters, ServerCounters};
 
 /// Limits the connections to a server, and learns when one of them is closed.
 pub(super) trait PermitOwner {

@@ -18,12 +18,12 @@ use super::http1::Connection;
 use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
-use super::state::{ServerCounters, ServerState, UpstreamState};
+use super::state::{ServerState, UpstreamState};
 use crate::balance::{self, Ask};
 use crate::handler::Fault;
 use crate::reason::Reason;
 use crate::sys::Clock;
-use crate::telemetry::Counters;
+use crate::telemetry::{Counters, ServerCounters};
 
 /// After a server did not accept a connection, other servers are preferred for this long.
 const AVOIDED_US: u64 = 5_000_000;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::options::{Options, Server};
-use crate::telemetry::Counter;
+use crate::telemetry::{Numbers, ServerCounters, ServerNumbers};
 
 /// One upstream's servers as all workers together know them.
 pub struct UpstreamState {
@@ -22,33 +22,6 @@ pub struct ServerState {
     /// Whether the last attempt to connect failed.
     is_down: AtomicBool,
     workers: Mutex<Vec<Arc<ServerCounters>>>,
-}
-
-/// One worker's counters of one server; only that worker writes them.
-#[derive(Default)]
-// Each worker writes its own often: they share no cache line.
-#[repr(align(128))]
-pub(super) struct ServerCounters {
-    pub(super) idle: Counter,
-    pub(super) busy: Counter,
-    pub(super) connects: Counter,
-    pub(super) requests: Counter,
-    pub(super) failures: Counter,
-}
-
-/// A server's numbers now, summed over the workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServerNumbers {
-    /// Idle connections in the pools.
-    pub idle: u64,
-    /// Connections in use, those being opened included.
-    pub busy: u64,
-    /// Connections opened so far.
-    pub connects: u64,
-    /// Requests sent so far, repeated ones included.
-    pub requests: u64,
-    /// Exchanges and connection attempts that failed so far.
-    pub failures: u64,
 }
 
 impl UpstreamState {
@@ -106,17 +79,10 @@ impl ServerState {
 
     /// The numbers now, summed over the workers.
     pub fn numbers(&self) -> ServerNumbers {
-        let workers = self.workers.lock().clone();
-        let sum = |of: fn(&ServerCounters) -> &Counter| {
-            let values = workers.iter().map(|counters| of(counters).get());
-            values.fold(0, u64::wrapping_add)
-        };
-        ServerNumbers {
-            idle: sum(|counters| &counters.idle),
-            busy: sum(|counters| &counters.busy),
-            connects: sum(|counters| &counters.connects),
-            requests: sum(|counters| &counters.requests),
-            failures: sum(|counters| &counters.failures),
+        let mut sum = ServerNumbers::default();
+        for worker in &*self.workers.lock() {
+            sum.add(&worker.numbers());
         }
+        sum
     }
 }

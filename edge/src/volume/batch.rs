@@ -1,4 +1,5 @@
-//! Records put side by side into one write: small ones are copied, full pages go as they are.
+//! Batches: several records in one write. Small records are copied into a buffer; full pages are
+//! written from their own memory.
 
 use std::sync::mpsc::Sender;
 
@@ -7,22 +8,22 @@ use bytes::Bytes;
 use super::device_io::pad;
 use super::format::BLOCK;
 use super::index::RecordLocation;
-use super::{Id, Source};
+use super::types::{Id, RecordSource};
 use crate::sys::buffer::{ALIGNED, Buffer};
 
-/// Bytes of the buffers that records are copied into.
+/// Size in bytes of the buffers into which records are copied.
 const PACKED: usize = 256 << 10;
 
-/// Part of a write.
+/// A part of a write.
 pub enum Piece {
-    /// Copied.
+    /// Copied bytes.
     Packed(Buffer),
-    /// As it came.
+    /// A page that is not copied.
     Page(Bytes),
 }
 
 impl Piece {
-    /// Its bytes.
+    /// The bytes of the part.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Piece::Packed(buffer) => buffer.filled(),
@@ -31,73 +32,73 @@ impl Piece {
     }
 }
 
-/// What is to be told when a write is done.
+/// A notification to send when a write has completed.
 pub enum Told {
-    /// A record is there.
+    /// A record has been written.
     Put {
-        /// Its place in line.
+        /// Position in the queue.
         ticket: u64,
-        /// What it counted for.
+        /// Bytes charged to the queue.
         weight: u64,
-        /// What it is found by.
+        /// Id under which the record is found.
         id: Id,
-        /// Where it is.
+        /// Location of the record.
         place: RecordLocation,
-        /// Who brought it.
-        source: Box<dyn Source>,
+        /// The source of the record's bytes.
+        source: Box<dyn RecordSource>,
     },
-    /// A record is at another place.
+    /// A record has been moved.
     Moved {
-        /// What it is found by.
+        /// Id under which the record is found.
         id: Id,
-        /// Where it was.
+        /// Old location.
         from: RecordLocation,
-        /// Where it is.
+        /// New location.
         to: RecordLocation,
     },
-    /// A record is gone.
+    /// A tombstone has been written.
     Tombstone {
-        /// Its place in line.
+        /// Position in the queue.
         ticket: u64,
-        /// Whose it was.
+        /// Id of the deleted record.
         id: Id,
     },
-    /// All before is on the device.
+    /// Everything queued earlier is on the device.
     Flush(Sender<()>),
-    /// Nobody is told.
+    /// No notification.
     Nobody,
 }
 
-/// One write, and what is told when it is done.
+/// One write and its notifications.
 #[derive(Default)]
 pub struct Batch {
-    /// Where it goes, on the device.
+    /// Offset on the device.
     pub place: u64,
-    /// What is written.
+    /// The bytes to write.
     pub pieces: Vec<Piece>,
-    /// What is told.
+    /// Notifications to send after the write.
     pub told: Vec<Told>,
-    /// Whether the device is synced after it.
+    /// Whether the device is synced after the write.
     pub sync: bool,
 }
 
-/// Puts bytes together, block by block.
+/// Assembles bytes into blocks.
 #[derive(Default)]
 pub struct Packer {
     pieces: Vec<Piece>,
     packing: Option<Buffer>,
     spare: Vec<Buffer>,
-    /// Bytes of all pieces that are full.
+    /// Number of bytes in all full parts.
     before: u64,
 }
 
 impl Packer {
-    /// How many bytes were put in.
+    /// Number of bytes assembled so far.
     pub fn length(&self) -> u64 {
         self.before + self.packing.as_ref().map_or(0, |p| p.filled().len() as u64)
     }
 
-    /// Copies bytes in.
+    /// Appends a copy of these bytes.
     pub fn copy(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let packing = match &mut self.packing {
@@ -111,7 +112,7 @@ impl Packer {
         }
     }
 
-    /// Zeros up to a multiple of this, which is at most a block.
+    /// Appends zeros up to a multiple of `to`, which is at most a block.
     pub fn align(&mut self, to: u64) {
         const ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
         let rest = self.length() % to;
@@ -120,7 +121,7 @@ impl Packer {
         }
     }
 
-    /// Puts bytes in as they are where memory and place allow that, and copies the others.
+    /// Appends bytes without copying if their alignment and position allow it, otherwise a copy.
     pub fn share(&mut self, bytes: &Bytes) {
         let whole = bytes.len() / ALIGNED * ALIGNED;
         let fits = bytes.as_ptr().addr().is_multiple_of(ALIGNED);
@@ -134,7 +135,8 @@ impl Packer {
         self.copy(&bytes[whole..]);
     }
 
-    /// The pieces, filled up with zeros to a whole block; and what was in that block before them.
+    /// Returns the parts, padded with zeros to a whole block, and the bytes of the last block
+    /// before the padding.
     pub fn finish(&mut self) -> (Vec<Piece>, Vec<u8>) {
         let mut tail = Vec::new();
         if let Some(packing) = &mut self.packing {
@@ -147,7 +149,7 @@ impl Packer {
         (std::mem::take(&mut self.pieces), tail)
     }
 
-    /// Takes buffers back, to be filled again.
+    /// Takes back buffers for use in later batches.
     pub fn recycle(&mut self, pieces: Vec<Piece>) {
         const SPARE_MAX: usize = 64;
         for piece in pieces {

@@ -1,4 +1,4 @@
-//! CRC-32C, and what is mixed into it so that the same bytes of another volume, lap or place don't pass.
+//! CRC-32C with a salt, so that the same bytes from another volume, lap or position are not valid.
 
 /// The checksum of these bytes (CRC-32/ISCSI).
 #[inline]
@@ -6,17 +6,17 @@ pub fn crc(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// What one volume's checksums are mixed with; one more for each lap, record and page.
+/// The salt of a volume's checksums. Laps, records and pages derive further salts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Salt(u64);
 
 impl Salt {
-    /// For a volume with this name of its own.
+    /// The salt of the volume with this identifier.
     pub fn of(uuid: u128) -> Salt {
         Salt(scramble(uuid as u64 ^ scramble((uuid >> 64) as u64)))
     }
 
-    /// For what carries this number, besides what this one stands for.
+    /// A salt derived from this one and a number.
     #[must_use]
     pub fn with(self, number: u64) -> Salt {
         Salt(scramble(
@@ -24,14 +24,14 @@ impl Salt {
         ))
     }
 
-    /// The checksum of these bytes, as it is stored.
+    /// The checksum of these bytes in stored form.
     #[inline]
     pub fn crc(self, bytes: &[u8]) -> u32 {
         crc(bytes) ^ (self.0 >> 32) as u32
     }
 }
 
-/// The finisher of SplitMix64: each bit of the result depends on each bit of `z`.
+/// The finalizer of SplitMix64: each bit of the result depends on each bit of `z`.
 fn scramble(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! The open segment: where the next record goes, and the table of those that are in it.
+//! The open segment: assigns positions to records and collects the entries of their table.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -10,65 +10,66 @@ use super::format::segment::{ENTRY, Entry, Footer, Opening, RECORDS, table_crc};
 use super::format::{BLOCK, UNIT, up};
 use super::index::RecordLocation;
 use super::mounted::{Mounted, Position, place};
-use super::{Id, PAGE, Source};
+use super::types::{Id, PAGE, RecordSource};
 use crate::sys::buffer::Buffer;
 
-/// What a segment holds beyond the largest record: its ends, a table of one, the header, alignment.
+/// Bytes of a segment that the largest record can't use: opening block, footer, a table with one
+/// entry, header, alignment.
 pub const OVERHEAD: u64 = 32 << 10;
 
-/// Full pages and the rest: of data of any length that a record may have.
+/// Full pages and a last partial one: the data of any record.
 pub type Pages = SmallVec<[Bytes; 16]>;
 
-/// A record that is to be placed.
+/// A record to be written.
 pub struct Record {
-    /// What it is.
+    /// Type of the record.
     pub mark: Mark,
-    /// Whose.
+    /// Id of the record.
     pub id: Id,
-    /// How old.
+    /// Number at which the oldest fetch began that contributed bytes to the record.
     pub born_seq: u64,
-    /// Its meta.
+    /// Metadata.
     pub meta: Bytes,
-    /// Its data.
+    /// Data.
     pub data: Pages,
-    /// Who is told.
+    /// The component that is notified.
     pub origin: Origin,
 }
 
-/// Who is told when a record is written.
+/// The component that is notified when a record has been written.
 pub enum Origin {
-    /// Who put it.
+    /// A caller that queued a record.
     Put {
-        /// Its place in line.
+        /// Position in the queue.
         ticket: u64,
-        /// What it counted for.
+        /// Bytes charged to the queue.
         weight: u64,
-        /// Who brought it.
-        source: Box<dyn Source>,
+        /// The source of the record's bytes.
+        source: Box<dyn RecordSource>,
     },
-    /// Who forgot it, with that place in line.
+    /// A caller that queued a tombstone, with its position in the queue.
     Tombstone(u64),
-    /// The index: it was there before.
+    /// The index: the record was moved from this location.
     Moved(RecordLocation),
-    /// Nobody.
+    /// No component: the volume wrote the record for itself.
     Own,
 }
 
-/// The segment that is written to.
+/// The segment to which records are written.
 pub struct Open {
-    /// Which, and its lap.
+    /// Segment number and lap.
     pub position: Position,
-    /// Where the next record goes.
+    /// Offset of the next record.
     at: u64,
-    /// What is in its block before it.
+    /// The bytes before that offset in the same block.
     tail: Vec<u8>,
-    /// Entries, as they are stored.
+    /// The encoded entries of the table.
     table: Vec<u8>,
     last_seq: u64,
 }
 
 impl Open {
-    /// A segment into which nothing was written.
+    /// An empty segment.
     pub fn empty(position: Position, last_seq: u64) -> Open {
         Open {
             position,
@@ -79,7 +80,8 @@ impl Open {
         }
     }
 
-    /// A segment with these records, which end there; `tail` is what is in that block before.
+    /// A segment with these records, which end at `at`; `tail` contains the bytes before that in
+    /// the same block.
     pub fn with(position: Position, entries: &[Entry], at: u64, tail: Vec<u8>, seq: u64) -> Open {
         Open {
             position,
@@ -90,19 +92,19 @@ impl Open {
         }
     }
 
-    /// How many thousandths of it are full.
+    /// How full the segment is, in thousandths.
     pub fn fullness(&self, segment: u64) -> u64 {
         self.at * 1000 / segment
     }
 
-    /// Bytes that are left for records and their entries in the table.
+    /// Bytes left for records and their entries in the table.
     pub fn room(&self, segment: u64) -> u64 {
         let count = (self.table.len() / ENTRY) as u64 + 1;
         let table = Footer::table_place(count, segment).unwrap_or(0);
         table.saturating_sub(self.at.max(RECORDS))
     }
 
-    /// Begins a batch behind what was written.
+    /// Begins a batch after the last written record.
     pub fn begin(&mut self, mounted: &Mounted, packer: &mut Packer) {
         if self.at == 0 {
             let opening = Opening {
@@ -117,7 +119,7 @@ impl Open {
         }
     }
 
-    /// Ends a batch. If nothing was put into it, it need not be written.
+    /// Ends a batch. An empty batch need not be written.
     pub fn end(&mut self, mounted: &Mounted, packer: &mut Packer, batch: &mut Batch) {
         let (pieces, tail) = packer.finish();
         let begin = self.at - tail.len() as u64;
@@ -127,15 +129,15 @@ impl Open {
         batch.pieces = pieces;
         self.tail = tail;
         if batch.told.is_empty() && self.table.is_empty() {
-            // Not even the segment's first block is there.
+            // The segment's first block has not been written either.
             self.at = 0;
             self.tail.clear();
         }
     }
 
-    /// Puts a record behind what is there; gives it back if there is no room.
+    /// Appends a record. Returns the record if the segment has no space for it.
     ///
-    /// The record must be one that `fits`.
+    /// The record must satisfy `fits`.
     pub fn append(
         &mut self,
         mounted: &Mounted,
@@ -193,7 +195,7 @@ impl Open {
         packer.align(UNIT);
     }
 
-    /// Table and footer, and where in the segment they go.
+    /// The table and footer, and their offset in the segment.
     pub fn seal(&self, mounted: &Mounted) -> (u64, Buffer) {
         let segment = mounted.geometry.segment;
         let count = (self.table.len() / ENTRY) as u64;
@@ -211,19 +213,19 @@ impl Open {
         (segment - length, bytes)
     }
 
-    /// The number of the last record.
+    /// The sequence number of the last record.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 }
 
-/// Whether a record of this content can be written at all.
+/// Whether a record with this content can be written into a segment of this size.
 pub fn fits(segment: u64, meta: usize, data: &[Bytes]) -> bool {
     let data: u64 = data.iter().map(|page| page.len() as u64).sum();
     meta as u64 + data <= segment - OVERHEAD
 }
 
-/// Data in pages, as it is stored; copied only if it came in other pieces.
+/// Splits data into pages as they are stored. Copies only if it was split differently.
 pub fn in_pages(data: Pages) -> Pages {
     let page = PAGE as usize;
     let full = data.len().saturating_sub(1);

@@ -1,37 +1,37 @@
-//! What a volume counts, whoever does it.
+//! The counters of a volume, shared by its threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers that only grow.
+/// Counters that only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Bytes written, tables and rewritten records included.
+    /// Bytes written, including tables and rewritten records.
     pub written: Count,
-    /// Bytes of records written again at reclaiming.
+    /// Bytes of records written again by reclaiming.
     pub rewritten: Count,
-    /// Records not written, as the queue was full.
+    /// Number of records not written because the queue was full.
     pub shed: Count,
-    /// Their bytes.
+    /// Bytes of these records.
     pub shed_bytes: Count,
-    /// Records that were found damaged when they were to be written again.
+    /// Number of records found damaged by reclaiming.
     pub damaged: Count,
-    /// Failures of the device.
+    /// Number of failures of the device.
     pub errors: Count,
     /// Microseconds spent in writes.
     pub write_us: Count,
 }
 
-/// One of them.
+/// A counter.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// So much more.
+    /// Adds to the counter.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// How much it is.
+    /// The value of the counter.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Reads and writes of whole blocks, for what is not a record.
+//! Reads and writes of whole blocks, for everything except records.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::format::{BLOCK, up};
 use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::{Device, How};
 
-/// Writes these bytes from a block's beginning on; the rest of the last block becomes zeros.
+/// Writes these bytes at the beginning of a block; pads the last block with zeros.
 pub fn write_aligned(device: &dyn Device, place: u64, bytes: &[u8]) -> io::Result<()> {
     let mut buffer = Buffer::new(up(bytes.len() as u64, BLOCK) as usize);
     buffer.append(bytes);
@@ -16,7 +16,7 @@ pub fn write_aligned(device: &dyn Device, place: u64, bytes: &[u8]) -> io::Resul
     device.write(place, &[buffer.filled()])
 }
 
-/// Fills a buffer with zeros to the end of the block that it is filled to.
+/// Pads a buffer with zeros to the end of its last block.
 pub fn pad(buffer: &mut Buffer) {
     const ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
     let filled = buffer.filled().len() as u64;
@@ -28,19 +28,19 @@ pub fn read_block(device: &dyn Device, place: u64) -> io::Result<Buffer> {
     read_exactly(device, place, BLOCK as usize)
 }
 
-/// Reads so many bytes, past the page cache where place and length are those of blocks.
+/// Reads `length` bytes, past the page cache if offset and length are multiples of a block.
 pub fn read_exactly(device: &dyn Device, place: u64, length: usize) -> io::Result<Buffer> {
     let mut buffer = Buffer::new(length);
     let read = device.read(place, &mut [&mut buffer.spare()[..length]], How::Direct)?;
     if read != length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    // SAFETY: `read` has written to so many bytes.
+    // SAFETY: `read` has written to this many bytes.
     unsafe { buffer.set_filled(length) };
     Ok(buffer)
 }
 
-/// A buffer, to be shared.
+/// Converts a buffer into shared bytes.
 pub fn shared(buffer: Buffer) -> Bytes {
     struct Owner(Buffer);
     impl AsRef<[u8]> for Owner {

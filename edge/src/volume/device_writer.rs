@@ -1,4 +1,4 @@
-//! The thread that writes: one write after another, while the next one is put together.
+//! The thread that performs writes, one at a time, while the writer assembles the next one.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -10,32 +10,32 @@ use super::format::superblock::Superblock;
 use super::mounted::{Mounted, Position};
 use crate::sys::buffer::Buffer;
 
-/// What is to be written.
+/// A write to perform.
 pub enum Job {
-    /// Records.
+    /// A batch of records.
     Batch(Batch),
-    /// The end of a segment; the log goes on in the next one.
+    /// The end of a segment; the log continues in the next one.
     Seal {
-        /// Where, on the device.
+        /// Offset on the device.
         place: u64,
         /// Table and footer.
         bytes: Buffer,
-        /// Where the log goes on.
+        /// The next position of the log.
         next: Position,
     },
-    /// All is in order: the last of all.
+    /// The mark of a properly closed volume: the last write.
     Clean,
 }
 
-/// What was written, or not.
+/// The result of a write.
 pub struct Done {
-    /// What was to be written.
+    /// The write.
     pub job: Job,
-    /// Whether it was.
+    /// Whether it succeeded.
     pub written: bool,
 }
 
-/// Writes until nobody has anything to write any more.
+/// Performs writes until the channel is closed.
 pub fn run(mounted: &Arc<Mounted>, jobs: &Receiver<Job>, done: &Sender<Done>) {
     while let Ok(job) = jobs.recv() {
         let write = AssertUnwindSafe(|| write(mounted, &job));
@@ -71,7 +71,7 @@ fn write(mounted: &Mounted, job: &Job) -> bool {
     }
 }
 
-/// How many bytes were written.
+/// Performs a write and returns the number of bytes written.
 fn try_write(mounted: &Mounted, job: &Job) -> io::Result<u64> {
     match job {
         Job::Batch(batch) => {
@@ -86,8 +86,8 @@ fn try_write(mounted: &Mounted, job: &Job) -> io::Result<u64> {
         }
         Job::Seal { place, bytes, next } => {
             mounted.device.write(*place, &[bytes.filled()])?;
-            // Before anything of the next segment is overwritten: who reads the superblock finds
-            // the log where it is, or one segment before.
+            // Written before anything in the next segment is overwritten, so that the superblock is
+            // never more than one segment behind the log.
             mounted.write_superblock(|superblock| go_on(superblock, *next))?;
             Ok(bytes.filled().len() as u64)
         }

@@ -1,4 +1,4 @@
-//! For the fuzzer: everything that is decoded from a device, from any bytes.
+//! For the fuzzer: decodes arbitrary bytes as everything that a device contains.
 
 use super::checksum::{Salt, crc};
 use super::format::record::{HEADER, Header, Layout, Mark, lap_salt};
@@ -8,15 +8,15 @@ use super::format::{BLOCK, Geometry, SIZE_MAX};
 use super::index::RecordLocation;
 use super::purges;
 use super::recency::Recency;
-use super::{Id, Kind};
+use super::types::{Id, Kind};
 
 const SEGMENT: u64 = 1 << 20;
 const LAP: u64 = 3;
 
-/// Decodes `input` as each thing that can be on a device: as it is, and with a checksum that fits.
+/// Decodes `input` as each structure of a device, unchanged and with a valid checksum.
 ///
 /// # Panics
-/// When something comes out that no device could hold.
+/// If a decoded value is impossible.
 pub fn exercise(input: &[u8]) {
     let salt = Salt::of(77);
     superblocks(input);
@@ -31,7 +31,7 @@ pub fn exercise(input: &[u8]) {
     }
 }
 
-/// One superblock with a few bytes of `input` in the place of its own.
+/// Decodes a superblock in which a few bytes are replaced by `input`.
 fn superblocks(input: &[u8]) {
     const CRC_AT: usize = 124;
     let Ok(geometry) = Geometry::of(64 << 20, 0) else {
@@ -55,7 +55,7 @@ fn superblocks(input: &[u8]) {
     for bytes in [&block, input] {
         if let Ok(superblock) = Superblock::newest([bytes, input]) {
             let geometry = superblock.geometry;
-            // Sizes are compared with the device's later on: they need only not run over.
+            // The size is later compared with the device's. Here it only must not overflow.
             assert!(geometry.size() <= SIZE_MAX + (1 << 27));
             assert!(geometry.segment_place(superblock.open) < geometry.size());
             assert!(superblock.lap > 0);
@@ -84,7 +84,7 @@ fn records(input: &[u8], salt: Salt) {
     let mut bytes = vec![0; length + 4 * 16];
     header.encode(salt, LAP, &[9; 4], &mut bytes);
     overwrite(&mut bytes[8..], input);
-    // As long as the header says now.
+    // The length in the header after the change.
     let data = u32::from_le_bytes([bytes[76], bytes[77], bytes[78], bytes[79]]);
     let length = Header { data, ..header }.length().min(bytes.len());
     let fitting = lap_salt(salt, LAP).crc(&bytes[8..length]);
@@ -116,7 +116,7 @@ fn segments(input: &[u8], salt: Salt) {
     }
 }
 
-/// `input` as the log, and as the text of a rule in front of itself.
+/// Decodes `input` as a purge log, and as the text of a rule before itself.
 fn purge_log(input: &[u8], salt: Salt) {
     let _ = purges::decode(input, salt);
     let text = &input[..input.len().min(BLOCK as usize)];
@@ -126,7 +126,7 @@ fn purge_log(input: &[u8], salt: Salt) {
     assert_eq!(purges::decode(&log, salt), Some((1, 2, 3, text)));
 }
 
-/// Puts pieces of `input` over `bytes`: of three bytes each, the place and what comes there.
+/// Overwrites `bytes` with groups of three bytes of `input`: an offset and a value.
 fn overwrite(bytes: &mut [u8], input: &[u8]) {
     let (changes, _) = input.as_chunks::<3>();
     for [low, high, byte] in changes.iter().take(64) {

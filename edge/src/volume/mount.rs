@@ -1,4 +1,4 @@
-//! A device becomes a volume: it is looked at, and gone on with, or made anew, or left alone.
+//! Mounting: reads a device and continues its volume, creates a new volume, or refuses to touch it.
 
 use std::io;
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use super::purges::PurgeLog;
 use super::recover::find_position;
 use crate::sys::disk::device::{Device, OpenError, Opened};
 
-/// So much at the beginning must be zero for a device to count as unused.
+/// Number of bytes at the beginning that must be zero for a device to count as unused.
 const LOOKED_AT: u64 = 1 << 20;
 
-/// What to do with what is there.
+/// What to do with an existing volume.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
-    /// Go on with it.
+    /// Continue it.
     GoOn,
-    /// It may have missed something: it is to be empty, in a later lap than this, and to count from
-    /// this number on at least.
+    /// Create an empty volume, because the existing one may have missed purges. Its laps and
+    /// sequence numbers must be greater than these.
     Anew {
-        /// The lap that was known last; 0: none.
+        /// The last known lap; 0: none.
         lap: u64,
-        /// The sequence.
+        /// The last known sequence number.
         sequence: u64,
     },
 }
 
-/// What was there.
+/// The previous content of the device.
 enum Was {
     Ours(Superblock),
     Unused,
     Other(NotOurs),
 }
 
-/// Opens what is there, or makes it.
+/// Continues or creates a volume on a device.
 ///
 /// # Errors
-/// It is not to be touched, or the device fails.
+/// The device must not be touched, or it fails.
 pub fn mount(
     context: &Arc<Context>,
     opened: Opened,
@@ -89,7 +89,7 @@ fn geometry(context: &Context, opened: &Opened) -> Result<Geometry, OpenError> {
         .map_err(|why| OpenError::Refused(format!("volume {}: {why}", options.name)))
 }
 
-/// Makes a file exactly as long as it is to be.
+/// Sets a file to exactly its configured size.
 fn fit(device: &dyn Device, geometry: Geometry, is_block: bool) -> Result<(), OpenError> {
     match device.size() == geometry.size() && !is_block {
         true => Ok(()),
@@ -147,7 +147,7 @@ fn say_why(context: &Context, was: &Was, geometry: Geometry, mode: Mode) {
     tracing::info!(volume = %name, size = geometry.size(), "a volume is made and begins empty: {why}");
 }
 
-/// Goes on with what is there; `None` if its purges can't be trusted.
+/// Continues an existing volume; `None` if its purge log is damaged.
 fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts>> {
     let salt = Salt::of(found.uuid);
     let log = PurgeLog::read(&**device, found.geometry, salt, found.log_generation)?;
@@ -163,7 +163,7 @@ fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts
         log_generation: purges.generation(),
         ..found
     };
-    // Both: should one be damaged, the other one counts from here on, too.
+    // Both copies are written, so that the new sequence is used even if one of them is damaged.
     write_superblock(&**device, &mut superblock)?;
     write_superblock(&**device, &mut superblock)?;
     Ok(Some(Parts {
@@ -175,7 +175,7 @@ fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts
     }))
 }
 
-/// Makes a volume of it, without anything in it.
+/// Creates an empty volume.
 fn make(
     context: &Context,
     device: Arc<dyn Device>,
@@ -194,8 +194,8 @@ fn make(
     {
         (lap, sequence) = (lap.max(known), sequence.max(counted));
     }
-    // Nothing here is older than what was purged since the program began, whether it was logged here
-    // or this was out then.
+    // The volume contains nothing older than the purges since the start of the program, wherever
+    // these were logged.
     let marks = context.purged.lock().clone();
     if let Some(greatest) = marks.values().max() {
         sequence = sequence.max(greatest / SEQUENCE_STEP * SEQUENCE_STEP);
@@ -208,13 +208,13 @@ fn make(
         sequence: sequence + SEQUENCE_STEP,
         clean: false,
         open: 0,
-        // What is found by an earlier life is of another lap.
+        // Records of an earlier volume have another lap.
         lap: lap + 2,
         log_generation: 1,
         made_s: context.clock.unix_ms() / 1000,
     };
-    // First of all, so that it is known to be ours if the rest is lost; last, so that nothing leads
-    // back to what was there.
+    // The superblock is written first, so that the device is recognized even if the rest is lost,
+    // and last, so that nothing refers to the old content.
     write_superblock(&*device, &mut superblock)?;
     let salt = Salt::of(superblock.uuid);
     let purges = PurgeLog::make(&*device, geometry, salt, (1, random.next_u64()), &marks)?;

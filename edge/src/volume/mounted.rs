@@ -1,4 +1,5 @@
-//! One life of a volume: a device with what it holds, from when it was opened to when it fails.
+//! A mounted volume: an open device with its index, queue and purge log, until the device is closed
+//! or fails.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,42 +18,43 @@ use super::format::{Geometry, NUMBER_MAX};
 use super::index::{Index, RecordLocation};
 use super::purges::PurgeLog;
 use super::queue::Queue;
-use super::reading::{Pins, Pool, Reader, Source, Tally};
-use super::{Id, LogError, Options, Witness};
+use super::reading::{LogDevice, Pins, Pool, Reader, Tally};
+use super::types::{Id, LogError, Options, Witness};
 use crate::sys::Clock;
 use crate::sys::disk::device::Device;
 use crate::sys::random::Random;
 
-/// Each run counts from so much further on than the one before.
+/// Difference between the first sequence numbers of consecutive runs.
 pub const SEQUENCE_STEP: u64 = 1 << 44;
 
-/// Thousandths of an index that is there.
+/// Value of `loaded` for a complete index, in thousandths.
 pub const LOADED: u32 = 1000;
 
-/// What outlives a device.
+/// State that survives a change of the device.
 pub struct Context {
-    /// As configured.
+    /// Options from the configuration.
     pub options: Options,
     /// The time.
     pub clock: Clock,
-    /// What is counted.
+    /// Counters of the volume.
     pub counters: Counters,
-    /// What readers count.
+    /// Counters of reads.
     pub tally: Arc<Tally>,
-    /// Names of volumes, and other numbers that must not come twice.
+    /// Random numbers for identifiers that must be unique.
     pub random: Random,
-    /// Who knows what is in use.
+    /// Per cache, the store that knows which records are in use.
     pub witnesses: RwLock<HashMap<u64, Weak<dyn Witness>>>,
-    /// After how long without a read what is dropped.
+    /// Per cache, the time without a read after which records are dropped.
     pub inactive: Mutex<HashMap<u64, Duration>>,
-    /// The greatest number of a purge of each cache that was logged, or was to be.
+    /// Per cache, the greatest number of a purge that was logged or should have been.
     pub purged: Mutex<BTreeMap<u64, u64>>,
     /// Wakes the supervisor.
     pub bell: Bell,
 }
 
 impl Context {
-    /// Remembers a purge, or that there was one: a volume that begins anew has nothing that is older.
+    /// Remembers a purge, whether it was logged or not. A volume created later contains nothing
+    /// older.
     pub fn note_purge(&self, space: u64, number: u64) {
         if number <= NUMBER_MAX {
             let mut purged = self.purged.lock();
@@ -61,7 +63,7 @@ impl Context {
         }
     }
 
-    /// Tells who has records here that the volume is out.
+    /// Notifies the caches with records on this volume that it is out of service.
     pub fn tell_out(&self) {
         let witnesses: Vec<_> = self.witnesses.read().values().cloned().collect();
         for witness in witnesses.iter().filter_map(Weak::upgrade) {
@@ -70,7 +72,7 @@ impl Context {
     }
 }
 
-/// Something that one thread waits for.
+/// An event for which one thread waits.
 #[derive(Default)]
 pub struct Bell {
     rung: Mutex<bool>,
@@ -78,13 +80,13 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Wakes it.
+    /// Wakes the thread.
     pub fn ring(&self) {
         *self.rung.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Waits until it was rung since the last time, or for so long.
+    /// Waits until `ring` has been called since the last wait, at most for `most`.
     pub fn wait(&self, most: Duration) {
         let mut rung = self.rung.lock();
         if !*rung {
@@ -94,17 +96,17 @@ impl Bell {
     }
 }
 
-/// Where the log goes on.
+/// A position of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The segment that is written to.
+    /// Number of the open segment.
     pub segment: u32,
-    /// Its lap.
+    /// Lap of the open segment.
     pub lap: u64,
 }
 
 impl Position {
-    /// The one that is written next.
+    /// The segment that is written next.
     pub fn next(self, segments: u32) -> Position {
         match self.segment + 1 {
             behind if behind == segments => Position {
@@ -115,7 +117,7 @@ impl Position {
         }
     }
 
-    /// The one that was written before; of lap 0 if there is none.
+    /// The segment that was written before; its lap is 0 if there is none.
     pub fn before(self, segments: u32) -> Position {
         match self.segment {
             0 => Position {
@@ -129,7 +131,7 @@ impl Position {
         }
     }
 
-    /// The lap that a segment has when the log is here.
+    /// The lap of a segment when the log is at this position.
     pub fn lap_of(self, segment: u32) -> u64 {
         match segment <= self.segment {
             true => self.lap,
@@ -138,64 +140,66 @@ impl Position {
     }
 }
 
-/// A volume that is open.
+/// An open volume.
 pub struct Mounted {
-    /// What outlives it.
+    /// State that survives a change of the device.
     pub context: Arc<Context>,
     /// Where the bytes are.
     pub device: Arc<dyn Device>,
-    /// Where what is.
+    /// Layout of the device.
     pub geometry: Geometry,
-    /// What checksums are mixed with.
+    /// Salt of the checksums.
     pub salt: Salt,
-    /// Where the records are.
+    /// Location of each record.
     pub index: Arc<Index>,
-    /// Who reads them.
+    /// Pins of segments that are being read.
     pub pins: Arc<Pins>,
-    /// Reads them.
+    /// Reads records.
     pub reader: Arc<Reader>,
-    /// What waits to be written.
+    /// The write queue.
     pub queue: Queue,
-    /// The purges.
+    /// The purge log.
     pub purges: Mutex<PurgeLog>,
-    /// Where the log was when it was opened.
+    /// Position of the log when the volume was opened.
     pub begin: Position,
-    /// From which number on this run counts.
+    /// First sequence number of this run.
     pub sequence: u64,
-    /// Of the run before, if it ended in order: its recency counts.
+    /// First sequence number of the previous run, if that run closed the volume properly, so that
+    /// its recency is valid.
     pub clean_run: Option<u64>,
-    /// A segment is loaded, or reclaimed, under this; so that none is while all are looked at.
+    /// Held while a segment is loaded or reclaimed, and while all segments are inspected.
     pub gate: Mutex<()>,
     superblock: Mutex<Superblock>,
-    /// The next run counts from here on at least; before a number of this size is written, it is moved.
+    /// Lower bound for the first sequence number of the next run. It is raised on the device before
+    /// a number of this size is written.
     ceiling: AtomicU64,
-    /// The least number at which anything in a segment was born.
+    /// Per segment, the smallest `born_seq` of its records.
     oldest: Box<[AtomicU64]>,
-    /// Thousandths of the index that were read.
+    /// Thousandths of the index that have been loaded.
     loaded: AtomicU32,
     is_ended: AtomicBool,
     why: Mutex<String>,
 }
 
-/// What is needed to begin a life.
+/// The parts from which a `Mounted` is made.
 pub struct Parts {
     /// Where the bytes are.
     pub device: Arc<dyn Device>,
-    /// As it is on the device.
+    /// The superblock on the device.
     pub superblock: Superblock,
-    /// As read.
+    /// The purge log on the device.
     pub purges: PurgeLog,
-    /// Of the run before, if it ended in order.
+    /// First sequence number of the previous run, if that run closed the volume properly.
     pub clean_run: Option<u64>,
-    /// Nothing is to be loaded.
+    /// Whether the volume is empty, so that nothing must be loaded.
     pub is_empty: bool,
 }
 
 impl Mounted {
-    /// A life that begins with this.
+    /// Makes a mounted volume of these parts.
     ///
     /// # Errors
-    /// The system has no thread to read with.
+    /// The system can't create the reader threads.
     pub fn begin(context: Arc<Context>, parts: Parts) -> io::Result<Arc<Mounted>> {
         let options = &context.options;
         let pool = Arc::new(Pool::start(&options.name, options.readers)?);
@@ -231,7 +235,7 @@ impl Mounted {
         let pins = Pins::new(segments as usize);
         let weak = Weak::clone(weak);
         let reader = Reader {
-            source: Source {
+            source: LogDevice {
                 device: Arc::clone(&parts.device),
                 geometry: superblock.geometry,
                 salt,
@@ -272,7 +276,7 @@ impl Mounted {
         }
     }
 
-    /// Ends it: nothing is read from it and written to it any more. The first reason counts.
+    /// Ends reads and writes. Only the first reason is kept.
     pub fn end(&self, why: &str) {
         {
             let mut first = self.why.lock();
@@ -286,7 +290,7 @@ impl Mounted {
         self.context.bell.ring();
     }
 
-    /// Ends it, as its device failed.
+    /// Ends reads and writes because the device failed.
     pub fn fail(&self, doing: &str, error: &io::Error) {
         if self.is_ended() {
             return;
@@ -295,23 +299,23 @@ impl Mounted {
         self.end(&format!("{doing}: {error}"));
     }
 
-    /// Whether it has ended.
+    /// Whether reads and writes have ended.
     pub fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::SeqCst)
     }
 
-    /// Why it has ended.
+    /// The reason why reads and writes have ended.
     pub fn why(&self) -> String {
         self.why.lock().clone()
     }
 
-    /// Seconds since the volume was made.
+    /// Seconds since the volume was created.
     pub fn now(&self) -> u32 {
         self.reader.now()
     }
 
-    /// Changes the superblock, and returns when that, and all that was written before, would outlast
-    /// a loss of power.
+    /// Changes the superblock. When this returns, the change and all earlier writes survive a power
+    /// failure.
     pub fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut superblock = self.superblock.lock();
         if self.is_ended() {
@@ -324,20 +328,19 @@ impl Mounted {
         Ok(())
     }
 
-    /// Waits for whoever is still writing to the purge log or the superblock, after it has ended:
-    /// nobody does any more when this returns.
+    /// Waits, after the end, until no thread writes to the purge log or the superblock any more.
     pub fn wait_for_logs(&self) {
         drop(self.purges.lock());
         drop(self.superblock.lock());
     }
 
-    /// The superblock as it is now.
+    /// The present superblock.
     pub fn superblock(&self) -> Superblock {
         *self.superblock.lock()
     }
 
-    /// Sees to it that the next run counts from greater numbers than this one, which comes from another
-    /// volume if it is greater than any of this run.
+    /// Ensures that the next run begins with a sequence number greater than this one. A number
+    /// greater than those of this run comes from another volume.
     pub fn reserve(&self, number: u64) -> io::Result<()> {
         if number < self.ceiling.load(Ordering::SeqCst) || number > NUMBER_MAX {
             return Ok(());
@@ -349,10 +352,10 @@ impl Mounted {
         Ok(())
     }
 
-    /// Sees to it that the next run counts on behind the number of a purge.
+    /// Ensures that the next run begins with a sequence number greater than that of a purge.
     ///
     /// # Errors
-    /// The device failed, which ends this life.
+    /// The device failed, which ends this mounted volume.
     pub fn log_number(&self, number: u64) -> Result<(), LogError> {
         self.reserve(number)
             .map_err(|error| self.log_failed("the superblock can't be written", error))
@@ -366,7 +369,7 @@ impl Mounted {
         LogError::Io(error)
     }
 
-    /// Works on the purge log; a device that fails ends this life.
+    /// Runs `work` on the purge log. A failure of the device ends this mounted volume.
     pub fn with_purges<T>(
         &self,
         work: impl FnOnce(&mut PurgeLog, &dyn Device, u64) -> Result<T, LogError>,
@@ -389,45 +392,45 @@ impl Mounted {
         })
     }
 
-    /// Nothing in a segment is older than this.
+    /// Sets the smallest `born_seq` of a segment's records.
     pub fn set_oldest(&self, segment: u32, born: u64) {
         self.oldest[segment as usize].store(born, Ordering::SeqCst);
     }
 
-    /// Something in a segment is as old as this.
+    /// Lowers the smallest `born_seq` of a segment if this one is smaller.
     pub fn note_born(&self, segment: u32, born: u64) {
         self.oldest[segment as usize].fetch_min(born, Ordering::SeqCst);
     }
 
-    /// Nothing in any segment is older than this.
+    /// The smallest `born_seq` of all records in segments.
     fn oldest(&self) -> u64 {
-        // No segment is cleared meanwhile: what was just moved from there to where was looked already
-        // would be missed.
+        // No segment is reclaimed meanwhile, because a record that moves to a segment checked
+        // before would be missed.
         let _gate = self.gate.lock();
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)
     }
 
-    /// Nothing here, or waiting to be written, was born before this number; 0 while it loads.
+    /// A lower bound for the `born_seq` of all stored and queued records; 0 while the index loads.
     pub fn oldest_born(&self) -> u64 {
         match self.loaded() {
-            // First what waits: it may be written before the other is asked.
+            // The queue is checked first, because its records may be written to segments meanwhile.
             LOADED => self.queue.oldest_born().min(self.oldest()),
             _ => 0,
         }
     }
 
-    /// How many thousandths of the index were read.
+    /// Thousandths of the index that have been loaded.
     pub fn loaded(&self) -> u32 {
         self.loaded.load(Ordering::SeqCst)
     }
 
-    /// Says that so many thousandths of the index were read.
+    /// Sets the thousandths of the index that have been loaded.
     pub fn set_loaded(&self, thousandths: u32) {
         self.loaded.store(thousandths, Ordering::SeqCst);
     }
 
-    /// Whether what a record belongs to is in memory.
+    /// Whether the object of a record is in memory.
     pub fn is_witnessed(&self, id: &Id) -> bool {
         let witness = self.context.witnesses.read().get(&id.space).cloned();
         witness
@@ -442,8 +445,8 @@ pub fn seconds(after: Duration) -> u32 {
     u32::try_from(whole).unwrap_or(u32::MAX)
 }
 
-/// Writes a superblock over the older one of the two, and returns when it would outlast a loss of
-/// power: they are never both under way.
+/// Writes a superblock over the older copy. When this returns, it survives a power failure. The two
+/// copies are never written at the same time.
 pub fn write_superblock(device: &dyn Device, superblock: &mut Superblock) -> io::Result<()> {
     superblock.generation += 1;
     let place = Geometry::superblock_place((superblock.generation % 2) as usize);
@@ -451,7 +454,7 @@ pub fn write_superblock(device: &dyn Device, superblock: &mut Superblock) -> io:
     device.sync()
 }
 
-/// A place in a segment; the log writes none that the index can't hold.
+/// A location in a segment. The log never writes to one that the index can't represent.
 pub fn place(segment: u32, offset: u64, length: u64) -> Option<RecordLocation> {
     RecordLocation::new(u64::from(segment), offset, length)
 }

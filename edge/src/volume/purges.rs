@@ -1,5 +1,5 @@
-//! The log of purges: rules in two halves, of which the newer one counts. It outlasts a loss of power
-//! when a call returns.
+//! The purge log: rules in one of two halves, of which the newer one is used. When a call returns,
+//! the log on the device survives a power failure.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -7,29 +7,29 @@ use std::io;
 use super::checksum::Salt;
 use super::device_io::{read_block, read_exactly, write_aligned};
 use super::format::{BLOCK, Geometry, put, u32_at, u64_at, up};
-use super::{LogError, Logged};
+use super::types::{LogError, Logged};
 use crate::sys::disk::device::Device;
 
 const HALF_MAGIC: u32 = 0x676c_6f47; // "Golg"
 const ENTRY_MAGIC: u32 = 0x6567_7570; // "puge"
 const HALF_HEADER: usize = 32;
-/// Bytes of an entry before its text.
+/// Length in bytes of an entry before its text.
 const ENTRY_HEADER: usize = 32;
 const HALF_SALT: u64 = 0x676c_6f00;
 const ENTRY_SALT: u64 = 0x6567_7500;
-/// Entries begin at multiples of this.
+/// Alignment of entries in bytes.
 const ALIGN: u64 = 8;
 
-/// With so many bytes that are not needed any more it is written anew at the latest.
+/// Number of obsolete bytes after which the log is compacted at the latest.
 const DROPPED_MAX: u64 = 256 << 10;
 
-/// Bytes of a rule's text.
+/// Longest text of a rule in bytes.
 pub(super) const TEXT_MAX: usize = 8192;
 
 const RULE: u32 = 1;
 const MARK: u32 = 2;
 
-/// One cache's purges.
+/// The purges of one cache.
 #[derive(Default)]
 struct Space {
     rules: Vec<Logged>,
@@ -37,7 +37,7 @@ struct Space {
 }
 
 impl Space {
-    /// Drops rules that a newer one repeats: what that one is about, it purges as well.
+    /// Drops rules that a newer one repeats.
     fn drop_repeated(&mut self) {
         self.rules.sort_by_key(|rule| rule.number);
         let mut texts = HashSet::new();
@@ -49,28 +49,28 @@ impl Space {
     }
 }
 
-/// The log, and what is in it.
+/// The log and its content.
 pub struct PurgeLog {
     geometry: Geometry,
     volume: Salt,
     spaces: BTreeMap<u64, Space>,
     half: usize,
     generation: u64,
-    /// What this half's entries are checked with.
+    /// Salt of the checksums of this half's entries.
     salt: Salt,
-    /// Where the next entry goes, from the half's beginning.
+    /// Offset of the next entry in the half.
     at: u64,
-    /// What is in its block before it.
+    /// The bytes of its block before the entry.
     tail: Vec<u8>,
-    /// Bytes of rules that are not needed any more.
+    /// Bytes of obsolete rules.
     dropped: u64,
 }
 
-/// The log can't be trusted: rules may be missing.
+/// The log is damaged: rules may be missing.
 pub struct Damaged;
 
 impl PurgeLog {
-    /// A new one, with these marks alone, on the device already but not synced.
+    /// Creates a log with only these marks. The log is written, but not synced.
     pub fn make(
         device: &dyn Device,
         geometry: Geometry,
@@ -102,7 +102,7 @@ impl PurgeLog {
         Ok(log)
     }
 
-    /// The one that is on a device, of at least this generation.
+    /// Reads the log of a device, which must have at least this generation.
     pub fn read(
         device: &dyn Device,
         geometry: Geometry,
@@ -137,7 +137,7 @@ impl PurgeLog {
         Ok(log.replay(bytes.filled()).map(|()| log))
     }
 
-    /// Takes in the entries of a half.
+    /// Adds the entries of a half.
     fn replay(&mut self, half: &[u8]) -> Result<(), Damaged> {
         let mut at = BLOCK as usize;
         while let Some((kind, space, number, text)) = decode(&half[at..], self.salt) {
@@ -146,7 +146,8 @@ impl PurgeLog {
         }
         self.at = at as u64;
         self.tail = half[at / BLOCK as usize * BLOCK as usize..at].to_vec();
-        // Each was synced before the next: one that is broken is the last, and was not acknowledged.
+        // Each entry was synced before the next. An invalid entry is therefore the last, and was
+        // not acknowledged.
         let behind = (at..half.len()).step_by(ALIGN as usize);
         let mut behind = behind.skip(1);
         match behind.any(|at| decode(&half[at..], self.salt).is_some()) {
@@ -173,17 +174,17 @@ impl PurgeLog {
             .map_or(Vec::new(), |space| space.rules.clone())
     }
 
-    /// The newest number of a cache; `None` if it was never heard of.
+    /// The newest number of a cache; `None` for an unknown cache.
     pub fn upto(&self, space: u64) -> Option<u64> {
         self.spaces.get(&space).map(|space| space.upto)
     }
 
-    /// Its generation.
+    /// The generation of the log.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Logs a rule, and returns when it would outlast a loss of power.
+    /// Logs a rule. When this returns, the rule survives a power failure.
     pub fn log_rule(
         &mut self,
         device: &dyn Device,
@@ -198,7 +199,7 @@ impl PurgeLog {
         self.append(device, (RULE, space, number, text), nonce)
     }
 
-    /// Logs that nothing is older than this.
+    /// Logs that nothing on the device is older than this number.
     pub fn log_mark(
         &mut self,
         device: &dyn Device,
@@ -209,7 +210,7 @@ impl PurgeLog {
         self.append(device, (MARK, space, number, &[]), nonce)
     }
 
-    /// Forgets rules that are not needed any more; the log is shorter when it is compacted next.
+    /// Drops obsolete rules. The log becomes shorter at the next compaction.
     pub fn drop_upto(&mut self, space: u64, upto: u64) {
         if let Some(space) = self.spaces.get_mut(&space) {
             let dropped = &mut self.dropped;
@@ -223,7 +224,7 @@ impl PurgeLog {
         }
     }
 
-    /// Whether much of it is not needed any more.
+    /// Whether a large part of the log is obsolete.
     pub fn wants_compaction(&self) -> bool {
         self.dropped > (self.geometry.half / 4).min(DROPPED_MAX)
     }
@@ -258,7 +259,7 @@ impl PurgeLog {
         Ok(())
     }
 
-    /// Writes what is needed into the other half, which then counts.
+    /// Writes the needed entries into the other half, which then replaces this one.
     pub fn compact(&mut self, device: &dyn Device, nonce: u64) -> Result<(), LogError> {
         let generation = self.generation + 1;
         let salt = entry_salt(self.volume, generation, nonce);
@@ -275,7 +276,7 @@ impl PurgeLog {
         }
         let half = 1 - self.half;
         let place = self.geometry.half_place(half);
-        // What counts is there before it is said to count.
+        // The entries are written before the header that makes the half valid.
         write_aligned(device, place + BLOCK, &bytes).map_err(LogError::Io)?;
         device.sync().map_err(LogError::Io)?;
         let header = half_header(self.volume, generation, nonce);
@@ -303,7 +304,7 @@ fn half_header(volume: Salt, generation: u64, nonce: u64) -> [u8; HALF_HEADER] {
     block
 }
 
-/// Generation and nonce.
+/// The generation and nonce in the header of a half.
 fn read_half_header(block: &[u8], volume: Salt) -> Option<(u64, u64)> {
     let ours = block.len() >= HALF_HEADER
         && u32_at(block, 0) == HALF_MAGIC
@@ -336,13 +337,14 @@ pub(super) fn encode(
     put(entry, 4, &crc.to_le_bytes());
 }
 
-/// Kind, cache, number and text of the entry that these bytes begin with.
+/// The kind, cache, number and text of the entry at the beginning of the bytes.
 pub(super) fn decode(bytes: &[u8], salt: Salt) -> Option<(u32, u64, u64, &[u8])> {
     if bytes.len() < ENTRY_HEADER || u32_at(bytes, 0) != ENTRY_MAGIC {
         return None;
     }
     let (kind, text) = (u32_at(bytes, 24), u32_at(bytes, 28) as usize);
-    // Before anything is added up: behind the last entry this is tried everywhere.
+    // The length is checked before it is used: after the last entry, decoding is attempted at every
+    // offset.
     let most = match kind {
         RULE => TEXT_MAX,
         MARK => 0,

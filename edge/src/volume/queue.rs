@@ -1,4 +1,4 @@
-//! What waits to be written: bounded in bytes, and what came first is written first.
+//! The write queue of a volume: bounded in bytes, first in, first out.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
@@ -8,72 +8,73 @@ use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::index::{Index, Key, RecordLocation};
-use super::{Id, Source};
+use super::types::{Id, RecordSource};
 
-/// The least that a waiting record counts for.
+/// Minimum number of bytes charged for a queued record.
 const WEIGHT_MIN: u64 = 512;
-/// Records up to this weight are let in when the last of the room is for them: without their heads,
-/// objects that are on the device are not found.
+/// Records charged with up to this many bytes may use the reserved part of the queue. These are
+/// mostly heads, without which the other records of an object are not found.
 const SMALL: u64 = 2048;
-/// The most that is left for those.
+/// Maximum size of the reserved part in bytes.
 const SPARED: u64 = 64 << 10;
-/// What a tombstone counts for when a batch is taken.
+/// Bytes charged for a tombstone when a batch is taken.
 const TOMBSTONE_WEIGHT: u64 = 128;
-/// More tombstones than this can't wait: such a volume has lost its disk.
+/// Maximum number of queued tombstones. With more, the disk is no longer working.
 const TOMBSTONES_MAX: usize = 1 << 18;
 
-/// One thing to write.
+/// An item in the queue.
 pub enum Item {
-    /// A record.
+    /// A record to be written.
     Put {
-        /// Its place in line.
+        /// Position in the queue.
         ticket: u64,
-        /// What it counts for.
+        /// Bytes charged to the queue.
         weight: u64,
-        /// What it was found by when it came.
+        /// Id of the record when it was queued.
         id: Id,
-        /// What brings it.
-        source: Box<dyn Source>,
+        /// The source of the record's bytes.
+        source: Box<dyn RecordSource>,
     },
-    /// A record is forgotten.
+    /// A tombstone to be written.
     Tombstone {
-        /// Its place in line.
+        /// Position in the queue.
         ticket: u64,
-        /// Whose.
+        /// Id of the deleted record.
         id: Id,
     },
-    /// Somebody wants to know when all before is on the device.
+    /// A caller waits until everything queued earlier is on the device.
     Flush(Sender<()>),
 }
 
-/// What is under way for an id.
+/// The state of the writes for one id.
 #[derive(Default)]
 struct Pending {
-    /// Records that are not in the index yet.
+    /// Number of records that are not in the index yet.
     puts: u32,
-    /// The ticket of the last tombstone that is not written yet; 0: none.
+    /// Position of the last tombstone that has not been written; 0: none.
     forgotten: u64,
-    /// The ticket of the last record.
+    /// Position of the last record.
     put: u64,
 }
 
 struct State {
     items: VecDeque<Item>,
-    /// Of those in line, and of those being written.
+    /// Bytes of items that are queued or being written.
     bytes: u64,
-    /// Of those in line.
+    /// Bytes of items that are queued.
     waiting: u64,
     tickets: u64,
     tombstones: usize,
     flushes: usize,
     pending: HashMap<Id, Pending>,
-    /// No more records are taken.
+    /// Whether the queue refuses new records.
     is_closed: bool,
-    /// Nothing is taken any more.
+    /// Whether the queue refuses all items.
     is_ended: bool,
-    /// No record that was taken out last, and may not be in a segment yet, was born before this.
+    /// Lower bound for the `born_seq` of the records that were taken last and may not be in a
+    /// segment yet.
     taken_born: u64,
-    /// Something else than an item happened.
+    /// Whether the writer was woken for another reason than an item.
     is_rung: bool,
 }
 
@@ -95,19 +96,24 @@ impl Default for State {
     }
 }
 
-/// What waits to be written.
+/// The write queue.
 #[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
     bell: Condvar,
 }
 
-/// Too many tombstones wait.
+/// Too many tombstones are queued.
 pub struct Overrun;
 
 impl Queue {
-    /// Takes a record, unless `most` bytes wait already or it is closed; gives it back otherwise.
-    pub fn put(&self, source: Box<dyn Source>, most: u64) -> Result<(), Box<dyn Source>> {
+    /// Queues a record, unless `most` bytes are queued already or the queue is closed; then returns
+    /// the record.
+    pub fn put(
+        &self,
+        source: Box<dyn RecordSource>,
+        most: u64,
+    ) -> Result<(), Box<dyn RecordSource>> {
         let (id, weight) = (source.id(), source.bytes().max(WEIGHT_MIN));
         let most = match weight > SMALL {
             true => most - SPARED.min(most / 16),
@@ -134,7 +140,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes a record out of the index and has that written; whether it was there, or on its way.
+    /// Removes a record from the index and queues a tombstone. Returns whether the record existed
+    /// or was queued.
     pub fn forget(&self, id: &Id, index: &Index, is_loading: bool) -> Result<bool, Overrun> {
         let mut state = self.state.lock();
         let was_there = index.remove(id).is_some();
@@ -153,7 +160,7 @@ impl Queue {
         Ok(was_there || on_its_way)
     }
 
-    /// The same of one that is found by this key at this place, unless a newer one is on its way.
+    /// The same for the record with this key at this location, unless a newer one is queued.
     pub fn forget_at(
         &self,
         id: &Id,
@@ -170,12 +177,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a record of this id, or a tombstone, is on its way.
+    /// Whether a record or tombstone with this id is queued or being written.
     pub fn is_pending(&self, id: &Id) -> bool {
         self.state.lock().pending.contains_key(id)
     }
 
-    /// Rings `sender` when all before is on the device; drops it when that will not be.
+    /// Signals `sender` when everything queued earlier is on the device; drops it if that will not
+    /// happen.
     pub fn flush(&self, sender: Sender<()>) {
         let mut state = self.state.lock();
         if !state.is_closed {
@@ -186,8 +194,8 @@ impl Queue {
         self.bell.notify_one();
     }
 
-    /// Gives up records that wait, the oldest first, until so many bytes wait less: those records.
-    pub fn shed(&self, bytes: u64) -> (Vec<Box<dyn Source>>, u64) {
+    /// Removes the oldest queued records until the queue is `bytes` smaller. Returns them.
+    pub fn shed(&self, bytes: u64) -> (Vec<Box<dyn RecordSource>>, u64) {
         let mut state = self.state.lock();
         let (mut kept, mut given_up, mut freed) = (VecDeque::new(), Vec::new(), 0);
         while freed < bytes {
@@ -209,11 +217,11 @@ impl Queue {
         (given_up, freed)
     }
 
-    /// The next items, of about so many bytes; fewer if there are no more.
+    /// Takes the next items, about `bytes` of them.
     pub fn take(&self, bytes: u64) -> Vec<Item> {
         let mut state = self.state.lock();
         let (mut taken, mut sum) = (Vec::new(), 0);
-        // What was taken before is in a segment by now.
+        // The items taken before are in a segment by now.
         state.taken_born = u64::MAX;
         while sum < bytes {
             let Some(item) = state.items.pop_front() else {
@@ -238,8 +246,8 @@ impl Queue {
         taken
     }
 
-    /// A record was written, or not: puts it into the index by `insert` unless it was forgotten
-    /// meanwhile; whether it can be found now.
+    /// Records the result of a write. If the record has been written and not deleted meanwhile,
+    /// calls `insert`, which adds it to the index. Returns whether the record can be found now.
     pub fn settle(&self, id: &Id, ticket: u64, weight: u64, insert: impl FnOnce()) -> bool {
         let mut state = self.state.lock();
         let forgotten = state.pending.get(id).map_or(0, |pending| pending.forgotten);
@@ -251,12 +259,12 @@ impl Queue {
         stands
     }
 
-    /// A record will not be written.
+    /// Records that a record will not be written.
     pub fn give_up(&self, id: &Id, weight: u64) {
         self.state.lock().end_put(id, weight);
     }
 
-    /// A tombstone was written, or will not be.
+    /// Records that a tombstone has been written or will not be.
     pub fn settle_tombstone(&self, id: &Id, ticket: u64) {
         let mut state = self.state.lock();
         if let Some(pending) = state.pending.get_mut(id)
@@ -269,32 +277,32 @@ impl Queue {
         }
     }
 
-    /// Takes no more records. What is forgotten is still taken, while what waits is written.
+    /// Refuses new records. Tombstones are still accepted while queued items are written.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.ring();
     }
 
-    /// Takes nothing more.
+    /// Refuses all new items.
     pub fn end(&self) {
         self.state.lock().is_ended = true;
         self.close();
     }
 
-    /// The same, if nothing is in line; whether it is so.
+    /// Refuses all new items if the queue is empty. Returns whether it was empty.
     pub fn end_if_empty(&self) -> bool {
         let mut state = self.state.lock();
         state.is_ended |= state.items.is_empty();
         state.is_ended
     }
 
-    /// Wakes whoever waits for something.
+    /// Wakes all waiting threads.
     pub fn ring(&self) {
         self.state.lock().is_rung = true;
         self.bell.notify_all();
     }
 
-    /// Waits until somebody rings, or `enough` bytes wait, or a flush, or for so long at most.
+    /// Waits until woken, until `enough` bytes or a flush are queued, or until `most` has passed.
     pub fn wait(&self, enough: u64, most: Duration) {
         let mut state = self.state.lock();
         if !state.is_ready(enough) {
@@ -304,18 +312,19 @@ impl Queue {
         state.is_rung = false;
     }
 
-    /// Bytes in line, whether a flush is, and whether it is closed.
+    /// Queued bytes, whether a flush is queued, and whether the queue is closed.
     pub fn waiting(&self) -> (u64, bool, bool) {
         let state = self.state.lock();
         (state.waiting, state.flushes > 0, state.is_closed)
     }
 
-    /// Bytes that wait or are being written.
+    /// Bytes that are queued or being written.
     pub fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
 
-    /// The least number at which any of what waits, or was taken last, was born; asked under the lock.
+    /// The smallest `born_seq` of all records that are queued or were taken last. The caller holds
+    /// the lock.
     pub fn oldest_born(&self) -> u64 {
         let state: MutexGuard<'_, State> = self.state.lock();
         let born = state.items.iter().map(|item| match item {

@@ -1,4 +1,5 @@
-//! How lately each record was read: written when a volume is closed, and read when it is opened.
+//! The recency of records: when each record was last read. Written when a volume is closed, and
+//! read when it is opened.
 
 use bytes::Bytes;
 
@@ -6,17 +7,17 @@ use super::format::{BLOCK, UNIT, put, u32_at, u64_at};
 use super::index::{RecordLocation, Use};
 use super::mounted::Mounted;
 
-/// Bytes for a record.
+/// Bytes per record.
 const EACH: usize = 12;
-/// Bytes in a piece.
+/// Bytes per recency record.
 const PIECE: usize = EACH << 14;
 
-/// Bytes that are noted at most, for which there is reasonable room on a volume of this size.
+/// Maximum number of bytes for recency on a volume of this size.
 fn most(size: u64) -> u64 {
     (size / 64).min(64 << 20)
 }
 
-/// The use of all records, in pieces; of as many as there is reasonable room for.
+/// The usage of records in encoded form, for as many records as the limit allows.
 pub fn of(mounted: &Mounted) -> Vec<Bytes> {
     let most = most(mounted.geometry.size()) as usize;
     let mut all = Vec::new();
@@ -36,33 +37,33 @@ pub fn of(mounted: &Mounted) -> Vec<Bytes> {
         .collect()
 }
 
-/// The use of records by their places.
+/// The usage of records by their location.
 pub struct Recency {
     uses: Vec<(u64, u32)>,
-    /// Bytes of records that are still read.
+    /// Bytes of recency records that may still be read.
     room: u64,
 }
 
 impl Recency {
-    /// Of a volume of this size; nothing so far.
+    /// Empty, for a volume of this size.
     pub fn new(size: u64) -> Recency {
         let pieces = most(size).div_ceil(PIECE as u64);
         Recency {
             uses: Vec::new(),
-            // Of each, header and alignment take two blocks at most.
+            // Header and alignment of a recency record use at most two blocks.
             room: pieces * (PIECE as u64 + 2 * BLOCK),
         }
     }
 
-    /// Whether a record of this length may be one of those that were noted: others that say so before
-    /// would have been too many. To be asked once, before it is read.
+    /// Whether a recency record of this length may be read within the limit. Must be called once
+    /// for each before it is read.
     pub fn takes(&mut self, length: u64) -> bool {
         let left = self.room.checked_sub(length.max(BLOCK));
         self.room = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Takes in a piece.
+    /// Adds the content of a recency record.
     pub fn add(&mut self, piece: &[u8]) {
         let (each, _) = piece.as_chunks::<EACH>();
         let read = each
@@ -71,12 +72,12 @@ impl Recency {
         self.uses.extend(read);
     }
 
-    /// To be called when all pieces are in.
+    /// Must be called after all recency records have been added.
     pub fn sort(&mut self) {
         self.uses.sort_unstable();
     }
 
-    /// What is known about a record.
+    /// The usage of a record.
     pub fn of(&self, place: RecordLocation) -> Option<Use> {
         let number = number(place);
         let at = self

@@ -1,4 +1,5 @@
-//! Reclaiming: what was read since in the oldest segment is written again, then all of it goes.
+//! Reclaiming the oldest segment: records that have been read since they were written are written
+//! again, then the segment is overwritten.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,33 +15,34 @@ use super::format::{BLOCK, up};
 use super::index::{RecordLocation, Use};
 use super::mounted::{Mounted, Position, place};
 use super::reclaim_budget::ReclaimBudget;
-use super::{Id, PAGE};
+use super::types::{Id, PAGE};
 
-/// Bytes that are read at once for records that lie together.
+/// Bytes per read for records next to one another.
 const WINDOW: u64 = 1 << 20;
 
-/// How long readers of a segment are waited for.
+/// Longest wait for readers of a segment.
 const PINNED_MAX: Duration = Duration::from_secs(1);
 
 /// The segment that is overwritten next.
 pub struct Reclaim {
-    /// What it becomes.
+    /// The position that the segment will have.
     next: Position,
-    /// Its records; `None` if its table can't be read.
+    /// Records of the segment; `None` if its table can't be read.
     entries: Option<Vec<(Id, RecordLocation)>>,
-    /// Which of them are to be written again; until that was chosen, all that are there.
+    /// Records to write again; before they are selected, all existing ones.
     wanted: VecDeque<Entry>,
     is_chosen: bool,
-    /// How many bytes were there when the table was read.
+    /// Bytes of existing records when the table was read.
     there: u64,
-    /// The largest record in it: those that come are taken to be like those that are there.
+    /// Largest existing record, used as an estimate for new records.
     largest: u64,
-    /// How many more bytes may be written again.
+    /// Bytes that may still be written again.
     budget: ReclaimBudget,
     window: Option<(u64, Bytes)>,
 }
 
-/// Footer and entries of a sealed segment of this lap; `None` if it has none, or they are damaged.
+/// Reads the footer and entries of a full segment of this lap; `None` if they are missing or
+/// damaged.
 pub fn read_table(
     mounted: &Mounted,
     segment: u32,
@@ -68,7 +70,7 @@ pub fn read_table(
 }
 
 impl Reclaim {
-    /// Looks for what is there in the segment that becomes `next`.
+    /// Finds the existing records in the segment that becomes `next`.
     pub fn begin(mounted: &Mounted, next: Position) -> std::io::Result<Reclaim> {
         let lap = mounted.index.lap(next.segment as u16);
         let table = match lap {
@@ -77,7 +79,7 @@ impl Reclaim {
         };
         let mut reclaim = Reclaim {
             next,
-            // Nothing was ever written there.
+            // The segment has never been written.
             entries: (lap == 0).then(Vec::new),
             wanted: VecDeque::new(),
             is_chosen: false,
@@ -100,12 +102,12 @@ impl Reclaim {
         Ok(reclaim)
     }
 
-    /// Whether it is time to write again, with so much room left in the open segment.
+    /// Whether records should be written again now, with `room` bytes left in the open segment.
     pub fn is_time(&self, room: u64) -> bool {
         self.is_chosen || self.budget.is_time(room, self.there, self.largest)
     }
 
-    /// The next record to be written again.
+    /// Returns the next record to write again.
     pub fn next_record(&mut self, mounted: &Mounted) -> std::io::Result<Option<Record>> {
         if !self.is_chosen {
             self.is_chosen = true;
@@ -118,7 +120,7 @@ impl Reclaim {
                 continue;
             };
             let key = mounted.index.key(&entry.id);
-            // A newer one that is on its way would be hidden by this one at the next start.
+            // At the next start, this record would hide a newer one that is still being written.
             let is_there = mounted.index.usage(key, from).is_some();
             if !is_there || mounted.queue.is_pending(&entry.id) || !self.budget.take(cost(&entry)) {
                 continue;
@@ -147,7 +149,7 @@ impl Reclaim {
         Ok(None)
     }
 
-    /// The bytes of a record, with those around it.
+    /// Reads the bytes of a record together with those around it.
     fn read(&mut self, mounted: &Mounted, entry: &Entry) -> std::io::Result<Bytes> {
         let (from, to) = (
             u64::from(entry.offset),
@@ -178,7 +180,7 @@ impl Reclaim {
         Ok(record)
     }
 
-    /// Takes all that is left in it out of the index, once nobody reads in it any more.
+    /// Removes the segment's remaining records from the index after its last reader has finished.
     pub fn finish(self, mounted: &Mounted) {
         let segment = self.next.segment;
         let _gate = mounted.gate.lock();
@@ -186,7 +188,7 @@ impl Reclaim {
             Some(entries) => mounted.index.drop_segment(entries.into_iter()),
             None => mounted.index.drop_all_of(segment as u16),
         }
-        // In this order: see `Pins`.
+        // The order matters: see `Pins`.
         mounted.index.set_lap(segment as u16, self.next.lap);
         mounted.pins.wait(segment, PINNED_MAX);
         mounted.set_oldest(segment, u64::MAX);
@@ -197,24 +199,25 @@ fn place_of(segment: u32, entry: &Entry) -> Option<RecordLocation> {
     place(segment, u64::from(entry.offset), u64::from(entry.length))
 }
 
-/// Whether a record is still found there, and was read since it was written, or is in memory.
+/// Whether a record still exists at this location, and has been read since it was written or is in
+/// memory.
 fn is_wanted(mounted: &Mounted, segment: u32, entry: &Entry) -> bool {
     usage(mounted, segment, entry)
         .is_some_and(|usage| usage.used || mounted.is_witnessed(&entry.id))
 }
 
-/// What is known about the use of a record, if it is still found there.
+/// The usage of a record, if it still exists at this location.
 fn usage(mounted: &Mounted, segment: u32, entry: &Entry) -> Option<Use> {
     let key = mounted.index.key(&entry.id);
     place_of(segment, entry).and_then(|place| mounted.index.usage(key, place))
 }
 
-/// What a record takes of a segment, with its entry in the table.
+/// Bytes that a record uses in a segment, including its entry in the table.
 fn cost(entry: &Entry) -> u64 {
     u64::from(entry.length) + ENTRY as u64
 }
 
-/// Meta and data of the record that these bytes are, if it is this one and undamaged.
+/// Returns the metadata and data of this record from the bytes, if they are valid.
 pub fn open_record(
     bytes: &Bytes,
     salt: Salt,

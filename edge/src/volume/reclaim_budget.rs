@@ -1,34 +1,34 @@
-//! What is written again when the oldest segment is reclaimed, and a ring of segments that does
-//! nothing else: what the bench of hit ratios runs.
+//! The budget for records that are written again when the oldest segment is reclaimed, and a model
+//! of a ring of segments for the hit-ratio experiment.
 
 use std::collections::VecDeque;
 
-/// How much of a segment may be written again into the one that is open.
+/// The budget is the segment's size divided by this.
 const SHARE: u64 = 4;
 
-/// What is left of the room for records that are written again.
+/// Bytes that may still be written again.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimBudget(u64);
 
 impl ReclaimBudget {
-    /// For one segment of this size: a share of it, but one record of this length if half a segment
-    /// has room for that.
+    /// The budget for one segment of this size: a fixed share, or the size of the largest record if
+    /// that fits into half a segment.
     pub fn of(segment: u64, largest: u64) -> ReclaimBudget {
         ReclaimBudget((segment / SHARE).max(largest.min(segment / 2)))
     }
 
-    /// How much it is.
+    /// The bytes left.
     pub fn left(&self) -> u64 {
         self.0
     }
 
-    /// Whether it is time to write again what is there, so many bytes of it: with one more new record,
-    /// there would not be room enough.
+    /// Whether records should be written again now: with one more new record, the segment would not
+    /// have space for them.
     pub fn is_time(&self, room: u64, there: u64, largest: u64) -> bool {
         room < self.0.min(there) + largest
     }
 
-    /// Whether there is room for a record; takes it.
+    /// Uses `length` bytes of the budget. Returns false if they are not left.
     pub fn take(&mut self, length: u64) -> bool {
         match self.0.checked_sub(length) {
             Some(left) => {
@@ -40,14 +40,14 @@ impl ReclaimBudget {
     }
 }
 
-/// A ring of segments of records of length one, as a volume keeps them. Keys are small numbers:
-/// memory grows with the largest.
+/// A model of a volume whose records have length one. Keys are small numbers; memory grows with the
+/// largest key.
 pub struct Ring {
     segment: usize,
     segments: usize,
-    /// From the oldest to the one that is open, each with its number.
+    /// The segments from the oldest to the open one, each with its keys.
     log: VecDeque<Vec<u32>>,
-    /// The number of the oldest one.
+    /// Number of the oldest segment.
     oldest: u64,
     entries: Vec<Entry>,
     written: u64,
@@ -56,13 +56,14 @@ pub struct Ring {
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// The number of its segment, plus one; 0: it is not there.
+    /// Number of the segment plus one; 0: the key is not stored.
     segment: u64,
     used: bool,
 }
 
 impl Ring {
-    /// Empty, for about so many records in so many segments (at least two, of four records).
+    /// An empty ring for about `records` records in this many segments (at least two, of four
+    /// records each).
     pub fn new(records: usize, segments: usize) -> Ring {
         let segments = segments.max(2);
         Ring {
@@ -76,7 +77,7 @@ impl Ring {
         }
     }
 
-    /// Whether a key is there. It is, from now on.
+    /// Returns whether a key is stored, and stores it.
     pub fn ask(&mut self, key: u32) -> bool {
         let at = key as usize;
         if at >= self.entries.len() {
@@ -89,7 +90,7 @@ impl Ring {
         self.append(key);
         let room = (self.segment - self.open().len()) as u64;
         let budget = ReclaimBudget::of(self.segment as u64, 1);
-        // The last part of the open segment is for what is written again.
+        // The last part of the open segment is reserved for records that are written again.
         if self.log.len() == self.segments && room == budget.left() {
             self.write_again(budget);
         }
@@ -102,13 +103,13 @@ impl Ring {
         false
     }
 
-    /// Records written again over all records written.
+    /// Records written again, as a share of all records written.
     pub fn share_written_again(&self) -> f64 {
         self.again as f64 / self.written.max(1) as f64
     }
 
     fn open(&mut self) -> &mut Vec<u32> {
-        // There is one from the beginning on, and another one before it could become the oldest.
+        // There is always an open segment, and another one before it could become the oldest.
         let last = self.log.len() - 1;
         &mut self.log[last]
     }

@@ -1,4 +1,4 @@
-//! What is on a device, found again: where the log ends, what the open segment holds, all tables.
+//! Recovery: finds the end of the log on a device, scans the open segment, and loads all tables.
 
 use std::io;
 
@@ -16,11 +16,11 @@ use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::Device;
 use crate::volume::checksum::Salt;
 
-/// Bytes that are read at once when a segment is scanned.
+/// Bytes per read when a segment is scanned.
 const WINDOW: u64 = 4 << 20;
 
-/// Where the log goes on. The superblock is never more than a segment behind, unless a newer one was
-/// damaged.
+/// Finds the position of the log. The superblock is at most one segment behind, unless a newer copy
+/// was damaged.
 pub fn find_position(device: &dyn Device, superblock: &Superblock) -> io::Result<Position> {
     let (geometry, salt) = (&superblock.geometry, Salt::of(superblock.uuid));
     let mut position = Position {
@@ -48,17 +48,17 @@ fn is_of(opening: &Opening, position: Position) -> bool {
     (opening.segment, opening.lap) == (position.segment, position.lap)
 }
 
-/// What a segment holds whose records were read one by one.
+/// The result of reading a segment record by record.
 pub struct Scanned {
-    /// Its records.
+    /// The records.
     pub entries: Vec<Entry>,
-    /// Where they end; 0 if not even the first block is there.
+    /// Offset at which the records end; 0 if the segment's first block is invalid.
     end: u64,
-    /// The number of the last one, if there is one.
+    /// Sequence number of the last record, if there is one.
     last_seq: Option<u64>,
 }
 
-/// Reads a segment record by record, up to the first that is none.
+/// Reads a segment record by record until the first invalid one.
 pub fn scan(mounted: &Mounted, position: Position) -> io::Result<Scanned> {
     let mut scanned = Scanned {
         entries: Vec::new(),
@@ -73,8 +73,8 @@ pub fn scan(mounted: &Mounted, position: Position) -> io::Result<Scanned> {
     };
     scanned.end = RECORDS;
     let mut window = Window::new(mounted, begin);
-    // Behind the last record may be some of this lap that were written before a loss of power, when
-    // something before them was lost: their numbers are smaller.
+    // After the last record there may be records of this lap that were written before a power
+    // failure lost an earlier one. Their sequence numbers are smaller.
     let mut next_seq = opening.first_seq;
     while let Some(header) = window.header(mounted, position.lap, scanned.end)? {
         let layout = Layout::of(scanned.end, header.meta, header.data);
@@ -97,7 +97,7 @@ pub fn scan(mounted: &Mounted, position: Position) -> io::Result<Scanned> {
     Ok(scanned)
 }
 
-/// Part of a segment.
+/// A part of a segment in memory.
 struct Window {
     begin: u64,
     at: u64,
@@ -113,7 +113,7 @@ impl Window {
         }
     }
 
-    /// The header of the record that begins at `at`, if there is one.
+    /// Decodes the header of the record at offset `at`; `None` if there is none.
     fn header(&mut self, mounted: &Mounted, lap: u64, at: u64) -> io::Result<Option<Header>> {
         let segment = mounted.geometry.segment;
         let mut need = HEADER;
@@ -129,7 +129,8 @@ impl Window {
         }
     }
 
-    /// What is there, at least so much; `None` if the segment ends before.
+    /// Returns the bytes at offset `at`, at least `need` of them; `None` if the segment ends
+    /// before.
     fn bytes(&mut self, mounted: &Mounted, at: u64, need: usize) -> io::Result<Option<&[u8]>> {
         let segment = mounted.geometry.segment;
         let end = at + need as u64;
@@ -146,7 +147,7 @@ impl Window {
     }
 }
 
-/// The open segment as it was left, to be written on; its records are in the index then.
+/// Scans the open segment, so that writing can continue, and adds its records to the index.
 pub fn open_segment(mounted: &Mounted) -> io::Result<(Open, Recency)> {
     let position = mounted.begin;
     let mut recency = Recency::new(mounted.geometry.size());
@@ -171,7 +172,7 @@ pub fn open_segment(mounted: &Mounted) -> io::Result<(Open, Recency)> {
     Ok((open, recency))
 }
 
-/// Reads what the last run noted before it ended: it is what was written last.
+/// Reads the recency that the last run wrote at its end, as the last records of the log.
 fn read_recency(mounted: &Mounted, open: &[Entry], recency: &mut Recency) -> io::Result<()> {
     let Some(run) = mounted.clean_run else {
         return Ok(());
@@ -184,7 +185,7 @@ fn read_recency(mounted: &Mounted, open: &[Entry], recency: &mut Recency) -> io:
         for entry in &noted {
             read_piece(mounted, position, entry, recency)?;
         }
-        // It may have begun in the segment before.
+        // The recency may begin in the previous segment.
         let is_over = noted.is_empty() && !entries.is_empty();
         position = position.before(mounted.geometry.segments);
         if is_over || position.lap == 0 || position.segment == mounted.begin.segment {
@@ -224,7 +225,7 @@ fn read_piece(
     Ok(())
 }
 
-/// Loads the tables of all sealed segments, newest first, until the volume's life ends.
+/// Loads the tables of all full segments, newest first, until the volume stops.
 pub fn load_tables(mounted: &Mounted, recency: &Recency) -> io::Result<()> {
     if mounted.loaded() == LOADED {
         return Ok(());

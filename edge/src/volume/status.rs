@@ -1,60 +1,60 @@
-//! What a volume tells of itself.
+//! The status of a volume.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::mounted::{LOADED, Mounted};
 use super::supervisor::Inner;
 
-/// How a volume is.
+/// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum State {
-    /// It serves, and has read so many thousandths of its index.
+    /// In service; this many thousandths of the index have been loaded.
     Loading(u32),
-    /// It serves.
+    /// In service.
     #[default]
     Up,
-    /// It is not used, for this reason.
+    /// Out of service, with the reason.
     Out(String),
 }
 
-/// Numbers for the status page.
+/// State and counters for the status page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// How it is.
+    /// State.
     pub state: State,
-    /// Bytes it takes on the device.
+    /// Size on the device in bytes.
     pub size: u64,
-    /// How many segments it has.
+    /// Number of segments.
     pub segments: u64,
-    /// Bytes of each.
+    /// Size of each segment in bytes.
     pub segment_bytes: u64,
-    /// Records in the index.
+    /// Number of records in the index.
     pub records: u64,
-    /// Bytes that they take on the device.
+    /// Bytes that the records use on the device.
     pub live_bytes: u64,
-    /// Bytes of memory that the index takes.
+    /// Bytes of memory that the index uses.
     pub index_bytes: u64,
-    /// Bytes that wait to be written.
+    /// Bytes queued for writing.
     pub queue_bytes: u64,
-    /// Bytes written, tables and rewritten records included.
+    /// Bytes written, including tables and rewritten records.
     pub written_bytes: u64,
-    /// Bytes of records written again at reclaiming.
+    /// Bytes of records written again by reclaiming.
     pub rewritten_bytes: u64,
-    /// Reads from the page cache alone, and all of them.
+    /// Number of reads served from the page cache alone.
     pub reads_at_hand: u64,
-    /// All reads.
+    /// Number of reads.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Records not written, as the queue was full.
+    /// Number of records not written because the queue was full.
     pub shed: u64,
-    /// Their bytes.
+    /// Bytes of these records.
     pub shed_bytes: u64,
-    /// Records that were damaged.
+    /// Number of damaged records.
     pub damaged: u64,
-    /// Failures of the device.
+    /// Number of failures of the device.
     pub errors: u64,
-    /// How often the whole of it was written.
+    /// Number of times that the whole volume was written.
     pub laps: u64,
     /// Microseconds spent in writes.
     pub write_us: u64,

@@ -1,4 +1,5 @@
-//! The thread that looks after a volume: loads its index, brings it back when it failed, sweeps.
+//! The supervisor thread of a volume: loads its index, reopens it after a failure, and sweeps
+//! inactive records.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,37 +17,37 @@ use super::mount::{Mode, mount};
 use super::mounted::{Context, Mounted};
 use super::queue::Overrun;
 use super::recover::{load_tables, open_segment};
+use super::types::{Id, LogError};
 use super::writer;
-use super::{Id, LogError};
 use crate::sys::disk::device::{OpenError, Opened};
 
-/// Why a volume is out that was closed.
+/// The reason shown for a closed volume.
 const CLOSED: &str = "it is closed";
-/// How often sweeps go on.
+/// Interval between two steps of a sweep.
 const TICK: Duration = Duration::from_millis(500);
-/// How many steps of a sweep are made at a time.
+/// Number of buckets per step.
 const SWEEP_STEPS: usize = 2000;
-/// How many records are looked at on the device at a time.
+/// Number of records read from the device per step.
 const SWEEP_READS: usize = 64;
 
-/// Opens the device: the real one, or one of a test.
+/// Opens the device: the real one, or a test's.
 pub type Opener = Box<dyn Fn() -> Result<Opened, OpenError> + Send + Sync>;
 
-/// What a volume is now.
+/// The present state of a volume.
 pub enum Now {
-    /// In use.
+    /// In service.
     Up(Arc<Mounted>),
-    /// Not in use, and why.
+    /// Out of service, with the reason.
     Out(String),
 }
 
-/// A volume, as its threads know it.
+/// State shared by the threads of a volume.
 pub struct Inner {
-    /// What outlives a device.
+    /// State that survives a change of the device.
     pub context: Arc<Context>,
     now: RwLock<Now>,
     open: Opener,
-    /// One at a time changes what the volume is.
+    /// Serializes changes of the state.
     changing: Mutex<Changing>,
     is_closed: AtomicBool,
     sequence: AtomicU64,
@@ -55,19 +56,19 @@ pub struct Inner {
 struct Changing {
     /// The threads of the present life.
     threads: Vec<JoinHandle<()>>,
-    /// When a device that failed is tried again, in microseconds.
+    /// Time in microseconds at which a failed device is tried again.
     retry_at: u64,
-    /// The last lap that is known.
+    /// The last known lap.
     lap: u64,
-    /// The greatest sequence that is known.
+    /// The last known sequence number.
     sequence: u64,
 }
 
 impl Inner {
-    /// Opens it for the first time.
+    /// Opens the volume for the first time.
     ///
     /// # Errors
-    /// It must not be touched.
+    /// The device must not be touched.
     pub fn open(context: Arc<Context>, open: Opener) -> Result<Arc<Inner>, String> {
         let first = open().and_then(|opened| mount(&context, opened, Mode::GoOn));
         let now = match first {
@@ -99,12 +100,12 @@ impl Inner {
         }))
     }
 
-    /// From which number on this run counts.
+    /// The first sequence number of this run.
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::SeqCst)
     }
 
-    /// The volume, if it is in use.
+    /// The mounted volume, if it is in service.
     pub fn mounted(&self) -> Option<Arc<Mounted>> {
         match &*self.now.read() {
             Now::Up(mounted) if !mounted.is_ended() => Some(Arc::clone(mounted)),
@@ -112,7 +113,7 @@ impl Inner {
         }
     }
 
-    /// Why it is not in use.
+    /// The reason why the volume is out of service.
     pub fn why_out(&self) -> String {
         match &*self.now.read() {
             Now::Up(mounted) => mounted.why(),
@@ -120,8 +121,8 @@ impl Inner {
         }
     }
 
-    /// Looks after the volume until it is closed.
-    pub fn keep(self: &Arc<Inner>) {
+    /// Supervises the volume until it is closed.
+    pub fn supervise(self: &Arc<Inner>) {
         let mut cursor = Cursor::default();
         let mut loaded: Option<Arc<Mounted>> = None;
         let mut is_out = false;
@@ -142,7 +143,8 @@ impl Inner {
                 }
                 None => {
                     loaded = None;
-                    // Under no lock: a witness that goes with this may be the last to have the volume.
+                    // Done without a lock, because dropping a witness may drop the last reference
+                    // to the volume.
                     if !std::mem::replace(&mut is_out, true) {
                         self.context.tell_out();
                     }
@@ -156,7 +158,7 @@ impl Inner {
         }
     }
 
-    /// Reads the open segment, begins to write, then reads the tables.
+    /// Scans the open segment, starts the writer, then loads the tables.
     fn load(self: &Arc<Inner>, mounted: &Arc<Mounted>) {
         let work = AssertUnwindSafe(|| {
             let (open, recency) = open_segment(mounted)?;
@@ -175,7 +177,8 @@ impl Inner {
         mounted: &Arc<Mounted>,
         open: super::compose::Open,
     ) -> std::io::Result<()> {
-        // Who makes the volume anew waits for this thread, or finds that it never began.
+        // A thread that creates the volume again waits for this one, or finds that this one never
+        // began.
         let mut changing = self.changing.lock();
         if mounted.is_ended() {
             return Ok(());
@@ -188,7 +191,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends what has failed, and tries it again when it is time.
+    /// Ends a failed life, and reopens the device when it is time.
     fn bring_back(&self) {
         let mut changing = self.changing.lock();
         if self.mounted().is_some() || self.is_closed.load(Ordering::SeqCst) {
@@ -223,7 +226,7 @@ impl Inner {
         }
     }
 
-    /// Says what the volume is now: out, once it is closed.
+    /// Sets the state; a closed volume stays out of service.
     fn set_now(&self, now: Now) {
         let mut current = self.now.write();
         *current = match self.is_closed.load(Ordering::SeqCst) {
@@ -232,7 +235,7 @@ impl Inner {
         };
     }
 
-    /// Takes a life that has ended out of use, once its threads are done.
+    /// Takes an ended life out of service once its threads have ended.
     fn put_out(&self, changing: &mut Changing, ended: &Mounted) {
         let why = ended.why();
         tracing::warn!(volume = %self.context.options.name, "a volume is out: {why}");
@@ -248,14 +251,14 @@ impl Inner {
         self.set_now(Now::Out(why));
     }
 
-    /// Drops everything: the volume begins anew on the same device.
+    /// Drops all records: creates an empty volume on the same device.
     pub fn wipe(&self, why: &str) {
         let Some(mounted) = self.mounted() else {
             return;
         };
         mounted.end(why);
         let mut changing = self.changing.lock();
-        // What is there must go also if it was closed meanwhile.
+        // The content must also be dropped if the volume was closed meanwhile.
         if matches!(&*self.now.read(), Now::Up(now) if !Arc::ptr_eq(now, &mounted)) {
             return;
         }
@@ -281,7 +284,7 @@ impl Inner {
         self.context.bell.ring();
     }
 
-    /// Ends it: with `drain`, what waits is written first, within this time.
+    /// Closes the volume. With `drain`, the queue is written first, within this time.
     pub fn close(&self, drain: Option<Duration>) {
         if self.is_closed.swap(true, Ordering::SeqCst) {
             return;
@@ -303,11 +306,11 @@ impl Inner {
         }
         mounted.queue.close();
         let within = drain.unwrap_or(Duration::from_secs(1));
-        // The writer begins when the open segment was read.
+        // The writer starts after the open segment has been scanned.
         poll(within, || {
             mounted.is_ended() || !self.changing.lock().threads.is_empty()
         });
-        // Who wants to wipe it now does that when it is closed.
+        // A concurrent `wipe` takes place after the volume is closed.
         let mut changing = self.changing.lock();
         wait_for(&mut changing.threads, within);
         mounted.end(CLOSED);
@@ -315,7 +318,7 @@ impl Inner {
         give_up_waiting(mounted);
     }
 
-    /// A little of what is to be done now and then.
+    /// Performs one step of periodic work.
     fn tidy(&self, mounted: &Arc<Mounted>, cursor: &mut Cursor) {
         if mounted.purges.lock().wants_compaction() {
             let compacted = mounted.with_purges(|log, device, nonce| log.compact(device, nonce));
@@ -329,7 +332,8 @@ impl Inner {
         }
     }
 
-    /// Drops records that nobody read for as long as their cache says, but for those that are in memory.
+    /// Drops records that have not been read for the time set for their cache, unless their object
+    /// is in memory.
     fn sweep(&self, mounted: &Mounted, cursor: &mut Cursor) {
         let now = mounted.now();
         let mut reads = 0;
@@ -343,7 +347,7 @@ impl Inner {
                     return;
                 }
                 if reads == SWEEP_READS {
-                    // Those that were looked at are not found again.
+                    // Records that were checked before are not returned again.
                     *cursor = begin;
                     return;
                 }
@@ -356,7 +360,7 @@ impl Inner {
     }
 }
 
-/// Drops a record, for good, unless what it belongs to is in memory.
+/// Drops a record permanently, unless its object is in memory.
 fn drop_unless_in_use(
     mounted: &Mounted,
     key: Key,
@@ -371,7 +375,7 @@ fn drop_unless_in_use(
     Ok(())
 }
 
-/// Whose the record there is: that is on the device alone.
+/// The id of the record at this location, which only the device contains.
 fn read_id(mounted: &Mounted, at: RecordLocation) -> Option<Id> {
     let lap = mounted.index.lap(at.segment);
     let begin = u64::from(at.offset()) / BLOCK * BLOCK;
@@ -383,7 +387,7 @@ fn read_id(mounted: &Mounted, at: RecordLocation) -> Option<Id> {
     header.ok().map(|header| header.id)
 }
 
-/// Waits until threads have ended, so long at most.
+/// Waits until the threads have ended, at most for `most`.
 pub fn wait_for(threads: &mut Vec<JoinHandle<()>>, most: Duration) {
     poll(most, || {
         threads.retain(|thread| !thread.is_finished());
@@ -400,7 +404,7 @@ fn poll(most: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Tells everybody whose record waits that it will not be written.
+/// Notifies the sources of all queued records that these will not be written.
 fn give_up_waiting(mounted: &Mounted) {
     mounted.queue.end();
     for item in mounted.queue.take(u64::MAX) {

@@ -1,4 +1,4 @@
-//! The thread that puts records together, has them written, and tells the index where they are.
+//! The writer thread: assembles records into batches, has them written, and updates the index.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -14,23 +14,25 @@ use super::device_writer::{self, Done, Job};
 use super::format::record::Mark;
 use super::mounted::{LOADED, Mounted, Position};
 use super::queue::Item;
+use super::recency;
 use super::reclaim::Reclaim;
-use super::{Id, Kind, recency};
+use super::types::{Id, Kind};
 
-/// About as many bytes are written at once, at most.
+/// Approximate maximum size of a write in bytes.
 const BATCH: u64 = 8 << 20;
-/// So many are worth a write.
+/// Number of queued bytes that justify a write.
 const ENOUGH: u64 = 1 << 20;
-/// How long fewer wait for more.
+/// Time in microseconds that fewer queued bytes wait for more.
 const LINGER_US: u64 = 50_000;
-/// How long nothing is waited for.
+/// Time to wait when the queue is empty.
 const IDLE: Duration = Duration::from_secs(1);
-/// Writes that are handed over: one under way, one ready.
+/// Maximum number of writes handed over: one in progress and one waiting.
 const AHEAD: usize = 2;
-/// From which thousandth of the open segment on it is known what the next one holds.
+/// Fill level of the open segment, in thousandths, from which on the next segment's records are
+/// read.
 const RECLAIM_FROM: u64 = 500;
 
-/// Writes what comes into the queue, until it is closed and empty or the volume's life ends.
+/// Writes queued items until the queue is closed and empty, or the volume stops.
 pub fn run(mounted: &Arc<Mounted>, open: Open) {
     let (jobs, to_write) = channel();
     let (done, written) = channel();
@@ -71,16 +73,16 @@ struct Writer<'a> {
     mounted: &'a Arc<Mounted>,
     open: Open,
     packer: Packer,
-    /// Taken from the queue, not placed yet.
+    /// Items taken from the queue and not yet placed.
     line: VecDeque<Item>,
-    /// For which there was no room in the segment.
+    /// A record for which the segment had no space.
     held: Option<Record>,
     reclaim: Option<Reclaim>,
     jobs: Sender<Job>,
     written: Receiver<Done>,
-    /// Jobs that are not done.
+    /// Number of writes in progress.
     under_way: usize,
-    /// Since when less than enough waits.
+    /// Time since which fewer than `ENOUGH` bytes are queued.
     waits_since: Option<u64>,
     batch: Batch,
 }
@@ -105,7 +107,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether what waits is to be written now; waits a little if not.
+    /// Whether to write the queued items now; waits a little if not.
     fn is_time(&mut self) -> bool {
         let queue = &self.mounted.queue;
         let (waiting, flush, is_closed) = queue.waiting();
@@ -128,7 +130,7 @@ impl Writer<'_> {
         false
     }
 
-    /// Puts one batch together and hands it over; goes on to the next segment if this one is full.
+    /// Assembles a batch and hands it over. Continues in the next segment if this one is full.
     fn write_some(&mut self) {
         self.open.begin(self.mounted, &mut self.packer);
         let is_full = self.fill_batch();
@@ -142,7 +144,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether the segment is full.
+    /// Assembles records into the batch. Returns whether the segment is full.
     fn fill_batch(&mut self) -> bool {
         while self.packer.length() < BATCH {
             let record = match self.held.take() {
@@ -154,7 +156,7 @@ impl Writer<'_> {
             };
             if let Some(record) = self.append(record) {
                 self.held = Some(record);
-                // What is left may still do for what is to be kept.
+                // The rest of the segment may have space for records that are written again.
                 while let Some(record) = self.next_to_rewrite() {
                     self.append(record);
                 }
@@ -164,8 +166,9 @@ impl Writer<'_> {
         false
     }
 
-    /// Puts a record into the batch; gives it back if the segment has no room for it. One that was
-    /// there before goes with its segment then: written into the next one, nothing would tell of it.
+    /// Adds a record to the batch. Returns the record if the segment has no space. A moved record
+    /// is dropped with its segment in that case: once written into the next segment, no table would
+    /// list it.
     fn append(&mut self, record: Record) -> Option<Record> {
         if let Err(error) = self.mounted.reserve(record.born_seq) {
             self.mounted.fail("the superblock can't be written", &error);
@@ -183,7 +186,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What is to be placed next.
+    /// The next record to place.
     fn next_record(&mut self) -> Option<Record> {
         if let Some(record) = self.next_to_rewrite() {
             return Some(record);
@@ -229,7 +232,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A record of the segment that is to be cleared, when it is time for that.
+    /// The next record of the segment to be reclaimed, if records should be written again now.
     fn next_to_rewrite(&mut self) -> Option<Record> {
         let segment = self.mounted.geometry.segment;
         let is_full = self.held.is_some();
@@ -265,8 +268,8 @@ impl Writer<'_> {
             bytes,
             next,
         });
-        // The index must know where what was rewritten is before it forgets where that was; and what is
-        // forgotten here must not be where the log goes on if power is lost now.
+        // The index must contain the new locations of moved records before the old ones are
+        // removed. The removed segment must not be the position of the log after a power failure.
         while self.under_way > 0 {
             self.hear_one();
         }
@@ -304,7 +307,7 @@ impl Writer<'_> {
     fn hear_one(&mut self) {
         match self.written.recv() {
             Ok(done) => self.conclude(done),
-            // It ends only with this thread, or by a fault of its own.
+            // The other thread ends only with this one, or by a panic.
             Err(_) => {
                 self.mounted.end("the thread that writes is gone");
                 self.under_way = 0;
@@ -312,7 +315,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Tells who is to be told.
+    /// Sends the notifications of completed writes.
     fn conclude(&mut self, done: Done) {
         self.under_way = self.under_way.saturating_sub(1);
         if let Job::Batch(batch) = done.job {
@@ -324,9 +327,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes how lately what was read, and says that all is in order.
+    /// Writes the recency of records and marks the volume as properly closed.
     fn finish(&mut self) {
-        // The index is to know of everything.
+        // The index must be up to date.
         while self.under_way > 0 {
             self.hear_one();
         }
@@ -338,7 +341,7 @@ impl Writer<'_> {
                 }
             }
         }
-        // What is forgotten meanwhile is still written.
+        // Tombstones queued meanwhile are still written.
         while !self.mounted.is_ended() {
             let is_behind = self.held.is_some() || !self.line.is_empty();
             if !is_behind && self.mounted.queue.end_if_empty() {
@@ -354,7 +357,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Tells everybody who still waits that nothing was written.
+    /// Notifies all waiting callers that nothing was written.
     fn give_up(&mut self) {
         self.mounted.queue.end();
         // The other thread ends when nobody can hand anything over any more.

@@ -1,23 +1,23 @@
-//! What compresses, as long as a configuration has it: encoders, one for each way in which it is done, and
-//! the threads that work for all of them.
+//! The compression of a configuration: one encoder for each set of options, and the worker pool
+//! that all encoders share.
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::admin::CompressState;
-use crate::compress::{Encoder, Status, Workshop};
+use crate::compress::{Encoder, WorkerPool};
 use crate::config::Plan;
+use crate::telemetry::{CompressNumbers, Numbers};
 
-/// Of one configuration.
+/// The compression of one configuration.
 #[derive(Default)]
 pub(super) struct Compression {
-    workshop: Option<Arc<Workshop>>,
+    worker_pool: Option<Arc<WorkerPool>>,
     pub(super) encoders: Vec<Arc<Encoder>>,
 }
 
 impl Compression {
-    /// What a plan needs: what was there is taken over, with all that it holds.
+    /// Builds what a plan needs. Encoders with unchanged options are taken over with their content.
     pub(super) fn build(plan: &Plan, before: Option<&Compression>) -> anyhow::Result<Compression> {
         let routes = plan.sites.iter().flat_map(|site| &site.routes);
         let mut all = routes
@@ -26,9 +26,9 @@ impl Compression {
         if all.peek().is_none() {
             return Ok(Compression::default());
         }
-        let workshop = match before.and_then(|before| before.workshop.clone()) {
-            Some(workshop) => workshop,
-            None => Workshop::start().context("can't start the threads that compress")?,
+        let worker_pool = match before.and_then(|before| before.worker_pool.clone()) {
+            Some(worker_pool) => worker_pool,
+            None => WorkerPool::start().context("can't start the compression threads")?,
         };
         let mut encoders: Vec<Arc<Encoder>> = Vec::new();
         for options in all {
@@ -37,30 +37,22 @@ impl Compression {
                 continue;
             }
             let kept = before.and_then(|before| before.encoders.iter().find(is_it));
-            let new = || Encoder::new(options.clone(), &workshop);
+            let new = || Encoder::new(options.clone(), &worker_pool);
             encoders.push(kept.cloned().unwrap_or_else(new));
         }
         Ok(Compression {
-            workshop: Some(workshop),
+            worker_pool: Some(worker_pool),
             encoders,
         })
     }
 
-    /// What all of them hold and have done.
-    pub(super) fn state(&self) -> Option<CompressState> {
-        let all = self.encoders.iter().map(|encoder| encoder.status());
-        let status = all.reduce(Status::and)?;
-        Some(CompressState {
-            contents: status.contents,
-            bytes: status.bytes,
-            limit: status.limit,
-            evicted: status.evicted,
-            made: status.made,
-            made_bytes_in: status.made_bytes_in,
-            made_bytes_out: status.made_bytes_out,
-            not_worth: status.not_worth,
-            failed: status.failed,
-            queue_full: status.queue_full,
-        })
+    /// The numbers of all encoders together; `None` if there is none.
+    pub(super) fn numbers(&self) -> Option<CompressNumbers> {
+        let (first, rest) = self.encoders.split_first()?;
+        let mut sum = first.numbers();
+        for encoder in rest {
+            sum.add(&encoder.numbers());
+        }
+        Some(sum)
     }
 }

@@ -1,4 +1,4 @@
-//! What answers on a route: handlers around handlers, one set for each worker.
+//! The chain of handlers of each route, built once for each worker.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,10 +18,10 @@ use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::upstream::{self, Upstream};
 
-/// A worker's ends of the upstreams, by name.
+/// A worker's upstreams, by name.
 pub(super) type Upstreams = BTreeMap<String, (upstream::Options, Upstream)>;
 
-/// What handlers are built from. The plan was checked: the names it uses are there.
+/// The parts that handlers are built from. The plan was checked, so all names in it exist.
 pub(super) struct Handlers<'a> {
     pub(super) edge: &'a Edge,
     pub(super) counters: &'a Arc<Counters>,
@@ -31,7 +31,7 @@ pub(super) struct Handlers<'a> {
 }
 
 impl Handlers<'_> {
-    /// All that a request of this route goes through.
+    /// Builds the handlers of a route, from the outermost to the innermost.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
         let answers = match &route.leads_to {
             LeadsTo::Upstream(proxied) => self.proxied(proxied, self.encodings(route))?,
@@ -47,7 +47,7 @@ impl Handlers<'_> {
         Some(self.logged(route.log.as_ref(), edited))
     }
 
-    /// Around the gate, so that pages and fields are there for whatever is refused within.
+    /// Wraps the gate, so that error pages and header edits also apply to refused requests.
     fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
         match &route.edit {
             None => answers,
@@ -59,7 +59,7 @@ impl Handlers<'_> {
         }
     }
 
-    /// The outermost, and only where not all requests are logged.
+    /// The outermost handler, present only if the route does not log all requests.
     fn logged(&self, rule: Option<&LogRule>, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
         let Some((log, rule)) = self.log.zip(rule) else {
             return inner;
@@ -79,7 +79,7 @@ impl Handlers<'_> {
         Some(Rc::new(Gate::new(shared, clock, counters, inner)))
     }
 
-    /// A worker's way to what makes other codings of what a route gives.
+    /// A worker's access to the encoder of a route.
     fn encodings(&self, route: &RoutePlan) -> Option<Rc<dyn Encodings>> {
         let options = route.compress.as_ref()?;
         let mut encoders = self.snapshot.compression.encoders.iter();

@@ -1,4 +1,4 @@
-//! What the admin address sees of a running edge.
+//! What the admin API shows of a running edge.
 
 mod volume;
 
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    CacheState, DecisionState, FilesState, FlightState, Inspect, Numbers, ObjectState, OnVolume,
-    Order, Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
+    DecisionState, FilesState, FlightState, Inspect, ObjectState, OnVolume, Order, Purging,
+    Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
 };
 use crate::files;
 use crate::http::date;
@@ -15,29 +15,30 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
+use crate::telemetry::{CacheNumbers, Numbers, WorkerNumbers};
 use crate::upstream;
 
 impl Inspect for Edge {
     fn status(&self) -> Status {
         let snapshot = self.snapshots.borrow().clone();
-        let numbers = |list: Vec<_>| Numbers(list);
+        let workers = self.telemetry.workers();
+        let workers: Vec<_> = workers.iter().map(|worker| worker.numbers()).collect();
+        let mut counters = WorkerNumbers::default();
+        for worker in &workers {
+            counters.add(worker);
+        }
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: (self.clock.monotonic_us() - self.began_us) / 1_000_000,
-            workers: self
-                .telemetry
-                .workers()
-                .iter()
-                .map(|counters| numbers(counters.list()))
-                .collect(),
-            counters: numbers(self.telemetry.merged()),
+            workers,
+            counters,
             caches: snapshot
                 .stores
                 .iter()
-                .map(|(name, stored)| (name.clone(), cache_state(&stored.store)))
+                .map(|(name, stored)| (name.clone(), cache_numbers(&stored.store)))
                 .collect(),
-            compress: snapshot.compression.state(),
+            compress: snapshot.compression.numbers(),
             volumes: snapshot
                 .volumes
                 .iter()
@@ -99,9 +100,9 @@ fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
         .map(|(name, stored)| (name, &stored.store))
 }
 
-fn cache_state(store: &Store) -> CacheState {
+fn cache_numbers(store: &Store) -> CacheNumbers {
     let status = store.status();
-    CacheState {
+    CacheNumbers {
         objects: status.objects,
         bytes: status.bytes,
         limit: status.limit,
@@ -115,34 +116,23 @@ fn cache_state(store: &Store) -> CacheState {
 }
 
 fn files_state(files: &files::Shared) -> FilesState {
-    let held = files.held();
     FilesState {
         root: files.options().root.display().to_string(),
-        entries: held.entries,
-        bytes: held.bytes,
-        limit: files.options().memory,
-        open: held.open,
-        loaded: held.loaded,
+        numbers: files.numbers(),
     }
 }
 
 fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
-    let servers = state.servers().iter().map(|server| {
-        let numbers = server.numbers();
-        ServerState {
-            address: server.address().to_owned(),
-            idle: numbers.idle,
-            busy: numbers.busy,
-            requests: numbers.requests,
-            failures: numbers.failures,
-        }
+    let servers = state.servers().iter().map(|server| ServerState {
+        address: server.address().to_owned(),
+        numbers: server.numbers(),
     });
     UpstreamState {
         servers: servers.collect(),
     }
 }
 
-/// Younger responses say nothing about their rate.
+/// A response younger than this has no meaningful rate.
 const RATE_AFTER_US: u64 = 50_000;
 
 /// One object, as the admin address shows it.
@@ -163,8 +153,8 @@ fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
             .collect(),
         ..ObjectState::default()
     };
-    let coming = |claim: &Claim| claim.at..end(claim, snapshot.length);
-    let flying = snapshot.flights.iter().map(coming).collect();
+    let in_flight = |claim: &Claim| claim.at..end(claim, snapshot.length);
+    let flying = snapshot.flights.iter().map(in_flight).collect();
     list_bytes(
         &mut state,
         &snapshot.stored,
@@ -176,15 +166,15 @@ fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     state
 }
 
-/// Where a flight ends: with the object where nothing else is known.
+/// The end of a flight's range, or of the object if the range has no known end.
 fn end(claim: &Claim, length: Option<u64>) -> u64 {
     claim.end.min(length.unwrap_or(u64::MAX))
 }
 
 fn flight_state(claim: &Claim, length: Option<u64>, now_us: u64) -> FlightState {
     let since = |us: u64| now_us.saturating_sub(us);
-    let brought = u128::from(claim.at.saturating_sub(claim.start));
-    let rate = |us: u64| (brought * 1_000_000 / u128::from(us)) as u64;
+    let received = u128::from(claim.at.saturating_sub(claim.start));
+    let rate = |us: u64| (received * 1_000_000 / u128::from(us)) as u64;
     FlightState {
         first: claim.start,
         next: claim.at,
@@ -211,7 +201,7 @@ fn decision_state(decision: &Decision, now_ms: u64) -> DecisionState {
     }
 }
 
-/// Lists which bytes are where.
+/// Lists which bytes are stored, on volumes, in flight and missing.
 fn list_bytes(
     state: &mut ObjectState,
     stored: &Ranges,
@@ -239,7 +229,7 @@ fn list_bytes(
     for (list, ranges) in here.into_iter().chain(on_volumes) {
         let mut all = ranges.iter();
         list.extend(all.by_ref().take(ObjectState::SPANS_MAX).map(Span::of));
-        // The lists are complete up to where the first of them has to stop.
+        // All lists are complete up to the point where the first of them stops.
         if let Some(left_out) = all.next() {
             let to = state.listed_to.unwrap_or(u64::MAX).min(left_out.start);
             state.listed_to = Some(to);
@@ -247,7 +237,7 @@ fn list_bytes(
     }
 }
 
-/// What it is, and why.
+/// Describes an object's state, and why it is in it.
 fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
     state.state = match phase {
         Phase::Awaiting => "awaiting",
@@ -269,7 +259,7 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
     }
 }
 
-/// What the head of its response says.
+/// Describes the stored response from its head.
 fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     state.status = head.status;
@@ -286,7 +276,7 @@ fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
     state.why_not_joinable = obstacle.map(str::to_owned);
 }
 
-/// What keeps bytes of other responses from being put beside this one's (RFC 9111 3.4).
+/// Why bytes of other responses can't be combined with this one's (RFC 9111 3.4).
 fn obstacle(head: &Head) -> Option<&'static str> {
     match &head.etag {
         _ if head.joinable => None,
@@ -326,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_volumes_have_is_listed() {
+    fn bytes_on_volumes_are_listed() {
         let mut state = ObjectState::default();
         let (stored, none) = (Ranges::from(0..10), Ranges::new());
         let many: Ranges = (0..20_000).map(|n| 100 + 2 * n..101 + 2 * n).collect();
@@ -347,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn flights_have_a_rate_once_it_can_be_told() {
+    fn a_flight_has_a_rate_once_its_response_is_old_enough() {
         let mut claim = Claim {
             id: 1,
             start: 100,
@@ -399,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_put_into_words() {
+    fn a_head_is_described() {
         let state = described(&Phase::Open(Arc::new(head())), 12_000);
         assert_eq!((state.state.as_str(), state.status), ("open", 200));
         assert_eq!(state.etag.as_deref(), Some("\"a\u{fffd}\""));
@@ -428,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_says_why() {
+    fn an_object_without_a_response_has_a_reason() {
         let refused = Phase::Refused {
             reason: crate::reason::Reason::Private,
             until_ms: 5,

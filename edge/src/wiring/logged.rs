@@ -1,11 +1,11 @@
-//! A route whose requests are not all logged: says so before anything answers.
+//! A handler that marks the requests of a route that does not log all of its requests.
 
 use std::rc::Rc;
 
 use crate::handler::{Answer, Handler, Request};
 use crate::telemetry::{AccessLog, Selection};
 
-/// Around all that answers on the route, so that whatever refuses a request is logged by its rule, too.
+/// Wraps all handlers of the route, so that its log rule also applies to refused requests.
 pub(super) struct Logged {
     pub(super) log: Rc<AccessLog>,
     pub(super) selection: Rc<Selection>,

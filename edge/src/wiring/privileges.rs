@@ -1,34 +1,36 @@
-//! Giving up rights: between listening and the first thread, so that it holds for all of them.
+//! Drops privileges: after binding the listeners and before the first thread starts, so that all
+//! threads are affected.
 //!
-//! Logs and volumes are opened after it, by the user that opens them again at a reload or when a disk
-//! comes back. So what would fail then fails at the start.
+//! Logs and volumes are opened after that, by the same user that reopens them at a reload or when a
+//! disk comes back. A missing permission therefore already fails at startup.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use crate::config::{self, Confine, Plan};
+use crate::config::{self, Plan, Sandbox};
 use crate::sys::account::{self, Account};
 use crate::sys::confine::{self, Allowed, Confined, Reach};
 use crate::sys::disk;
 
-/// What was given up.
+/// The privileges that were dropped.
 #[derive(Default)]
-pub(super) struct GivenUp {
-    /// Who it became.
+pub(super) struct DroppedPrivileges {
+    /// The user that the process switched to.
     user: Option<String>,
-    /// What it may reach; `None`: whatever its user may.
-    given: Option<Given>,
+    /// Files that the sandbox permits; `None` without a sandbox.
+    given: Option<Permitted>,
 }
 
-/// What a confined process may reach.
-struct Given {
+/// Files that the sandbox permits.
+struct Permitted {
     allowed: Vec<Allowed>,
-    /// What of the system, by what it is for.
+    /// Permitted parts of the system, by their purpose.
     system: Vec<&'static str>,
 }
 
-/// Files that looking a name up may need, and folders of libraries that the C library loads for it.
+/// Files that name resolution may need, and the folders of libraries that the C library loads for
+/// it.
 const FOR_NAMES: [&str; 12] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -44,79 +46,84 @@ const FOR_NAMES: [&str; 12] = [
     "/usr/lib",
 ];
 
-/// Where sizes of block devices can be read.
+/// The folder with the sizes of block devices.
 const FOR_DEVICES: [&str; 1] = ["/sys/devices"];
 
-/// Becomes who the plan says, and shuts the process in. `config`: the file that a reload reads.
+/// Switches to the plan's user and starts the sandbox. `config` is the file that a reload reads.
 ///
 /// # Errors
-/// When something can't be given up: nothing runs with more rights than it was told to have.
-pub(super) fn give_up(plan: &Plan, config: Option<&Path>) -> anyhow::Result<GivenUp> {
+/// A privilege can't be dropped: the process never runs with more privileges than configured.
+pub(super) fn drop_privileges(
+    plan: &Plan,
+    config: Option<&Path>,
+) -> anyhow::Result<DroppedPrivileges> {
     let wanted = &plan.privileges;
-    let mut given = GivenUp::default();
+    let mut given = DroppedPrivileges::default();
     if let Some(user) = &wanted.user {
         let account =
             Account::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
         account
             .enter()
-            .with_context(|| format!("can't become {user}"))?;
-        account::gain_no_rights().context("can't refuse to gain rights")?;
+            .with_context(|| format!("can't switch to the user {user}"))?;
+        account::gain_no_rights().context("can't set no_new_privs")?;
         given.user = Some(user.to_string());
     }
-    if wanted.confine != Confine::No {
+    if wanted.sandbox != Sandbox::No {
         given.given = confined(plan, config)?;
     }
     if let Some(path) = config
         && (given.user.is_some() || given.given.is_some())
         && let Err(error) = disk::look_at(path)
     {
-        tracing::warn!(%error, "a reload will not be able to read {}", path.display());
+        tracing::warn!(%error, "a reload would not be able to read {}", path.display());
     }
     Ok(given)
 }
 
-/// Shuts the process in; what it may reach then. `None`: the kernel can't, and need not.
-fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Given>> {
+/// Starts the sandbox and returns what it permits; `None` if the kernel does not support it and the
+/// configuration does not require it.
+fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitted>> {
     let allowed = allowed(plan, config);
     for volume in plan.volumes.values().filter(|volume| volume.size > 0) {
-        // There has to be a file that may be written. An empty one is as good as none to a volume.
+        // Landlock needs an existing file to grant write access. Volumes treat an empty file like a
+        // missing one.
         disk::make_if_missing(&volume.path)
             .with_context(|| format!("can't make {}", volume.path.display()))?;
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = confine::confine(&allowed.allowed, &ports);
-    match (outcome, plan.privileges.confine) {
-        (Ok(Confined::Fully), _) => tracing::info!("confined to the files that it needs"),
+    match (outcome, plan.privileges.sandbox) {
+        (Ok(Confined::Fully), _) => tracing::info!("the sandbox is active"),
         (Ok(Confined::Partly), _) => {
-            tracing::info!("confined to the files that it needs, as far as this kernel can");
+            tracing::info!("the sandbox is active with the restrictions that this kernel supports");
         }
-        (Ok(Confined::Not), Confine::Yes) => {
-            bail!("can't be confined: this kernel has no Landlock, or it is turned off")
+        (Ok(Confined::Not), Sandbox::Yes) => {
+            bail!("can't start the sandbox: this kernel has no Landlock, or Landlock is disabled")
         }
         (Ok(Confined::Not), _) => {
-            tracing::warn!("not confined: this kernel has no Landlock, or it is turned off");
+            tracing::warn!("no sandbox: this kernel has no Landlock, or Landlock is disabled");
             return Ok(None);
         }
-        (Err(error), _) => return Err(error).context("can't be confined"),
+        (Err(error), _) => return Err(error).context("can't start the sandbox"),
     }
     Ok(Some(allowed))
 }
 
-/// What a plan needs to reach.
+/// Files that a plan needs.
 struct Needs {
-    /// What its configuration names.
+    /// Files that the configuration names.
     named: Vec<Allowed>,
-    /// What belongs to the system, and what for.
+    /// Files of the system, with their purpose.
     system: Vec<(&'static str, &'static [&'static str])>,
 }
 
 fn needs(plan: &Plan) -> Needs {
     let mut system = Vec::new();
     if config::looks_up_names(plan) {
-        system.push(("what names are looked up with", &FOR_NAMES[..]));
+        system.push(("the files for name resolution", &FOR_NAMES[..]));
     }
     if plan.volumes.values().any(|volume| volume.size == 0) {
-        system.push(("sizes of devices", &FOR_DEVICES[..]));
+        system.push(("the sizes of block devices", &FOR_DEVICES[..]));
     }
     Needs {
         named: config::reach(plan),
@@ -131,30 +138,31 @@ fn read(path: PathBuf) -> Allowed {
     }
 }
 
-fn allowed(plan: &Plan, config: Option<&Path>) -> Given {
+fn allowed(plan: &Plan, config: Option<&Path>) -> Permitted {
     let Needs { named, system } = needs(plan);
     let mut all = named;
-    // The folder, since editors put a new file in the old one's place.
+    // The folder is needed too, because editors replace a file by a new one.
     all.extend(config.map(|file| read(config::folder_of(file))));
     let paths = system.iter().flat_map(|(_, paths)| *paths);
     all.extend(paths.map(|path| read(path.into())));
-    // The folder in which it was started may be another one's to move.
+    // Another user may be able to move the working directory, so paths are made absolute.
     for one in &mut all {
         one.path = confine::real(&one.path);
     }
-    Given {
+    Permitted {
         allowed: all,
         system: system.iter().map(|(what, _)| *what).collect(),
     }
 }
 
-impl GivenUp {
-    /// Why a reload can't bring this plan into force, if it can't.
+impl DroppedPrivileges {
+    /// Why a reload can't apply this plan inside the sandbox, if it can't.
     pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {
         let given = self.given.as_ref()?;
         let Needs { named, system } = needs(plan);
         let beyond = confine::beyond(&named, &given.allowed);
-        // By what they are for: where the system keeps them is its own matter, and may change.
+        // System files are compared by purpose, because their paths depend on the system and may
+        // change.
         let system = system.iter().map(|(what, _)| *what);
         let system = system.filter(|what| !given.system.contains(what));
         let beyond: Vec<String> = beyond
@@ -164,25 +172,25 @@ impl GivenUp {
             .collect();
         (!beyond.is_empty()).then(|| {
             format!(
-                "only a new start can change this: it is confined (`confine` in [server]), and can't reach {}\n",
+                "only a new start can change this: it is sandboxed (`sandbox` in [server]), and can't reach {}\n",
                 beyond.join(", ")
             )
         })
     }
 
-    /// An error, with a word about who met it where that may be why.
+    /// Adds the user and the sandbox to an error that they may have caused.
     pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = format!("{error:#}");
         if !text.contains("ermission denied") {
             return error;
         }
-        let confined = "it is confined (`confine` in [server]) to what its configuration names";
+        let confined = "it is sandboxed (`sandbox` in [server]) to what its configuration names";
         match (&self.user, self.given.is_some()) {
             (Some(user), false) => {
-                anyhow::anyhow!("{text}\nit runs as {user}, which has to be let do this")
+                anyhow::anyhow!("{text}\nit runs as {user}, which needs permission for this")
             }
             (Some(user), true) => anyhow::anyhow!(
-                "{text}\nit runs as {user}, which has to be let do this, and {confined}"
+                "{text}\nit runs as {user}, which needs permission for this, and {confined}"
             ),
             (None, true) => anyhow::anyhow!("{text}\n{confined}"),
             (None, false) => error,

@@ -1,4 +1,4 @@
-//! Purging all caches, on their volumes too, and the thread that goes through their stores behind purges.
+//! Purges of all caches and their volumes, and the background thread that removes purged objects.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,21 +16,21 @@ use crate::http::key::KeyRules;
 use crate::http::purge::{Answer, Purged};
 use crate::store::Swept;
 
-/// Places gone through in one step, over all of a store's locks.
+/// Slots of the table visited in one step, over all shards of a store.
 const STEP: usize = 4096;
-/// After each step, so that it takes a small share of a processor.
+/// Pause after each step, so that the thread takes a small share of a processor.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Between two looks at fetches that have not come to a head yet.
+/// Interval of checks for fetches whose response head has not arrived.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Between two looks whether volumes still have what is older than some rule.
+/// Interval of checks whether volumes still contain data older than some purge.
 const LATER: Duration = Duration::from_secs(10);
 
-/// Purges that may wait for volumes at once, each in a thread of its own.
+/// Purges that may wait for volumes at the same time, each in its own thread.
 const LOGGING_MAX: usize = 16;
 
 impl Edge {
-    /// Purges from one cache, or from all.
+    /// Purges one cache or all caches.
     pub(super) fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         let snapshot = self.snapshots.borrow().clone();
         let (answer, to_log) = snapshot.purge(order, self.clock.unix_ms())?;
@@ -39,10 +39,10 @@ impl Edge {
     }
 }
 
-/// Rules in force that are to outlast a new start, and the cache they are of.
+/// A durable purge in force, and the name of its cache.
 type ToLog = (String, Enforced);
 
-/// The threads in which purges wait for volumes, so that a slow one holds up nothing else.
+/// Threads in which purges wait for volumes, so that a slow volume delays nothing else.
 #[derive(Default)]
 pub(super) struct Loggers(Arc<AtomicUsize>);
 
@@ -51,7 +51,8 @@ impl Loggers {
         self.run(move || {
             let mut failed = Vec::new();
             for (cache, enforced) in rules {
-                // One cache's volumes may be out; the others' need not be.
+                // If the volumes of one cache are unavailable, those of other caches may still be
+                // available.
                 if let Err(why) = enforced.log() {
                     failed.push(format!("cache {cache}: {}", why.reason()));
                 }
@@ -67,28 +68,28 @@ impl Loggers {
     fn run(&self, work: impl FnOnce() -> Result<(), String> + Send + 'static) -> PurgeLogged {
         let (tell, logged) = oneshot::channel();
         let Some(place) = LoggingPermit::take(&self.0) else {
-            let why = "too many purges are waiting for slow volumes already";
+            let why = "too many purges are already waiting for slow volumes";
             let _ = tell.send(Err(why.to_owned()));
             return logged;
         };
         let log = move || {
             let done = work();
             drop(place);
-            // Who asked may not have waited.
+            // The client may have stopped waiting.
             let _ = tell.send(done);
         };
         let started = thread::Builder::new()
             .name("purge-log".to_owned())
             .spawn(log);
         if let Err(error) = started {
-            // What was to tell is dropped, which says so.
-            tracing::warn!(%error, "a purge can't be logged");
+            // Dropping the sender reports the failure to the client.
+            tracing::warn!(%error, "a purge can't be written to volumes");
         }
         logged
     }
 }
 
-/// One of `LOGGING_MAX`, until it is dropped.
+/// One of `LOGGING_MAX` permits, released when dropped.
 struct LoggingPermit(Arc<AtomicUsize>);
 
 impl LoggingPermit {
@@ -106,15 +107,15 @@ impl Drop for LoggingPermit {
 }
 
 impl Snapshot {
-    /// Stores that a reload put out of use serve for as long as there are workers busy with them, and
-    /// one that a reload is just making may be in force soon: they are purged, too.
+    /// Purges all stores of the caches. Stores that a reload has replaced are purged too, because
+    /// workers may still use them, and so is a store that a reload is about to put into force.
     fn purge(&self, order: &Order, now_ms: u64) -> Result<(Answer, Vec<ToLog>), Refusal> {
         let meant = |name: &str| order.cache.as_deref().is_none_or(|only| only == name);
         let stores = || self.stores.iter().filter(|(name, _)| meant(name));
         if stores().next().is_none() {
             return Err(no_cache(self, order));
         }
-        // What is wrong with one is found before anything is purged.
+        // All rules are checked before anything is purged.
         for what in &order.what {
             purge::rules(what, &[KeyRules::default()]).map_err(refused)?;
         }
@@ -158,8 +159,8 @@ fn no_cache(snapshot: &Snapshot, order: &Order) -> Refusal {
 }
 
 impl Snapshot {
-    /// Purges of its stores wake this thread. So does this: there may be volumes now. To be called once
-    /// the snapshot is in force.
+    /// Wakes the sweeper thread. Purges of its stores do that as well. Call it when a new snapshot
+    /// is in force, because that may have volumes.
     pub(super) fn wake(&self, sweeper: &JoinHandle<()>) {
         for Stored { store, .. } in self.stores.values() {
             store.set_sweeper(sweeper.thread().clone());
@@ -167,7 +168,8 @@ impl Snapshot {
         sweeper.thread().unpark();
     }
 
-    /// Volumes that are out miss what is forgotten: the others of their cache note that.
+    /// Volumes that are unavailable miss purges that are then forgotten, so the other volumes of
+    /// their cache record their absence.
     pub(super) fn mark_absence(&self) {
         for Stored { store, .. } in self.stores.values() {
             store.mark_absence();
@@ -175,8 +177,8 @@ impl Snapshot {
     }
 }
 
-/// Starts the thread that sweeps. Without volumes it has nothing to do, and no timer, until a purge wakes
-/// it; it ends with the edge, once it is woken.
+/// Starts the sweeper thread. Without volumes it has no timer and sleeps until a purge wakes it. It
+/// ends when it is woken after the edge was dropped.
 pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
     let sweep = move || {
         loop {
@@ -195,7 +197,7 @@ pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
         .spawn(sweep)
 }
 
-/// One step in each store that is in use, by busy workers too.
+/// Performs one step in each store in use, including stores used only by busy workers.
 fn sweep(edge: &Edge) -> Swept {
     let snapshot = edge.snapshots.borrow().clone();
     snapshot.mark_absence();
@@ -220,7 +222,7 @@ mod tests {
     use crate::store::{RULES_MAX, Rule};
     use crate::sys::Clock;
 
-    /// A snapshot whose cache has these keys, behind another.
+    /// A snapshot whose cache has these keys, following another snapshot.
     fn snapshot(cache: &str, before: Option<&Snapshot>) -> Snapshot {
         let text = format!(
             "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n[cache.main]\n{cache}\n\
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_that_busy_workers_still_have_are_purged() {
+    fn stores_that_busy_workers_still_use_are_purged() {
         let first = snapshot("evict = \"lru\"", None);
         let busy = first.stores["main"].store.clone();
         let second = snapshot("", Some(&first));
@@ -256,7 +258,7 @@ mod tests {
             assert!(third.purge(&order(what), 0).is_ok());
             assert!(busy.purged_upto() > before);
         }
-        // What is full there is said, and done here.
+        // When the table of rules is full, the purge is refused there and still applies here.
         for n in 0..RULES_MAX as u64 {
             let _ = busy.purge(&Rule::Tag(n), false, 0);
         }
@@ -265,12 +267,13 @@ mod tests {
         let refused = third.purge(&order(Purge::Tag("t".to_owned())), 0);
         assert_eq!(refused.err().map(|refusal| refusal.status), Some(429));
         assert!(store.purged_upto() > before);
-        // It counts no more when nobody has it.
+        // The store no longer counts when nobody uses it.
         drop((first, busy));
         assert_eq!(third.retired().count(), 0);
     }
 
-    /// A snapshot whose cache has a volume here, and such an eviction, behind another.
+    /// A snapshot whose cache has a volume at this path and this eviction policy, following another
+    /// snapshot.
     fn kept_by(path: &std::path::Path, evict: &str, before: Option<&Snapshot>) -> Snapshot {
         let text = format!(
             "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n\
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_purge_comes_to_the_store_that_a_reload_is_just_making() {
+    fn a_purge_reaches_the_store_that_a_reload_is_building() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("vol");
         let first = kept(&path);
@@ -297,14 +300,14 @@ mod tests {
         let log = |to_log: Vec<ToLog>| {
             assert!(to_log.iter().all(|(_, enforced)| enforced.log().is_ok()));
         };
-        // It is not in the log yet when the new store looks there.
+        // The purge is not in the log yet when the new store reads it.
         let to_log = purge("before");
         let second = kept_by(&path, "s3-fifo", Some(&first));
         let (old, new) = (&first.stores["main"].store, &second.stores["main"].store);
         assert!(!Arc::ptr_eq(old, new));
         assert_eq!((new.rules(), new.purged_upto()), (1, old.purged_upto()));
         log(to_log);
-        // Nobody serves from the new one so far.
+        // No worker uses the new store yet.
         let upto = new.purged_upto();
         let to_log = purge("meanwhile");
         assert!(new.rules() == 2 && new.purged_upto() > upto);
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_purge_is_written_down_where_there_are_volumes() {
+    fn a_purge_is_logged_where_there_are_volumes() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = |snapshot: &Snapshot, what: Purge| {
             let (answer, to_log) = snapshot.purge(&order(what), 0).expect("room");
@@ -331,11 +334,11 @@ mod tests {
         assert_eq!(log(&first, Purge::Tag("t".to_owned())), Ok(()));
         let upto = first.stores["main"].store.purged_upto();
         drop(first);
-        // It is known to the next start, which counts on from there.
+        // The next start knows the purge and continues its numbering.
         let second = kept(&path);
         let store = &second.stores["main"].store;
         assert!(store.purged_upto() == upto && store.moment() > upto);
-        // Where there is no disk it may not last.
+        // Without a disk the purge may not survive a restart.
         let out = kept(&folder.path().join("no/vol"));
         let why = log(&out, Purge::All(true)).expect_err("no volume");
         assert!(
@@ -349,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_disk_is_bounded() {
+    fn the_number_of_purges_waiting_for_a_disk_is_bounded() {
         let loggers = Loggers::default();
         let (release, held) = std::sync::mpsc::channel::<()>();
         let held = Arc::new(parking_lot::Mutex::new(held));
         let wait = || {
             let held = held.clone();
             loggers.run(move || {
-                // Each is let go by one word, or by the end of the test.
+                // Each thread waits for one message or for the end of the test.
                 let _ = held.lock().recv();
                 Err("slow".to_owned())
             })
@@ -370,26 +373,26 @@ mod tests {
         for logged in waiting {
             assert_eq!(logged.blocking_recv(), Ok(Err("slow".to_owned())));
         }
-        // All places are free again, that of the one refused included.
+        // All places are free again, including that of the refused purge.
         assert_eq!(loggers.0.load(Ordering::Relaxed), 0);
         assert_eq!(loggers.run(|| Ok(())).blocking_recv(), Ok(Ok(())));
         assert!(loggers.run(|| panic!("a bug")).blocking_recv().is_err());
     }
 
     #[test]
-    fn a_url_stands_for_all_keys_that_were_ever_made_of_it() {
+    fn a_url_covers_all_keys_ever_made_of_it() {
         let first = snapshot("query_sort = true", None);
         let second = snapshot("key = \"{host}{path}{query}\"", Some(&first));
         let ways = second.stores["main"].ways.all();
         assert_eq!(ways.len(), 2);
         assert!(ways[0].sort && !ways[1].is_plain());
-        // Another store has nothing of that.
+        // Another store does not know the earlier keys.
         let third = snapshot("evict = \"lru\"", Some(&second));
         assert_eq!(third.stores["main"].ways.all(), [KeyRules::default()]);
     }
 
     #[test]
-    fn what_is_purged_is_told_as_it_is_compared() {
+    fn the_response_contains_the_normalised_rule() {
         let purged = |what| {
             let (answer, _) = snapshot("", None).purge(&order(what), 0).expect("room");
             answer.purged[0].rule.clone()

@@ -1,4 +1,5 @@
-//! Signals: taken before anything slow begins, so that none ends the process that should not.
+//! Signals: handlers are installed before anything slow begins, so that no signal ends the process
+//! unintentionally.
 
 use std::sync::Arc;
 
@@ -7,21 +8,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Edge, Running, finish_messages};
 
-/// Signals that ask a running edge for something. From when this is made on they are kept for it, and
-/// none of them ends the process.
+/// The handlers of SIGHUP and SIGUSR1. From their installation on, these signals are queued for the
+/// edge and don't end the process.
 pub struct Signals {
     runtime: Runtime,
-    /// Reload.
+    /// SIGHUP: reload.
     hangup: Signal,
-    /// Open the logs anew.
+    /// SIGUSR1: reopen the logs.
     reopen: Signal,
 }
 
 impl Signals {
-    /// Takes them. Those that end the process still do, until it waits for them. No thread is started.
+    /// Installs the handlers. Signals that end the process keep their default effect until
+    /// `wait_for_signals`. No thread is started.
     ///
     /// # Errors
-    /// When signals can't be waited for.
+    /// The handlers can't be installed.
     pub fn take() -> std::io::Result<Signals> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let within = runtime.enter();
@@ -35,7 +37,7 @@ impl Signals {
         })
     }
 
-    /// Until the edge is told to stop: reloads it, and opens its logs anew.
+    /// Handles SIGHUP by a reload and SIGUSR1 by reopening the logs, until the edge stops.
     async fn serve(
         hangup: &mut Signal,
         reopen: &mut Signal,
@@ -47,7 +49,8 @@ impl Signals {
                 () = end.next() => return,
                 _ = hangup.recv() => {
                     let edge = edge.clone();
-                    // Its outcome is logged; it must not make the edge deaf.
+                    // The reload logs its own result. Waiting for it here would delay further
+                    // signals.
                     let reload = tokio::task::spawn_blocking(move || edge.reload());
                     tokio::select! {
                         _ = reload => {}
@@ -62,10 +65,10 @@ impl Signals {
 
 impl Running {
     /// Runs until SIGTERM, SIGQUIT or SIGINT, then lets requests finish. SIGHUP reloads, SIGUSR1
-    /// opens the log anew. A second signal to end cuts what is left.
+    /// reopens the logs. A second terminating signal aborts the remaining requests.
     ///
     /// # Errors
-    /// When signals can't be waited for.
+    /// The signal handlers can't be installed.
     pub fn wait_for_signals(self, signals: Signals) -> anyhow::Result<()> {
         let edge = self.edge.clone();
         let Signals {
@@ -74,7 +77,8 @@ impl Running {
             mut reopen,
         } = signals;
         let ended = runtime.block_on(async {
-            // Listened for from here to the end, so that no second signal falls between two steps.
+            // The handlers stay installed until the end, so that a second signal is never lost
+            // between two steps.
             let mut end = EndSignals::new()?;
             Signals::serve(&mut hangup, &mut reopen, &edge, &mut end).await;
             tracing::info!("stopping: requests in progress may finish");
@@ -82,13 +86,13 @@ impl Running {
             tokio::select! {
                 stopped = stopped => Ok(stopped?),
                 () = end.next() => {
-                    tracing::warn!("told to stop again: what is left is cut");
+                    tracing::warn!("second signal to stop: aborting the remaining requests");
                     finish_messages();
                     std::process::exit(1);
                 }
             }
         });
-        // A reload may hang in a disk: nothing waits for it.
+        // A reload may be blocked by a disk, so nothing waits for it.
         runtime.shutdown_background();
         ended
     }

@@ -1,4 +1,4 @@
-//! One configuration in force, with what outlives it.
+//! A configuration in force, with the state that survives reloads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,43 +20,45 @@ use crate::upstream;
 use super::compression::Compression;
 use super::volumes::{self, Open};
 
-/// A plan in force. Whatever a new plan leaves as it was is carried over, so that a reload keeps
-/// what is stored, the numbers of servers and the open log.
+/// A plan in force. A reload takes over everything that the new plan leaves unchanged: stored
+/// responses, the state of servers and the open log.
 pub(super) struct Snapshot {
     pub(super) plan: Plan,
     pub(super) workers: usize,
-    /// 1 from the start, one more for each reload.
+    /// 1 at the start, plus one for each reload.
     pub(super) generation: u64,
     pub(super) volumes: Open,
-    /// Numbers of fetches and purges, in all stores: one may find on volumes what another has put there.
+    /// The sequence numbers of fetches and purges. All stores share them, because one store may
+    /// find data of another on its volumes.
     sequence: Arc<AtomicU64>,
     pub(super) stores: BTreeMap<String, Stored>,
-    /// Of caches that are in the plan no more, those stores that busy workers may still serve from.
+    /// Stores of removed caches that busy workers may still use.
     left_out: BTreeMap<String, Arc<Stores>>,
     pub(super) accounts: BTreeMap<String, Arc<cache::ClientBudgets>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::UpstreamState>>,
-    /// One for each folder that is served in one way.
+    /// One entry for each folder and set of options.
     pub(super) files: Vec<Arc<files::Shared>>,
     pub(super) compression: Compression,
-    /// One for each route that has one, or for several that are alike.
+    /// One entry for each route with a gate, or for several routes with the same options.
     pub(super) gates: Vec<Arc<gate::Shared>>,
     pub(super) log: Option<Arc<Log>>,
-    pub(super) taken_up: Arc<TakenUp>,
+    pub(super) taken_up: Arc<WorkersInUse>,
 }
 
-/// The store of a cache.
+/// The stores of a cache.
 pub(super) struct Stored {
     pub(super) options: store::Options,
     pub(super) store: Arc<Store>,
     pub(super) volumes: Option<Arc<disk_tier::Volumes>>,
-    /// How its keys are and were made.
+    /// The rules by which the cache's keys are made, and were made before.
     pub(super) ways: Arc<Ways>,
-    /// It, and those before it that busy workers may still serve from.
+    /// The current store, and earlier ones that busy workers may still use.
     pub(super) stores: Arc<Stores>,
 }
 
 impl Snapshot {
-    /// Whether a gate of the same options has other keys, as their files say something else now.
+    /// Whether a gate with unchanged options has other keys, because the content of its key files
+    /// has changed.
     pub(super) fn has_other_keys(&self, before: &Snapshot) -> bool {
         self.gates.iter().any(|gate| {
             let mut old = before.gates.iter();
@@ -65,7 +67,7 @@ impl Snapshot {
         })
     }
 
-    /// From a plan, and from what is in force before it.
+    /// Builds a snapshot of a plan, taking over state from the snapshot in force.
     pub(super) fn build(
         plan: Plan,
         workers: usize,
@@ -94,7 +96,7 @@ impl Snapshot {
                 let stores = before.and_then(|before| before.stores_of(name));
                 let options = store_options(options, workers);
                 let stored = stored(options, kept, its, stores.unwrap_or_default(), &sequence);
-                take_up_keys(&plan, name, &stored.ways);
+                record_key_rules(&plan, name, &stored.ways);
                 (name.clone(), stored)
             })
             .collect();
@@ -130,7 +132,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Stores that are out of use, but for workers that are busy.
+    /// Replaced stores that busy workers still use.
     pub(super) fn retired(&self) -> impl Iterator<Item = Arc<Store>> {
         let all = self.stores.values().map(|stored| &stored.stores);
         let in_force = |store: &Arc<Store>| {
@@ -143,12 +145,12 @@ impl Snapshot {
             .filter(move |store| !in_force(store))
     }
 
-    /// The stores of the caches that are in the plan no more, by their names.
+    /// The stores of caches that the plan no longer contains, by name.
     pub(super) fn left_out(&self) -> impl Iterator<Item = (&String, &Arc<Stores>)> {
         self.left_out.iter()
     }
 
-    /// All stores of a cache that there is, or was.
+    /// All stores of a current or removed cache.
     fn stores_of(&self, cache: &str) -> Option<Arc<Stores>> {
         let stored = self.stores.get(cache).map(|stored| &stored.stores);
         stored.or_else(|| self.left_out.get(cache)).cloned()
@@ -162,7 +164,7 @@ impl Snapshot {
         })
     }
 
-    /// What is in use still of caches that are not among these.
+    /// The stores in use of caches that are not in `stores`.
     fn leave_out(&self, stores: &BTreeMap<String, Stored>) -> BTreeMap<String, Arc<Stores>> {
         let were = self.stores.iter().map(|(name, old)| (name, &old.stores));
         were.chain(&self.left_out)
@@ -171,7 +173,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// It is in force: stores that were kept take up the sizes and volumes it says.
+    /// Applies the sizes and volumes of this snapshot to the stores it took over, when it comes
+    /// into force.
     pub(super) fn take_effect(&self, before: &Snapshot) {
         for (name, stored) in &self.stores {
             stored.store.resize(&stored.options);
@@ -191,8 +194,9 @@ impl Stored {
     }
 }
 
-/// A store with these options: the one that was there, unless they need another. `kept`: that one, and
-/// whether its volumes are to stay, too; else `volumes` gives others. `stores`: all of this cache.
+/// Returns a store with these options: the existing one, unless they need another. `kept` is the
+/// existing store, and whether it also keeps its volumes; otherwise `volumes` provides others.
+/// `stores` contains all stores of this cache.
 fn stored(
     options: store::Options,
     kept: Option<(&Stored, bool)>,
@@ -210,7 +214,8 @@ fn stored(
             let volumes = volumes();
             let store = Store::named(&options, &Keys, sequence.clone());
             let ways = Arc::default();
-            // First, so that each purge comes here itself or with those before it.
+            // Joining comes first, so that each purge reaches this store directly or through the
+            // earlier ones.
             stores.join(&store, &ways);
             if let Some((old, _)) = kept {
                 store.succeed(&old.store);
@@ -228,7 +233,7 @@ fn stored(
     }
 }
 
-/// The folders that are served: those that were are taken over with what is known of them.
+/// The served folders. Unchanged ones are taken over with their cached entries.
 fn folders(
     plan: &Plan,
     before: Option<&Snapshot>,
@@ -254,8 +259,8 @@ fn folders(
     Ok(folders)
 }
 
-/// What stands before the routes. Keys in files are read again; what is known of clients stays, and is one for
-/// all routes that share a limit.
+/// The gates of the routes. Key files are read again. The tables of clients are kept, and routes
+/// with the same limit share one.
 fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate::Shared>>> {
     let mut gates: Vec<Arc<gate::Shared>> = Vec::new();
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
@@ -270,8 +275,8 @@ fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate:
     Ok(gates)
 }
 
-/// Notes how the routes of a plan make the keys of a cache.
-fn take_up_keys(plan: &Plan, cache: &str, ways: &Ways) {
+/// Records how the routes of a plan make the keys of a cache.
+fn record_key_rules(plan: &Plan, cache: &str, ways: &Ways) {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let its = routes.filter_map(RoutePlan::proxied);
     let its = its.filter(|proxied| proxied.cache.as_deref() == Some(cache));
@@ -293,7 +298,7 @@ fn store_options(options: &cache::Options, workers: usize) -> store::Options {
         },
         evict: options.evict,
         block: options.fill.block,
-        // Enough that two workers seldom want the same one.
+        // Enough shards that two workers seldom need the same one.
         shards: match workers {
             1 => 1,
             many => (4 * many).next_power_of_two().min(64),
@@ -318,11 +323,11 @@ fn log(
     Ok(Some(Arc::new(Log(Mutex::new(Some(writer))))))
 }
 
-/// The access log's writer, until it is finished.
+/// The access log's writer, until it is closed.
 pub(super) struct Log(Mutex<Option<AccessWriter>>);
 
 impl Log {
-    /// One more worker's end.
+    /// Creates a worker's sender.
     pub(super) fn worker(&self, counters: Arc<Counters>) -> AccessLog {
         match &*self.0.lock() {
             Some(writer) => writer.worker(counters),
@@ -330,40 +335,41 @@ impl Log {
         }
     }
 
-    /// Opens the file by its name again.
+    /// Reopens the file by its name.
     pub(super) fn reopen(&self) {
         if let Some(writer) = &*self.0.lock() {
             writer.reopen();
         }
     }
 
-    /// Whether a worker still has an end.
+    /// Whether a worker still has a sender.
     pub(super) fn is_in_use(&self) -> bool {
         self.0.lock().as_ref().is_some_and(AccessWriter::is_in_use)
     }
 
-    /// Waits until all is written, once every worker's end is gone; says whether it was in time.
+    /// Waits until all lines are written, once no worker has a sender; returns whether that
+    /// happened in time.
     pub(super) fn finish(&self, within: Duration) -> bool {
         let writer = self.0.lock().take();
         writer.is_none_or(|writer| writer.finish(within))
     }
 }
 
-/// Counts the workers that serve by a snapshot.
+/// Counts the workers that use a snapshot.
 #[derive(Default)]
-pub(super) struct TakenUp {
+pub(super) struct WorkersInUse {
     workers: Mutex<usize>,
     changed: Condvar,
 }
 
-impl TakenUp {
-    /// One more worker does.
+impl WorkersInUse {
+    /// Counts one more worker.
     pub(super) fn note(&self) {
         *self.workers.lock() += 1;
         self.changed.notify_all();
     }
 
-    /// Waits until so many do; says whether they did in time.
+    /// Waits until this many workers use the snapshot; returns whether that happened in time.
     pub(super) fn wait(&self, workers: usize, within: Duration) -> bool {
         let mut count = self.workers.lock();
         !self

@@ -1,5 +1,5 @@
-//! Volumes of a running edge: opened at the start, carried over by reloads, closed when they are left
-//! out and at the end.
+//! The volumes of a running edge: opened at startup, kept across reloads, closed when a reload
+//! removes them and at shutdown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::volume::{self, Volume};
 /// Volumes by name.
 pub(super) type Open = BTreeMap<String, Arc<Volume>>;
 
-/// Between two looks whether somebody still reads from a volume that was left out.
+/// Interval of checks whether a removed volume is still read from.
 const LOOK: Duration = Duration::from_millis(250);
-/// What else closing may take at the end: to note what is needed at the next start.
+/// Additional time for closing at shutdown, in which the state for the next start is written.
 const SEAL_WAIT: Duration = Duration::from_secs(1);
-/// So many looks without a read: nobody does.
+/// Number of checks without a read after which a removed volume counts as unused.
 const QUIET: u32 = 4;
 
-/// The volumes of a plan: those that run already, and the others opened.
+/// Returns the volumes of a plan: those already open, and the others newly opened.
 ///
 /// # Errors
-/// Why one may not be used. Those that were opened are closed again.
+/// A volume can't be used. Newly opened volumes are closed again.
 pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> anyhow::Result<Open> {
     let runs = |name: &str, options: &volume::Options| {
         let before = before?;
@@ -36,7 +36,7 @@ pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> any
         let volume = before.volumes.get(name)?;
         config::goes_on(old, options).then(|| volume.clone())
     };
-    // A slow disk does not hold up the others.
+    // Volumes are opened in parallel, so that a slow disk does not delay the others.
     thread::scope(|scope| {
         let opening: Vec<_> = plan
             .volumes
@@ -61,7 +61,7 @@ pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> any
     })
 }
 
-/// What a cache of this name keeps its objects on.
+/// The volumes of the cache with this name.
 pub(super) fn of_cache(
     name: &str,
     options: &disk_tier::Options,
@@ -72,12 +72,12 @@ pub(super) fn of_cache(
     (!volumes.is_empty()).then(|| disk_tier::Volumes::new(options, volumes, space(name)))
 }
 
-/// Gives a store these volumes in place of those that it had.
+/// Replaces the volumes of a store.
 pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<disk_tier::Volumes>>) {
     let Err(error) = store.set_volumes(volumes.cloned()) else {
         return;
     };
-    // Without their content these purges are not needed.
+    // Without the volumes' content these purges are not needed.
     tracing::warn!(
         "volumes know more purges of a cache than there may be: they are emptied ({error})"
     );
@@ -89,7 +89,7 @@ pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<disk_tier::Volumes>>
     }
 }
 
-/// Stands for a cache on volumes that it shares with others, in this run and in later ones.
+/// Identifies a cache on volumes that several caches share, across restarts.
 fn space(cache: &str) -> u64 {
     let hash = blake3::hash(cache.as_bytes());
     let (first, _) = hash
@@ -99,7 +99,7 @@ fn space(cache: &str) -> u64 {
     u64::from_le_bytes(*first)
 }
 
-/// All volumes that are open, in use or not.
+/// All open volumes, in use or not.
 pub(super) struct Held {
     state: Mutex<State>,
     changed: Condvar,
@@ -109,13 +109,13 @@ pub(super) struct Held {
 #[derive(Default)]
 struct State {
     used: Open,
-    /// Left out by a reload. Each has a thread that waits until nobody reads from it.
+    /// Volumes removed by a reload. Each has a thread that waits until nothing reads from it.
     left_out: Vec<Arc<Volume>>,
     closing: usize,
 }
 
 impl State {
-    /// Where among those left out it is.
+    /// The index of a removed volume.
     fn place_of(&self, volume: &Arc<Volume>) -> Option<usize> {
         let same = |other: &Arc<Volume>| Arc::ptr_eq(other, volume);
         self.left_out.iter().position(same)
@@ -133,8 +133,8 @@ impl Default for Held {
 }
 
 impl Held {
-    /// These are in use now. The others are closed when nobody reads from them any more, or after
-    /// `patience`: responses that come from there are not to be cut.
+    /// Records the volumes now in use. The others are closed when nothing reads from them, so that
+    /// no response is cut, or after `patience`.
     pub(super) fn take_up(self: &Arc<Self>, now: &Open, patience: Duration) {
         let mut state = self.state.lock();
         let mut left_out = std::mem::replace(&mut state.used, now.clone());
@@ -146,7 +146,7 @@ impl Held {
                 .name("volume-closer".to_owned())
                 .spawn(move || held.close_when_quiet(&volume, patience));
             if let Err(error) = started {
-                // It is closed at the end.
+                // The volume is closed at shutdown instead.
                 tracing::warn!(%error, "volume {name} stays open");
             }
         }
@@ -165,7 +165,7 @@ impl Held {
             quiet = if before == reads { quiet + 1 } else { 0 };
         }
         let Some(at) = state.place_of(volume) else {
-            // The end came first, and closes it.
+            // Shutdown came first and closes the volume.
             return;
         };
         state.left_out.swap_remove(at);
@@ -174,7 +174,7 @@ impl Held {
         self.close(volume, patience);
     }
 
-    /// Closes one that was counted.
+    /// Closes a volume that was counted as closing.
     fn close(&self, volume: &Volume, within: Duration) {
         let counted = Counted(self);
         volume.close(within);
@@ -182,8 +182,8 @@ impl Held {
         tracing::info!("volume {} is closed", volume.name());
     }
 
-    /// Closes all of them, at once: what waits is written for so long at most. Says whether that was
-    /// done in time.
+    /// Closes all volumes in parallel, writing queued data for at most `within`; returns whether
+    /// that was done in time.
     pub(super) fn end(self: &Arc<Self>, within: Duration) -> bool {
         let mut state = self.state.lock();
         let used = std::mem::take(&mut state.used).into_values();
@@ -209,7 +209,7 @@ impl Held {
     }
 }
 
-/// Counts a volume as closed, even if that panics.
+/// Counts a volume as closed when dropped, even after a panic.
 struct Counted<'a>(&'a Held);
 
 impl Drop for Counted<'_> {
@@ -225,7 +225,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A volume in a folder of the test's.
+    /// Options of a volume in a test's folder.
     fn options(folder: &tempfile::TempDir, name: &str) -> volume::Options {
         volume::Options {
             name: name.to_owned(),
@@ -249,7 +249,7 @@ mod tests {
         named.collect()
     }
 
-    /// Waits until so many are left out, and none is being closed.
+    /// Waits until this many volumes are removed and none is being closed.
     fn settled(held: &Held, left_out: usize) -> bool {
         let mut state = held.state.lock();
         let busy = |state: &mut State| state.closing > 0 || state.left_out.len() != left_out;
@@ -260,7 +260,7 @@ mod tests {
             .timed_out()
     }
 
-    /// Closed once nobody has read for some looks of this length.
+    /// Closes volumes after some checks at this interval without a read.
     fn held(look: Duration) -> Arc<Held> {
         Arc::new(Held {
             look,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_closed_when_nobody_reads() {
+    fn a_removed_volume_is_closed_when_nothing_reads_from_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (options(&folder, "one"), options(&folder, "two"));
         let (a, b) = (open_one(one.clone()), open_one(two.clone()));
@@ -279,17 +279,17 @@ mod tests {
         held.take_up(&set(&[&a]), LONG);
         assert!(settled(&held, 0));
         assert_eq!(held.state.lock().used.len(), 1);
-        // It is free for another, although somebody has it still.
+        // Another process can use the file, although the volume is still referenced.
         open_one(two);
         assert!(a.is_up() && !b.is_up());
-        // Patience has an end.
+        // A volume that is still read from is closed when the patience ends.
         held.take_up(&Open::new(), Duration::ZERO);
         assert!(settled(&held, 0));
         open_one(one);
     }
 
     #[test]
-    fn at_the_end_all_are_closed() {
+    fn all_volumes_are_closed_at_shutdown() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (options(&folder, "one"), options(&folder, "two"));
         let (a, b) = (open_one(one.clone()), open_one(two));
@@ -300,7 +300,7 @@ mod tests {
         assert!(held.end(Duration::from_secs(15)));
         assert!(settled(&held, 0));
         assert!(held.state.lock().used.is_empty());
-        // It is free for another.
+        // Another process can use the file.
         open_one(one);
     }
 
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn reloads_carry_volumes_over() {
+    fn reloads_keep_volumes_open() {
         let folder = tempfile::tempdir().expect("a folder");
         let both = "volumes = [\"one\", \"two\"]";
         let first = snapshot(&folder, both, None);
@@ -338,16 +338,16 @@ mod tests {
         assert!(Arc::ptr_eq(&first.volumes["one"], &same.volumes["one"]));
         assert_eq!(its(&first), its(&same));
         same.take_effect(&first);
-        // Another use of the same volumes: the store stays.
+        // Another weight of the same volumes keeps the store.
         let weights = snapshot(&folder, &format!("{both}\nweights = [1, 2]"), Some(&same));
         assert_eq!(its(&weights).0, its(&same).0);
         assert_ne!(its(&weights).1, its(&same).1);
         weights.take_effect(&same);
-        // Another store has volumes of its own.
+        // Another store has its own volumes.
         let other = snapshot(&folder, &format!("{both}\nevict = \"lru\""), Some(&weights));
         assert_ne!(its(&other).0, its(&weights).0);
         assert_ne!(its(&other).1, its(&weights).1);
-        // What the old one has put there is older than purges of the new one.
+        // Data that the old store has written is older than purges of the new one.
         let store = |snapshot: &Snapshot| snapshot.stores["main"].store.clone();
         let newest = store(&weights).moment();
         assert!(store(&other).moment() > newest);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_known_by_its_name() {
+    fn a_cache_is_identified_by_its_name() {
         assert_eq!(space("main"), space("main"));
         assert_ne!(space("main"), space("video"));
         let hash = blake3::hash(b"main").to_hex();

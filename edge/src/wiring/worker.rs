@@ -1,4 +1,4 @@
-//! A worker's thread: its runtime, its handlers, its listeners, its end.
+//! A worker's thread: runtime, handlers, listeners, and shutdown.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::sys::memory;
 use crate::telemetry::{AccessLog, Counters};
 use crate::upstream::{self, Upstream};
 
-/// Starts worker `index`. It says `ready` when it accepts.
+/// Starts worker `index`, which sends to `ready` when it accepts connections.
 pub(super) fn start(
     index: usize,
     edge: Arc<Edge>,
@@ -56,7 +56,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
         tokio::task::spawn_local(async move { worker.listen(listener, setup).await });
     }
     tokio::task::spawn_local(give_memory_back(counters.clone()));
-    // The other side may have given up waiting.
+    // The receiver may have given up waiting.
     let _ = ready.send(());
     loop {
         tokio::select! {
@@ -75,7 +75,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
     let drained = Drained(edge.clone());
     worker.drain(scene.snapshot.plan.limits.drain).await;
     drop(drained);
-    // Flights of this worker may have riders on another: they end with the last client.
+    // Flights of this worker may have riders on other workers, so they end with the last client of all.
     let workers = scene.snapshot.workers;
     let mut all = edge.drained.subscribe();
     // The sender lives as long as the edge.
@@ -91,7 +91,7 @@ impl Drop for Drained {
     }
 }
 
-/// In each second in which no request came, for as long as the worker lives.
+/// Returns unused memory to the system after each second without a request, for as long as the worker lives.
 async fn give_memory_back(counters: Arc<Counters>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut answered = 0;
@@ -104,7 +104,7 @@ async fn give_memory_back(counters: Arc<Counters>) {
     }
 }
 
-/// What a worker serves by: handlers built from a snapshot.
+/// A worker's handlers, built from a snapshot.
 struct Scene {
     snapshot: Arc<Snapshot>,
     router: Rc<Router<Rc<dyn Handler>>>,
@@ -155,7 +155,7 @@ impl Scene {
     }
 }
 
-/// One worker's ends of the upstreams; those that did not change keep their connections.
+/// One worker's upstreams; those that did not change keep their connections.
 fn upstreams(
     edge: &Edge,
     counters: &Arc<Counters>,

@@ -143,18 +143,18 @@ fn the_status_of_a_url_lists_each_variant() {
 fn a_malformed_url_is_refused_with_an_explanation() {
     let edge = Setup::cached(&origin()).start();
     for url in ["/x", "a", "ftp://a/x", "http://a/..", "http://a%2500/"] {
-        let reply = edge.ask_admin(&format!("/status?url={url}"));
+        let reply = edge.get_admin(&format!("/status?url={url}"));
         assert_eq!(reply.status, 400, "{url}: {}", reply.text());
     }
-    assert_eq!(edge.ask_admin("/status?url=http://a/nothing").text(), "[]");
+    assert_eq!(edge.get_admin("/status?url=http://a/nothing").text(), "[]");
 }
 
 // Health and metrics respond, and a web page can't trigger a reload.
 #[test]
 fn health_metrics_and_reload_respond() {
     let edge = Setup::cached(&origin()).start();
-    assert_eq!(edge.ask_admin("/health").text(), "ok\n");
-    let metrics = edge.ask_admin("/metrics").text();
+    assert_eq!(edge.get_admin("/health").text(), "ok\n");
+    let metrics = edge.get_admin("/metrics").text();
     assert!(metrics.contains("# TYPE"), "{metrics}");
     assert!(metrics.contains("requests"), "{metrics}");
     let forged = client::once(edge.admin, "POST", "/reload", &[], b"").expect("a reply");

@@ -13,21 +13,19 @@ use crate::harness::eventually;
 #[test]
 fn an_object_is_written_on_its_second_request() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin).cache("admit = \"second\"");
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start_with(&origin, "min_uses = 2");
     let once = [File::row(0, 5, 10_000), File::row(10, 2, 400_000)].concat();
     let twice = [File::row(100, 5, 10_000), File::row(110, 2, 400_000)].concat();
     fill(&edge, &once);
     fill(&edge, &twice);
     assert_eq!(number_of(&edge, 1, "records"), 0);
-    twice.iter().for_each(|file| file.assert_kept(&edge));
+    twice.iter().for_each(|file| file.assert_stored(&edge));
     let expected = twice.iter().map(|file| records(file.length)).sum();
     written(&edge, expected);
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     assert_eq!(number_of(&edge, 1, "records"), expected);
     without_origin(&origin, "asked for twice", || {
-        twice.iter().for_each(|file| file.assert_kept(&edge));
+        twice.iter().for_each(|file| file.assert_stored(&edge));
     });
     assert!(once.iter().all(|file| !is_hit(&file.get(&edge))));
     settled(&edge);
@@ -44,9 +42,7 @@ fn a_second_request_counts_while_the_first_is_answered() {
     let gate = sluice_lab::origin::Gate::at(100_000);
     let slow = crate::harness::fresh(400_000).gate(&gate);
     origin.serve("/x", slow);
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin).cache("admit = \"second\"");
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start_with(&origin, "min_uses = 2");
     thread::scope(|scope| {
         let clients = [0; 2].map(|_| scope.spawn(|| crate::disks::get(&edge, "/x")));
         eventually("both are there", || edge.counter("requests_now") == 2);
@@ -57,7 +53,7 @@ fn a_second_request_counts_while_the_first_is_answered() {
         }
     });
     written(&edge, records(400_000));
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     without_origin(&origin, "asked for twice", || {
         assert!(is_hit(&crate::disks::get(&edge, "/x")));
     });
@@ -77,7 +73,7 @@ fn objects_outside_the_size_limits_are_not_written() {
     let files: Vec<File> = (0..).zip(lengths).map(|(n, l)| File::new(n, l)).collect();
     fill(&edge, &files);
     without_origin(&origin, "in memory", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
+        files.iter().for_each(|file| file.assert_stored(&edge));
     });
     let expected = records(1000) + records(70_000) + records(300_000);
     written(&edge, expected);
@@ -102,10 +98,10 @@ fn blocks_larger_than_a_segment_are_not_written() {
     let large = File::new(1, 9_000_000);
     let small = File::new(2, 10_000);
     fill(&edge, &[large, small]);
-    without_origin(&origin, "in memory", || large.assert_kept(&edge));
+    without_origin(&origin, "in memory", || large.assert_stored(&edge));
     let edge = again(edge, End::Stopped, &setup);
     large.get(&edge);
-    without_origin(&origin, "stored", || small.assert_kept(&edge));
+    without_origin(&origin, "stored", || small.assert_stored(&edge));
     assert_eq!(number_of(&edge, 1, "damaged"), 0);
 }
 
@@ -117,9 +113,7 @@ fn responses_that_may_not_be_stored_are_not_written() {
         let resource = sluice_lab::origin::Resource::offset(20_000);
         origin.serve(&path, resource.cache_control(control));
     }
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let edge = Disks::new(1).start(&origin);
     for _ in 0..3 {
         for path in ["/8", "/7", "/20"] {
             assert!(!is_hit(&crate::disks::get(&edge, path)));
@@ -151,18 +145,18 @@ fn inactive_objects_are_dropped_from_volumes() {
     // Only objects that were evicted from memory are dropped: other objects evict them.
     for other in File::row(1000, 40, 400_000) {
         other.get(&edge);
-        busy.assert_kept(&edge);
+        busy.assert_stored(&edge);
     }
     // Those of the other objects that are still in memory may stay.
     eventually("the idle ones are gone", || {
-        busy.assert_kept(&edge);
+        busy.assert_stored(&edge);
         number_of(&edge, 1, "records") <= 1 + 20 * 3
     });
     for file in idle {
         assert!(!is_hit(&file.get(&edge)), "{file:?}");
     }
     let before = origin.read_record(|record| record.count(&busy.path()));
-    busy.assert_kept(&edge);
+    busy.assert_stored(&edge);
     assert_eq!(
         origin.read_record(|record| record.count(&busy.path())),
         before
@@ -174,9 +168,10 @@ fn inactive_objects_are_dropped_from_volumes() {
 #[test]
 fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     let origin = shelf();
-    let disks = Disks::new(1).each("queue = \"1MiB\"").sized(64 << 20);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1)
+        .each("queue = \"1MiB\"")
+        .sized(64 << 20)
+        .start(&origin);
     let files = [File::row(0, 60, 250_000), File::row(100, 200, 3000)].concat();
     thread::scope(|scope| {
         for part in files.chunks(33) {
@@ -203,6 +198,6 @@ fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     assert_eq!(edge.counter("responses_5xx"), 0);
     // A record that was dropped is either written on a later request or stays absent; its content
     // is never wrong.
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     files.iter().for_each(|file| drop(file.get(&edge)));
 }

@@ -6,7 +6,7 @@ use std::thread;
 use sluice_lab::offset::offset_bytes;
 use sluice_lab::origin::{Framing, Gate, Resource};
 
-use crate::harness::{SOON, Setup, assert_has_parameter, fresh, serving, wait_asked};
+use crate::harness::{SOON, Setup, assert_has_parameter, fresh, serving, wait_for_requests};
 
 /// A chunked body in chunks of `size` bytes, with trailers.
 fn chunked(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
@@ -116,7 +116,7 @@ fn no_100_continue_is_sent_when_it_is_useless() {
     client.send_raw(eager.as_bytes()).expect("sent");
     let reply = client.read_response().expect("a reply");
     assert_eq!((reply.interim.len(), reply.text().as_str()), (0, "hello"));
-    let refused = edge.ask_raw(
+    let refused = edge.send_raw(
         b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 101\r\n\r\n",
     );
     assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
@@ -215,7 +215,7 @@ fn a_request_is_cancelled_when_its_client_disconnects() {
     let edge = Setup::uncached(&origin).start();
     let mut client = edge.client();
     client.send("POST", "/x", &[], b"hello").expect("sent");
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     client.reset().expect("a socket");
     let left = |record: &sluice_lab::origin::Record| record.open_connections() == 0;
     assert!(origin.wait_for(left, SOON));

@@ -4,7 +4,7 @@ use sluice_lab::origin::{Gate, Modified, Resource, Tag};
 
 use crate::harness::{
     Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving, ttl,
-    wait_asked,
+    wait_for_requests,
 };
 
 // Cache-Status (RFC 9211) says `hit`, or why the response was no hit.
@@ -314,7 +314,7 @@ fn a_shared_fetch_carries_nothing_of_one_client() {
     ];
     let reply = edge.get("/x", &fields);
     reply.verify_range(5, 9, 100).expect("the range");
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     let seen = &origin.requests()[0];
     let head = String::from_utf8_lossy(&seen.raw_head).into_owned();
     for said in [
@@ -394,12 +394,12 @@ fn eviction_keeps_the_cache_within_its_memory() {
     }
 }
 
-// A response larger than `object` is passed through, and nothing is evicted for it.
+// A response larger than `max_object_size` is passed through, and nothing is evicted for it.
 #[test]
 fn objects_above_the_limit_are_not_stored() {
     let origin = origin();
     let edge = Setup::cached(&origin)
-        .cache("object = \"1MiB\"\nfill = \"whole\"")
+        .cache("max_object_size = \"1MiB\"\nfill = \"whole\"")
         .start();
     for _ in 0..2 {
         let reply = edge.get("/offset/1048577", &[]);

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource, Seen};
 
-use crate::aging::{Crowd, LENGTH, assert_failed, current, times};
+use crate::caching_rules::{Crowd, LENGTH, assert_failed, current, times};
 use crate::harness::{
     Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
-    wait_asked,
+    stored, stored_with, wait_for_requests,
 };
 
 /// Makes the origin answer the first request in one way and all others in another.
@@ -85,16 +85,14 @@ fn clients_that_waited_for_an_unshareable_response_do_not_queue() {
 #[test]
 fn clients_that_waited_for_a_revalidation_do_not_queue() {
     let (first, others) = (Gate::closed(), Gate::closed());
-    let stale = crate::aging::stale("");
+    let stale = crate::caching_rules::stale("");
     let (now, then) = (first.clone(), others.clone());
     let choose = move |seen: &Seen| match seen.id {
         0 => stale.clone(),
         1 => unshared().version(1).gate_head(&now),
         _ => unshared().version(1).gate_head(&then),
     };
-    let origin = serving("/x", Resource::dynamic(choose));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (_origin, edge) = stored(Resource::dynamic(choose));
     let crowd = Crowd::of(&edge, 30, "/x", &[]);
     assert!(first.wait_held(1, SOON));
     first.release();
@@ -106,11 +104,13 @@ fn clients_that_waited_for_a_revalidation_do_not_queue() {
     }
 }
 
-// The key is passed for `pass_for`; afterwards the response is stored again if it may be.
+// The key is passed for `hit_for_pass`; afterwards the response is stored again if it may be.
 #[test]
-fn a_passed_key_is_tried_again_after_pass_for() {
+fn a_passed_key_is_tried_again_after_hit_for_pass() {
     let origin = serving("/x", unshared());
-    let edge = Setup::cached(&origin).cache("pass_for = \"1s\"").start();
+    let edge = Setup::cached(&origin)
+        .cache("hit_for_pass = \"1s\"")
+        .start();
     assert_has_parameter(&edge.get("/x", &[]), "detail=no-store");
     origin.serve("/x", current());
     eventually("it is stored again", || {
@@ -121,10 +121,8 @@ fn a_passed_key_is_tried_again_after_pass_for() {
 }
 
 #[test]
-fn a_passed_key_is_not_tried_within_pass_for() {
-    let origin = serving("/x", unshared());
-    let edge = Setup::cached(&origin).cache("pass_for = \"1h\"").start();
-    edge.get("/x", &[]);
+fn a_passed_key_is_not_tried_within_hit_for_pass() {
+    let (origin, edge) = stored_with(unshared(), "hit_for_pass = \"1h\"");
     origin.serve("/x", current());
     for asked in 2..=4 {
         assert!(!cache_status(&edge.get("/x", &[])).contains("hit"));
@@ -212,7 +210,7 @@ fn the_client_that_started_a_shared_fetch_may_disconnect() {
     let edge = Setup::cached(&origin).start();
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     let others = Crowd::beside(1, &edge, 10, "/x", &[]);
     leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);
@@ -231,7 +229,7 @@ fn the_client_that_started_an_unshared_fetch_may_disconnect() {
     let edge = Setup::cached(&origin).start();
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     let others = Crowd::beside(1, &edge, 10, "/x", &[]);
     leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);

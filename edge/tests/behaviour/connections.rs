@@ -67,14 +67,14 @@ fn a_few_connections_are_spread_evenly_over_the_workers() {
 
 // A connection above the limit of its address is closed; other addresses have their own count.
 #[test]
-fn connections_per_address_are_limited() {
-    let (_folder, setup) = folder("workers = 2", "connections_per_address = 3", "");
+fn connections_per_ip_are_limited() {
+    let (_folder, setup) = folder("workers = 2", "connections_per_ip = 3", "");
     let edge = setup.start();
     let mut mine: Vec<Client> = (0..3).map(|_| client_from(&edge, "127.0.0.5")).collect();
     assert!(mine.iter_mut().all(served));
     assert!(!served(&mut client_from(&edge, "127.0.0.5")));
     assert!(served(&mut client_from(&edge, "127.0.0.6")));
-    assert_eq!(edge.counter("connections_over_address"), 1);
+    assert_eq!(edge.counter("connections_over_ip"), 1);
     assert!(mine.iter_mut().all(served), "those that it has go on");
     mine.pop();
     eventually("there is room again", || {
@@ -121,7 +121,7 @@ fn new_connections_are_closed_when_descriptors_run_out() {
 // The reserved descriptor can be reopened even where no other file may be opened.
 #[test]
 fn a_sandboxed_edge_closes_new_connections_when_descriptors_run_out() {
-    without_descriptors("workers = 1\nconfine = true");
+    without_descriptors("workers = 1\nsandbox = true");
 }
 
 fn without_descriptors(server: &str) {
@@ -219,7 +219,7 @@ fn trusted_proxies_report_the_client_address() {
 // Forwarded (RFC 7239) counts only if it is the configured header.
 #[test]
 fn the_forwarded_header_counts_only_if_configured() {
-    let field = "trusted_proxies = [\"127.0.0.5\"]\nclient_field = \"forwarded\"";
+    let field = "trusted_proxies = [\"127.0.0.5\"]\nclient_ip_header = \"forwarded\"";
     let told = announced(&trusting(field), "127.0.0.5", CLAIMS);
     assert_eq!(told[..2], ["198.51.100.1, 127.0.0.5", "https"]);
 }

@@ -2,15 +2,16 @@
 
 use sluice_lab::origin::Origin;
 
-use crate::aging::{LENGTH, aged, assert_stale, current, stale, times};
+use crate::caching_rules::{LENGTH, aged, assert_stale, current, stale, times};
 use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
+    stored,
 };
 
-/// A cache with `client_directives` on.
+/// A cache with `client_cache_control` on.
 fn obedient(origin: &Origin) -> Edge {
     Setup::cached(origin)
-        .cache("client_directives = true")
+        .cache("client_cache_control = true")
         .start()
 }
 
@@ -24,9 +25,7 @@ fn hits(edge: &Edge, path: &str, control: &str) -> bool {
 // Directives that ask for more than the cache would do are ignored by default.
 #[test]
 fn demanding_directives_are_ignored_by_default() {
-    let origin = serving("/x", aged("max-age=100", 50));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(aged("max-age=100", 50));
     for control in ["no-cache", "no-store", "max-age=0", "min-fresh=1000"] {
         assert!(hits(&edge, "/x", control), "{control}");
     }
@@ -130,7 +129,7 @@ fn pragma_counts_only_without_cache_control() {
 }
 
 // RFC 9111 5.2.1.7: the response is 504 without asking the origin, with or without
-// `client_directives`.
+// `client_cache_control`.
 #[test]
 fn only_if_cached_is_answered_from_the_cache_or_with_504() {
     let origin = serving("/x", current());
@@ -155,9 +154,7 @@ fn only_if_cached_is_answered_from_the_cache_or_with_504() {
 // `only-if-cached` together with `max-stale` (RFC 9111 5.2.1.7, 5.2.1.2).
 #[test]
 fn only_if_cached_with_max_stale_accepts_a_stale_response() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     let control = ("Cache-Control", "only-if-cached, max-stale=500");
     assert_stale(&edge.get("/x", &[control]), "max-stale");
     let control = ("Cache-Control", "only-if-cached, max-stale=5");
@@ -168,9 +165,7 @@ fn only_if_cached_with_max_stale_accepts_a_stale_response() {
 #[test]
 fn only_if_cached_is_not_passed_to_the_origin() {
     let unshared = sluice_lab::origin::Resource::offset(LENGTH).cache_control("no-store");
-    let origin = serving("/x", unshared);
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(unshared);
     let refused = edge.get("/x", &[("Cache-Control", "only-if-cached")]);
     assert_eq!(refused.status, 504);
     assert_eq!(times(&origin, "/x"), 1);
@@ -179,7 +174,7 @@ fn only_if_cached_is_not_passed_to_the_origin() {
 // A partially stored object does not satisfy a request for all of it.
 #[test]
 fn only_if_cached_is_not_answered_from_a_partial_object() {
-    use crate::pieces::{BLOCK, FILE, check_range, filling, landed};
+    use crate::partial_objects::{BLOCK, FILE, check_range, filling, landed};
     let origin = serving("/x", crate::harness::fresh(FILE));
     let edge = filling(&origin, "slice").start();
     check_range(&edge, 5, 9);
@@ -199,9 +194,7 @@ fn only_if_cached_is_not_answered_from_a_partial_object() {
 // RFC 9111 5.2.1.2: stale for at most this time, or for any time without a number.
 #[test]
 fn max_stale_accepts_a_stale_response() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     for control in ["max-stale=500", "max-stale"] {
         let reply = edge.get("/x", &[("Cache-Control", control)]);
         reply.verify_whole(LENGTH).expect("the body");

@@ -2,6 +2,7 @@
 //! the volumes' status as an edge reports it.
 
 use std::fs;
+use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -101,6 +102,18 @@ impl Disks {
             .tables(&self.tables())
     }
 
+    /// Starts an edge with a cache on all of the volumes.
+    pub fn start(self, origin: &Origin) -> Restartable {
+        let setup = self.setup(origin);
+        Restartable::new(self, setup)
+    }
+
+    /// The same with a line for the cache.
+    pub fn start_with(self, origin: &Origin, line: &str) -> Restartable {
+        let setup = self.setup(origin).cache(line);
+        Restartable::new(self, setup)
+    }
+
     /// The length of a volume's file and the disk space it occupies, bytes.
     pub fn taken(&self, number: usize) -> (u64, u64) {
         let file = fs::metadata(self.path(number)).expect("the volume's file");
@@ -151,6 +164,49 @@ pub fn loaded(edge: &Edge) {
 pub fn again(edge: Edge, how: End, setup: &Setup) -> Edge {
     end(edge, how);
     start(setup)
+}
+
+/// An edge on volumes that can be ended and started again with the same configuration.
+pub struct Restartable {
+    edge: Option<Edge>,
+    setup: Setup,
+    /// The volumes, which outlive the program.
+    pub disks: Disks,
+}
+
+impl Restartable {
+    fn new(disks: Disks, setup: Setup) -> Restartable {
+        Restartable {
+            edge: Some(start(&setup)),
+            setup,
+            disks,
+        }
+    }
+
+    /// Ends the program in this way.
+    pub fn end(&mut self, how: End) {
+        end(self.edge.take().expect("the program runs"), how);
+    }
+
+    /// Starts the program again after `end`.
+    pub fn start(&mut self) {
+        assert!(self.edge.is_none(), "the program runs");
+        self.edge = Some(start(&self.setup));
+    }
+
+    /// Ends the program in this way and starts it again.
+    pub fn restart(&mut self, how: End) {
+        self.end(how);
+        self.start();
+    }
+}
+
+impl Deref for Restartable {
+    type Target = Edge;
+
+    fn deref(&self) -> &Edge {
+        self.edge.as_ref().expect("the program runs")
+    }
 }
 
 /// The status of each volume.
@@ -291,7 +347,7 @@ impl File {
     }
 
     /// The same, without any request to the origin.
-    pub fn assert_kept(&self, edge: &Edge) {
+    pub fn assert_stored(&self, edge: &Edge) {
         assert_hit(&self.get(edge));
     }
 
@@ -341,7 +397,7 @@ pub fn shelf() -> Origin {
 }
 
 /// Fetches the offset body at `/x` and waits until it is on the volumes.
-pub fn keep_x(edge: &Edge, origin: &Origin, length: u64) {
+pub fn store_x(edge: &Edge, origin: &Origin, length: u64) {
     origin.serve("/x", fresh(length));
     let before = sum(edge, "records");
     get(edge, "/x").verify_whole(length).expect("the body");

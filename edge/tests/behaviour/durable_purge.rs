@@ -3,31 +3,29 @@
 
 use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sluice_lab::origin::{Gate, Origin, Resource};
 
 use crate::disks::{
-    Disks, ENDS, End, File, HOST, again, ask, ask_purge, end, fill, get, is_hit, keep_x, loaded,
-    number_of, purge, purge_path, records, settled, shelf, start, sum, url, volume, without_origin,
-    written,
+    Disks, ENDS, End, File, HOST, again, ask, end, fill, get, is_hit, loaded, number_of, purge,
+    purge_path, records, settled, shelf, start, store_x, sum, url, volume, without_origin, written,
 };
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
 };
 
-const SMALL: u64 = 3000;
-const LARGE: u64 = 600_000;
+pub const SMALL: u64 = 3000;
+pub const LARGE: u64 = 600_000;
 
-fn tagged(length: u64, tags: &str) -> Resource {
+pub fn tagged(length: u64, tags: &str) -> Resource {
     fresh(length).header("Surrogate-Key", tags)
 }
 
 /// Four objects on a volume: two of them small, two with a tag.
-const PATHS: [&str; 4] = ["/a/x", "/a/y?q=1", "/b", "/c"];
+pub const PATHS: [&str; 4] = ["/a/x", "/a/y?q=1", "/b", "/c"];
 
-fn four() -> Origin {
+pub fn four() -> Origin {
     let origin = origin();
     origin.serve("/a/x", tagged(SMALL, "one two"));
     origin.serve("/a/y", tagged(LARGE, "two"));
@@ -36,7 +34,7 @@ fn four() -> Origin {
     origin
 }
 
-fn keep_four(edge: &Edge) {
+pub fn store_four(edge: &Edge) {
     let before = sum(edge, "records");
     let missing = PATHS
         .iter()
@@ -74,7 +72,7 @@ fn purged_objects_stay_purged_after_a_restart() {
             let disks = Disks::in_memory(1);
             let setup = disks.setup(&origin);
             let edge = start(&setup);
-            keep_four(&edge);
+            store_four(&edge);
             purge(&edge, &order);
             let edge = again(edge, how, &setup);
             for path in PATHS {
@@ -90,22 +88,20 @@ fn purged_objects_stay_purged_after_a_restart() {
 fn objects_on_the_volume_only_are_purged() {
     for (order, gone) in orders() {
         let origin = four();
-        let disks = Disks::in_memory(1);
-        let setup = disks.setup(&origin);
-        let mut edge = start(&setup);
-        keep_four(&edge);
-        edge = again(edge, End::Stopped, &setup);
+        let mut edge = Disks::in_memory(1).start(&origin);
+        store_four(&edge);
+        edge.restart(End::Stopped);
         purge(&edge, &order);
-        edge = again(edge, End::Killed, &setup);
-        edge = again(edge, End::Stopped, &setup);
+        edge.restart(End::Killed);
+        edge.restart(End::Stopped);
         for path in PATHS {
             let hit = is_hit(&get(&edge, path));
             assert_eq!(hit, !gone.contains(&path), "{order} {path}");
         }
         // An object stored after the purge is not affected by it.
         settled(&edge);
-        edge = again(edge, End::Killed, &setup);
-        without_origin(&origin, "stored anew", || {
+        edge.restart(End::Killed);
+        without_origin(&origin, "stored again", || {
             PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
         });
     }
@@ -116,11 +112,9 @@ fn objects_on_the_volume_only_are_purged() {
 fn a_purge_applies_at_once_to_objects_on_the_volume() {
     for (order, gone) in orders() {
         let origin = four();
-        let disks = Disks::in_memory(1);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
-        keep_four(&edge);
-        let edge = again(edge, End::Killed, &setup);
+        let mut edge = Disks::in_memory(1).start(&origin);
+        store_four(&edge);
+        edge.restart(End::Killed);
         purge(&edge, &order);
         for path in PATHS {
             let hit = is_hit(&get(&edge, path));
@@ -143,7 +137,7 @@ fn soft_purges_hold_after_a_restart() {
             let disks = Disks::in_memory(1);
             let setup = disks.setup(&origin);
             let mut edge = start(&setup);
-            keep_four(&edge);
+            store_four(&edge);
             purge(&edge, &order);
             edge = again(edge, how, &setup);
             let reply = get(&edge, "/a/y?q=1");
@@ -185,9 +179,7 @@ fn all_variants_stay_purged_after_a_restart() {
 #[test]
 fn sequence_numbers_grow_from_run_to_run() {
     let origin = serving("/x", fresh(SMALL));
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     let mut before = 0;
     for round in 0..6 {
         get(&edge, "/x");
@@ -198,10 +190,10 @@ fn sequence_numbers_grow_from_run_to_run() {
         let number = number.expect("a number");
         assert!(number > before, "{round}: {number} after {before}");
         before = number;
-        edge = again(edge, ENDS[round % 2], &setup);
+        edge.restart(ENDS[round % 2]);
         assert!(!is_hit(&get(&edge, "/x")), "{round}");
         settled(&edge);
-        edge = again(edge, ENDS[round / 2 % 2], &setup);
+        edge.restart(ENDS[round / 2 % 2]);
         let reply = without_origin(&origin, "stored since", || get(&edge, "/x"));
         assert_hit(&reply);
     }
@@ -218,20 +210,20 @@ fn a_fetch_that_began_before_a_purge_restores_nothing() {
         ] {
             let gate = Gate::at(1000);
             let origin = serving("/x", tagged(length, "t").gate(&gate));
-            let disks = Disks::in_memory(1);
-            let setup = disks.setup(&origin);
-            let edge = start(&setup);
+            let mut edge = Disks::in_memory(1).start(&origin);
             thread::scope(|scope| {
                 let first = scope.spawn(|| get(&edge, "/x"));
                 assert!(gate.wait_passed(1000, SOON));
                 purge(&edge, &order);
                 gate.release();
                 let reply = first.join().expect("no panic");
-                reply.verify_whole(length).expect("who came before has it");
+                reply
+                    .verify_whole(length)
+                    .expect("the earlier client receives it");
             });
             settled(&edge);
             origin.serve("/x", tagged(length, "t").version(1));
-            let edge = again(edge, End::Stopped, &setup);
+            edge.restart(End::Stopped);
             let reply = get(&edge, "/x");
             let right = reply.verify_version(1, 0);
             right.unwrap_or_else(|wrong| panic!("{length} {order}: {wrong}"));
@@ -243,9 +235,7 @@ fn a_fetch_that_began_before_a_purge_restores_nothing() {
 #[test]
 fn objects_in_the_write_queue_are_purged() {
     let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::in_memory(1).start(&origin);
     let files = [File::row(0, 40, 20_000), File::row(100, 6, 300_000)].concat();
     for round in 0..4_usize {
         files.iter().for_each(|file| drop(file.get(&edge)));
@@ -253,7 +243,7 @@ fn objects_in_the_write_queue_are_purged() {
             0 => drop(purge(&edge, &json!({"all": true}))),
             _ => drop(purge(&edge, &json!({"prefix": "/shelf/"}))),
         }
-        edge = again(edge, ENDS[round / 2], &setup);
+        edge.restart(ENDS[round / 2]);
         for file in &files {
             assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
         }
@@ -267,28 +257,26 @@ fn a_volume_missing_during_a_purge_restores_nothing() {
     for placement in ["mirror", "hash", "stripe"] {
         for lost in [1, 2] {
             let origin = four();
-            let disks = Disks::in_memory(2).each("retry = \"100ms\"");
-            let setup = disks
-                .setup(&origin)
-                .cache(&format!("placement = \"{placement}\""));
-            let edge = start(&setup);
+            let mut edge = Disks::in_memory(2)
+                .each("retry = \"100ms\"")
+                .start_with(&origin, &format!("placement = \"{placement}\""));
             PATHS.iter().for_each(|path| drop(get(&edge, path)));
             settled(&edge);
-            end(edge, End::Stopped);
+            edge.end(End::Stopped);
             // Everything is purged in a run during which the file is in another place.
-            let (path, aside) = (disks.path(lost), disks.path(9));
+            let (path, aside) = (edge.disks.path(lost), edge.disks.path(9));
             fs::rename(&path, &aside).expect("moved");
-            let edge = start(&setup);
+            edge.start();
             purge(&edge, &json!({"all": true}));
-            end(edge, End::Killed);
+            edge.end(End::Killed);
             fs::rename(&aside, &path).expect("moved back");
-            let edge = start(&setup);
+            edge.start();
             for path in PATHS {
                 let hit = is_hit(&get(&edge, path));
                 assert!(!hit, "{placement} {lost} {path}");
             }
             settled(&edge);
-            let edge = again(edge, End::Stopped, &setup);
+            edge.restart(End::Stopped);
             without_origin(&origin, placement, || {
                 PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
             });
@@ -303,7 +291,7 @@ fn a_volume_that_could_not_be_opened_comes_back_empty() {
     let disks = Disks::in_memory(2).each("retry = \"100ms\"");
     let setup = disks.setup(&origin).cache("placement = \"mirror\"");
     let edge = start(&setup);
-    keep_four_twice(&edge);
+    store_four_twice(&edge);
     end(edge, End::Stopped);
     let aside = disks.path(9);
     fs::rename(disks.path(2), &aside).expect("moved");
@@ -336,193 +324,9 @@ fn a_volume_that_could_not_be_opened_comes_back_empty() {
     assert_hit(&get(&edge, "/b"));
 }
 
-fn keep_four_twice(edge: &Edge) {
+pub fn store_four_twice(edge: &Edge) {
     PATHS.iter().for_each(|path| drop(get(edge, path)));
     written(edge, 2 * (2 + 2 * records(LARGE)));
-}
-
-// If none of a cache's volumes can log the purge, the response is 503 and says that a restart may
-// undo it.
-#[test]
-fn a_purge_that_can_not_be_logged_is_answered_503() {
-    let origin = four();
-    let disks = Disks::in_memory(1).each("retry = \"1h\"");
-    let missing = disks.setup(&origin).text().replace("/1.vol", "/sub/1.vol");
-    let edge = Setup::of_text(missing).start();
-    eventually("it is shown to be out", || {
-        volume(&edge, 1)["state"] == "out"
-    });
-    PATHS.iter().for_each(|path| drop(get(&edge, path)));
-    PATHS.iter().for_each(|path| assert_hit(&get(&edge, path)));
-    let reply = ask_purge(&edge, &json!({"tag": "two"}));
-    assert_eq!(reply.status, 503, "{}", reply.text());
-    assert!(reply.text().contains("restart"), "{}", reply.text());
-    // The purge is in force all the same.
-    for path in PATHS {
-        assert_eq!(is_hit(&get(&edge, path)), !path.starts_with("/a"), "{path}");
-    }
-}
-
-/// An edge with one of two volumes missing, each of which has the four objects, and the set-up with
-/// both volumes.
-fn with_the_first_away(disks: &Disks, origin: &Origin) -> (Setup, Edge) {
-    let both = disks.setup(origin).cache("placement = \"mirror\"");
-    let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
-    let edge = start(&both);
-    keep_four_twice(&edge);
-    end(edge, End::Stopped);
-    let edge = one.start();
-    eventually("one is out, one knows all that it has", || {
-        volume(&edge, 1)["state"] == "out" && volume(&edge, 2)["state"] == "up"
-    });
-    (both, edge)
-}
-
-// If one of two volumes is missing, the other one logs the purge: it is acknowledged, and in force
-// after a restart with both.
-#[test]
-fn one_of_two_volumes_is_enough_to_log_a_purge() {
-    let origin = four();
-    let disks = Disks::in_memory(2).each("retry = \"1h\"");
-    let (both, edge) = with_the_first_away(&disks, &origin);
-    purge(&edge, &json!({"tag": "two"}));
-    end(edge, End::Killed);
-    let edge = start(&both);
-    for path in PATHS {
-        let hit = is_hit(&get(&edge, path));
-        if path.starts_with("/a") {
-            assert!(!hit, "{path}");
-        }
-    }
-    without_origin(&origin, "not purged", || assert_hit(&get(&edge, "/b")));
-}
-
-// RFC 9111 4.4: an invalidation by an unsafe request also holds for a volume that was missing.
-#[test]
-fn an_invalidation_holds_for_a_volume_that_was_missing() {
-    let origin = four();
-    let disks = Disks::in_memory(2).each("retry = \"1h\"");
-    let (both, edge) = with_the_first_away(&disks, &origin);
-    assert_eq!(ask(&edge, "POST", "/c", &[]).status, 200);
-    end(edge, End::Stopped);
-    let edge = start(&both);
-    loaded(&edge);
-    assert!(!is_hit(&get(&edge, "/c")));
-    without_origin(&origin, "on the other one", || {
-        assert_hit(&get(&edge, "/b"))
-    });
-}
-
-// With more purges than a log holds, each acknowledged purge is in force, and a purge that is not
-// in force is refused.
-#[test]
-fn more_purges_than_the_log_holds_are_durable_or_refused() {
-    let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
-    let files = File::row(0, 100, 2000);
-    let witness = File::new(5000, 2000);
-    fill(&edge, &[witness]);
-    let mut client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
-    let mut acknowledged = 0;
-    for round in 0..2 {
-        fill(&edge, &files);
-        // Purges with long names fill the log; each file is also purged by its own URL.
-        for n in 0..900 {
-            let order = json!({"url": url(&format!("/none/{n}/{}", "x".repeat(200)))});
-            let fields = [("x-sluice", "1")];
-            let body = order.to_string();
-            let reply = client.request("POST", "/purge", &fields, body.as_bytes());
-            let reply = reply.expect("an answer");
-            assert!([200, 503].contains(&reply.status), "{}", reply.text());
-            acknowledged += u64::from(reply.status == 200);
-        }
-        let mut purged = Vec::new();
-        for file in files.iter().step_by(3) {
-            let order = json!({"url": url(&file.path())});
-            let reply = ask_purge(&edge, &order);
-            match reply.status {
-                200 => purged.push(*file),
-                status => assert_eq!(status, 503, "{}", reply.text()),
-            }
-        }
-        for file in files.iter().step_by(6) {
-            assert!(!is_hit(&file.get(&edge)), "{round} {file:?}: at once");
-        }
-        purged.retain(|file| file.number % 6 == 3);
-        edge = again(edge, ENDS[round % 2], &setup);
-        client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
-        for file in &purged {
-            assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
-        }
-    }
-    assert!(acknowledged > 1000, "{acknowledged}");
-}
-
-// A rule is dropped once everything that it covers has gone.
-#[test]
-fn rules_are_dropped_when_nothing_older_is_left() {
-    let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
-    fill(&edge, &File::row(0, 50, 20_000));
-    for n in 0..20 {
-        purge(&edge, &json!({"tag": format!("t{n}")}));
-    }
-    for round in 0..3_u64 {
-        fill(&edge, &File::row(1000 * (round + 1), 100, 150_000));
-        edge = again(edge, ENDS[round as usize % 2], &setup);
-    }
-    // A further purge triggers the check for rules that can be dropped.
-    purge(&edge, &json!({"tag": "none"}));
-    eventually("they are gone", || edge.cache_state("purges") <= 1);
-}
-
-// A rule is kept while a segment holds anything older that a restart would find again.
-#[test]
-fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
-    let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
-    // Less than the first segment; all other data is newer than the purge.
-    let old = File::row(0, 10, 60_000);
-    fill(&edge, &old);
-    purge(&edge, &json!({"prefix": "/shelf/"}));
-    fill(&edge, &File::row(100, 190, 65_000));
-    let mut records = number_of(&edge, 1, "records");
-    for number in 1000.. {
-        File::new(number, 65_000).get(&edge);
-        settled(&edge);
-        let now = number_of(&edge, 1, "records");
-        if now < records {
-            break;
-        }
-        records = now;
-    }
-    // The oldest segment has been reclaimed. A further purge triggers the check for rules that can
-    // be dropped; its result is visible once the first rule has gone.
-    purge(&edge, &json!({"url": url("/none")}));
-    let gone = within(Duration::from_secs(3), || edge.cache_state("purges") < 2);
-    let edge = again(edge, End::Killed, &setup);
-    for file in &old {
-        let hit = is_hit(&file.get(&edge));
-        assert!(!hit, "{file:?} is back, the rule is gone: {gone}");
-    }
-}
-
-/// Whether the condition holds within this time.
-fn within(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + time;
-    while !holds() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        thread::yield_now();
-    }
-    true
 }
 
 // PURGE and `sluice purge` are acknowledged under the same conditions as purges at the admin
@@ -533,10 +337,10 @@ fn purges_by_method_and_command_are_durable() {
         let origin = four();
         let disks = Disks::in_memory(1);
         let text = disks.setup(&origin).text();
-        let allowed = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let allowed = "[admin]\npurge_from = [\"127.0.0.1\"]\n";
         let setup = Setup::of_text(text.replace("[admin]\n", allowed));
         let edge = start(&setup);
-        keep_four(&edge);
+        store_four(&edge);
         assert_eq!(ask(&edge, "PURGE", "/b", &[]).status, 200);
         let output = edge.command(&["purge", "--tag", "one"]);
         assert!(output.status.success(), "{output:?}");
@@ -578,11 +382,9 @@ fn a_purge_during_loading_covers_entries_not_yet_loaded() {
 #[test]
 fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
     let origin = origin();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin).cache("fill = \"slice\"");
-    let mut edge = start(&setup);
-    keep_x(&edge, &origin, LARGE);
-    edge = again(edge, End::Stopped, &setup);
+    let mut edge = Disks::in_memory(1).start_with(&origin, "fill = \"slice\"");
+    store_x(&edge, &origin, LARGE);
+    edge.restart(End::Stopped);
     purge_path(&edge, "/x");
     // The validator and length are the same as before: only the purge shows that the old bytes are
     // wrong.
@@ -594,7 +396,7 @@ fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
         right.unwrap_or_else(|wrong| panic!("{round}: {wrong}"));
         assert_eq!(reply.body.len() as u64, LARGE);
         settled(&edge);
-        edge = again(edge, ENDS[round % 2], &setup);
+        edge.restart(ENDS[round % 2]);
     }
     assert!(edge.cache_state("objects") <= 1);
 }

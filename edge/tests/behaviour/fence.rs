@@ -10,7 +10,7 @@ use sluice_lab::offset::version_bytes;
 use sluice_lab::origin::{Fault, Framing, Modified, Origin, Resource, Seen, Tag};
 
 use crate::harness::{Edge, assert_hit, cache_status, fresh, origin, serving};
-use crate::pieces::{
+use crate::partial_objects::{
     BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, by_range, check_range, filling, good,
     one_version, version_of, wanted,
 };

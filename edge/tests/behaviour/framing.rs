@@ -117,7 +117,7 @@ fn hidden_requests_are_not_smuggled() {
     ];
     for line in lines {
         let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n0\r\n\r\n{hidden}");
-        let answer = edge.ask_raw(request.as_bytes());
+        let answer = edge.send_raw(request.as_bytes());
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{line:?}: {answer}");
         assert!(
             answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 501 "),

@@ -3,7 +3,7 @@
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Gate, Origin, Resource};
 
-use crate::aging::{LENGTH, assert_failed, bare, current, kill, stale, times};
+use crate::caching_rules::{LENGTH, assert_failed, bare, current, kill, stale, times};
 use crate::harness::{Edge, SOON, Setup, assert_hit, cache_status, fresh, origin, serving};
 
 fn is_hit(reply: &Reply) -> bool {
@@ -291,7 +291,9 @@ fn an_invalidated_response_is_not_served_stale() {
 // All stored parts of a large object are invalidated.
 #[test]
 fn all_parts_are_invalidated() {
-    use crate::pieces::{BLOCK, FILE, ask_range, check_range, filling, landed, one_version};
+    use crate::partial_objects::{
+        BLOCK, FILE, ask_range, check_range, filling, landed, one_version,
+    };
     let origin = serving("/x", fresh(FILE));
     let edge = filling(&origin, "slice").start();
     check_range(&edge, 5, 14);

@@ -7,7 +7,9 @@ use std::thread;
 use sluice_lab::client::Closing;
 use sluice_lab::origin::{Gate, Resource};
 
-use crate::harness::{SOON, Setup, assert_hit, eventually, fresh, origin, serving, wait_asked};
+use crate::harness::{
+    SOON, Setup, assert_hit, eventually, fresh, origin, serving, wait_for_requests,
+};
 
 /// This many pipelined requests for bodies of 1, 2, 3 … bytes.
 fn pipeline(count: usize) -> Vec<u8> {
@@ -136,7 +138,7 @@ fn head_has_a_length_and_no_body() {
 fn http_1_0_connections_close_without_keep_alive() {
     let origin = serving("/x", fresh(3));
     let edge = Setup::cached(&origin).start();
-    let answer = edge.ask_raw(b"GET /x HTTP/1.0\r\nHost: a\r\n\r\n");
+    let answer = edge.send_raw(b"GET /x HTTP/1.0\r\nHost: a\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.ends_with("\r\n\r\n000"), "{answer}");
     let mut client = edge.client();
@@ -146,7 +148,7 @@ fn http_1_0_connections_close_without_keep_alive() {
         let reply = client.read_response().expect("a reply");
         assert_eq!(reply.header("connection"), Some("keep-alive"));
     }
-    let bare = edge.ask_raw(b"GET /offset/2 HTTP/1.0\r\n\r\n");
+    let bare = edge.send_raw(b"GET /offset/2 HTTP/1.0\r\n\r\n");
     assert!(bare.ends_with("\r\n\r\n00"), "without Host: {bare}");
 }
 
@@ -157,7 +159,7 @@ fn http_1_0_responses_are_not_chunked() {
     let origin = serving("/x", Resource::offset(30).framing(Framing::Chunked(10)));
     let edge = Setup::uncached(&origin).start();
     let asked = b"GET /x HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
-    let answer = edge.ask_raw(asked);
+    let answer = edge.send_raw(asked);
     assert!(!answer.contains("chunked"), "{answer}");
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     assert!(
@@ -243,7 +245,7 @@ fn half_closed_clients_are_answered() {
         let mut client = edge.client();
         client.send("GET", target, &[], b"").expect("sent");
         client.finish_sending().expect("half closed");
-        wait_asked(&origin, target, 1);
+        wait_for_requests(&origin, target, 1);
         client
     });
     gate.release();

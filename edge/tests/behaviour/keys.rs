@@ -4,13 +4,13 @@
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, Resource, Seen};
 
-use crate::aging::{LENGTH, current, last_sent, times};
+use crate::caching_rules::{LENGTH, current, last_sent, times};
 use crate::harness::{
-    Edge, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving,
+    Edge, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, stored_with,
 };
 
 /// An origin whose response contains the request's target and these headers of the request.
-fn telling(fields: &'static [&'static str]) -> Origin {
+fn echoing(fields: &'static [&'static str]) -> Origin {
     let told = move |seen: &Seen| {
         let mut text = seen.target.clone();
         for name in fields {
@@ -36,7 +36,7 @@ fn targets(origin: &Origin) -> Vec<String> {
 // `key` with a header: responses are kept apart by it without Vary, and the origin receives it.
 #[test]
 fn a_header_can_be_part_of_the_key() {
-    let origin = telling(&["x-tenant"]);
+    let origin = echoing(&["x-tenant"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"{scheme}{host}{path}{query}{header:X-Tenant}\"")
         .start();
@@ -54,7 +54,7 @@ fn a_header_can_be_part_of_the_key() {
 // `key` with a cookie: the origin receives this cookie and no other.
 #[test]
 fn a_cookie_can_be_part_of_the_key() {
-    let origin = telling(&["cookie"]);
+    let origin = echoing(&["cookie"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"{scheme}{host}{path}{query}{cookie:lang}\"")
         .start();
@@ -86,7 +86,7 @@ fn parts_can_be_left_out_of_the_key() {
 // Literal text is part of the key, and adjacent parts are never confused.
 #[test]
 fn parts_of_the_key_are_kept_apart() {
-    let origin = telling(&["x-a", "x-b"]);
+    let origin = echoing(&["x-a", "x-b"]);
     let edge = Setup::cached(&origin)
         .cache("key = \"v1 {host}{path}{query}{header:X-A}{header:X-B}\"")
         .start();
@@ -100,7 +100,7 @@ fn parts_of_the_key_are_kept_apart() {
 // `query_sort` sorts parameters by name, in the key and for the origin.
 #[test]
 fn parameters_can_be_sorted() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin).cache("query_sort = true").start();
     for (n, query) in ["b=2&a=1", "a=1&b=2"].into_iter().enumerate() {
         let reply = edge.get(&format!("/x?{query}"), &[]);
@@ -116,7 +116,7 @@ fn parameters_can_be_sorted() {
 // `query_ignore` removes parameters from the key and from the request to the origin.
 #[test]
 fn parameters_can_be_ignored() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin)
         .cache("query_ignore = [\"utm_*\", \"ref\"]")
         .start();
@@ -140,7 +140,7 @@ fn parameters_can_be_ignored() {
 // `query_only` keeps these parameters and no others.
 #[test]
 fn parameters_can_be_chosen() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin)
         .cache("query_only = [\"id\", \"size_*\"]")
         .start();
@@ -159,7 +159,7 @@ fn parameters_can_be_chosen() {
 // A request that is not shared keeps its query unchanged.
 #[test]
 fn unshared_requests_keep_their_query() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let edge = Setup::cached(&origin)
         .cache("query_sort = true")
         .cache("query_ignore = [\"utm_*\"]")
@@ -233,9 +233,7 @@ fn head_can_be_sent_on() {
 // RFC 9111 4.3.5: the response to a HEAD of the same version updates the stored response.
 #[test]
 fn head_updates_the_stored_response() {
-    let origin = serving("/x", current().header("X-Field", "old"));
-    let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(current().header("X-Field", "old"), "methods = [\"GET\"]");
     origin.serve("/x", current().header("X-Field", "new"));
     edge.ask("HEAD", "/x", &[], b"");
     let hit = edge.get("/x", &[]);
@@ -254,9 +252,7 @@ fn head_of_another_version_makes_the_stored_response_stale() {
         (current(), current().version(1), 1),
         (current().tag(same_tag.clone()), longer.tag(same_tag), 0),
     ] {
-        let origin = serving("/x", old);
-        let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored_with(old, "methods = [\"GET\"]");
         origin.serve("/x", new);
         edge.ask("HEAD", "/x", &[], b"");
         let reply = edge.get("/x", &[]);
@@ -326,11 +322,7 @@ fn an_unshared_head_does_not_affect_the_stored_response() {
 // The response to a HEAD that bypasses the cache for another reason does not affect it either.
 #[test]
 fn a_bypassing_head_does_not_affect_the_stored_response() {
-    let origin = serving("/x", current());
-    let edge = Setup::cached(&origin)
-        .cache("bypass = { cookies = [\"session\"] }")
-        .start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(current(), "bypass = { cookies = [\"session\"] }");
     origin.serve("/x", current().header("X-User", "alice"));
     edge.ask("HEAD", "/x", &[("Cookie", "session=alice")], b"");
     let hit = edge.get("/x", &[]);
@@ -360,9 +352,7 @@ fn headers_in_the_key_are_forwarded() {
 
 #[test]
 fn a_failed_head_does_not_affect_the_stored_response() {
-    let origin = serving("/x", current());
-    let edge = Setup::cached(&origin).cache("methods = [\"GET\"]").start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored_with(current(), "methods = [\"GET\"]");
     origin.serve("/x", Resource::status(503));
     assert_eq!(edge.ask("HEAD", "/x", &[], b"").status, 503);
     assert_hit(&edge.get("/x", &[]));
@@ -400,11 +390,11 @@ fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
     })
 }
 
-// `forward` adds headers to shared fetches.
+// `forward_headers` adds headers to shared fetches.
 #[test]
 fn shared_fetches_carry_the_configured_headers() {
     let cases: [(&str, &[&str]); 4] = [
-        ("[]", &[]),
+        ("false", &[]),
         ("[\"x-tenant\"]", &["X-Tenant"]),
         ("[\"*\"]", &["X-Tenant", "X-Anything"]),
         ("[\"*\", \"Cookie\"]", &["X-Tenant", "X-Anything", "Cookie"]),
@@ -412,7 +402,7 @@ fn shared_fetches_carry_the_configured_headers() {
     for (setting, expected) in cases {
         let origin = serving("/x", current());
         let edge = Setup::cached(&origin)
-            .cache(&format!("forward = {setting}"))
+            .cache(&format!("forward_headers = {setting}"))
             .cache("fill = \"whole\"")
             .start();
         assert_eq!(carried(&edge, &origin), expected, "{setting}");
@@ -423,7 +413,7 @@ fn shared_fetches_carry_the_configured_headers() {
 // Each key of a route takes precedence over the same key of its cache.
 #[test]
 fn rules_of_a_route_take_precedence() {
-    let origin = telling(&[]);
+    let origin = echoing(&[]);
     let setup = Setup::cached(&origin)
         .cache("query_ignore = [\"utm_*\"]")
         .cache("query_sort = true");

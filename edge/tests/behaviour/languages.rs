@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 
-use crate::aging::{Crowd, current, last_sent, times};
+use crate::caching_rules::{Crowd, current, last_sent, times};
 use crate::harness::{SOON, Setup, assert_hit, cache_status, serving};
 
 const LANGUAGES: &str = "languages = [\"en\", \"de\", \"pt-BR\"]";
@@ -161,7 +161,7 @@ fn a_head_affects_the_variant_of_its_language() {
 #[test]
 fn without_languages_the_client_s_value_is_sent() {
     let origin = speaking(None);
-    let text = Setup::cached(&origin).cache(LANGUAGES).text() + "languages = []\n";
+    let text = Setup::cached(&origin).cache(LANGUAGES).text() + "languages = false\n";
     let edge = Setup::of_text(text).start();
     let own = "DE-ch , en;q=0.50";
     assert_eq!(edge.get("/x", &[("Accept-Language", own)]).text(), own);

@@ -3,7 +3,7 @@
 use sluice_lab::client::{BodyEnd, Closing};
 use sluice_lab::origin::{Gate, Resource};
 
-use crate::harness::{SOON, Setup, eventually, fresh, origin, serving, wait_asked};
+use crate::harness::{SOON, Setup, eventually, fresh, origin, serving, wait_for_requests};
 
 // A request line up to the limit is accepted, a longer one is answered with 414.
 #[test]
@@ -17,9 +17,9 @@ fn the_request_line_is_limited() {
         let path = "a".repeat(length - "GET / HTTP/1.1".len());
         format!("GET /{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     };
-    let answer = edge.ask_raw(line(512).as_bytes());
+    let answer = edge.send_raw(line(512).as_bytes());
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let answer = edge.ask_raw(line(513).as_bytes());
+    let answer = edge.send_raw(line(513).as_bytes());
     assert!(answer.starts_with("HTTP/1.1 414 "), "{answer}");
     assert_eq!(origin.requests().len(), 1);
 }
@@ -37,9 +37,9 @@ fn the_head_is_limited() {
         let value = "v".repeat(length - fields.len() - "\r\n\r\n".len());
         format!("GET / HTTP/1.1\r\n{fields}{value}\r\n\r\n")
     };
-    let answer = edge.ask_raw(head(1024).as_bytes());
+    let answer = edge.send_raw(head(1024).as_bytes());
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let answer = edge.ask_raw(head(1025).as_bytes());
+    let answer = edge.send_raw(head(1025).as_bytes());
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     assert_eq!(origin.requests().len(), 1);
 }
@@ -52,7 +52,7 @@ fn a_head_has_a_time_limit() {
         .limits("header_timeout = \"200ms\"")
         .start();
     for begun in ["G", "GET / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\n\r"] {
-        let answer = edge.ask_raw(begun.as_bytes());
+        let answer = edge.send_raw(begun.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 408 "), "{begun:?}: {answer}");
         assert!(answer.contains("connection: close\r\n"), "{answer}");
     }
@@ -67,7 +67,7 @@ fn a_stalled_reader_is_cut_off() {
     let edge = Setup::uncached(&origin)
         .limits("send_timeout = \"200ms\"")
         .start();
-    let mut client = edge.reluctant_client();
+    let mut client = edge.slow_reader();
     client.send("GET", "/x", &[], b"").expect("sent");
     eventually("the reader is cut", || {
         edge.counter("client_timeouts") == 1 && edge.counter("connections_now") == 0
@@ -84,7 +84,7 @@ fn a_slow_and_steady_reader_is_not_cut_off() {
     let edge = Setup::uncached(&origin)
         .limits("send_timeout = \"1s\"")
         .start();
-    let mut client = edge.reluctant_client();
+    let mut client = edge.slow_reader();
     client.send("GET", "/x", &[], b"").expect("sent");
     let mut few = [0; 1000];
     for _ in 0..100 {
@@ -102,7 +102,7 @@ fn a_reader_below_the_minimum_rate_is_cut_off() {
     let edge = Setup::uncached(&origin)
         .limits("min_rate = \"1GB\"\nmin_rate_grace = \"1s\"\nsend_timeout = \"1h\"")
         .start();
-    let mut client = edge.reluctant_client();
+    let mut client = edge.slow_reader();
     client.send("GET", "/x", &[], b"").expect("sent");
     let mut read = 0;
     eventually("the reader is cut", || {
@@ -125,7 +125,7 @@ fn connections_are_limited() {
     for client in &mut clients {
         client.send("GET", "/held", &[], b"").expect("sent");
     }
-    wait_asked(&origin, "/held", 3);
+    wait_for_requests(&origin, "/held", 3);
     let mut fourth = clients.pop().expect("a fourth");
     let soon = std::time::Duration::from_millis(300);
     assert_eq!(fourth.wait_closed(soon).expect("a socket"), Closing::Open);
@@ -170,7 +170,7 @@ fn a_request_body_is_limited() {
     assert!(origin.requests().is_empty(), "nothing reached the origin");
     let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
     let head = "PUT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let answer = edge.ask_raw(format!("{head}{chunk}1\r\nx\r\n0\r\n\r\n").as_bytes());
+    let answer = edge.send_raw(format!("{head}{chunk}1\r\nx\r\n0\r\n\r\n").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     let whole = origin.read_record(|record| record.requests.iter().any(|seen| seen.body_complete));
     assert!(!whole, "the origin got something that looks whole");
@@ -193,7 +193,7 @@ fn a_request_body_has_a_time_limit() {
         "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello",
         "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
     ] {
-        let answer = edge.ask_raw(begun.as_bytes());
+        let answer = edge.send_raw(begun.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     }
     assert!(origin.requests().iter().all(|seen| !seen.body_complete));

@@ -4,8 +4,8 @@
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Fault, Gate, Origin, Resource, Seen};
 
-use crate::harness::{SOON, Setup, assert_hit, cache_status, fresh, serving, wait_asked};
-use crate::pieces::{
+use crate::harness::{SOON, Setup, assert_hit, cache_status, fresh, serving, wait_for_requests};
+use crate::partial_objects::{
     BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, check_range, filling, good, landed,
     one_version, send_range, send_whole,
 };
@@ -195,7 +195,7 @@ fn a_reader_receives_later_parts_that_may_not_be_stored() {
             let reply = check_range(&edge, 2_000_000, 2_000_009);
             let status = cache_status(&reply);
             assert!(!status.contains("hit"), "{later}: {status}");
-            assert!(asked(&origin).len() > before, "{later}: asked anew");
+            assert!(asked(&origin).len() > before, "{later}: requested again");
         }
     }
 }
@@ -232,7 +232,7 @@ fn a_later_part_that_may_not_be_stored_is_not_shared() {
                 (own, client)
             })
             .collect();
-        wait_asked(&origin, "/x", 2);
+        wait_for_requests(&origin, "/x", 2);
         gate.release();
         for (own, client) in &mut clients {
             let reply = client.read_response().expect("a reply");

@@ -47,7 +47,7 @@ fn hash_gives_each_volume_its_share() {
         for how in ENDS {
             edge = again(edge, how, &setup);
             without_origin(&origin, weights, || {
-                files.iter().for_each(|file| file.assert_kept(&edge));
+                files.iter().for_each(|file| file.assert_stored(&edge));
             });
             assert_eq!(spread(&edge, 2), counts);
         }
@@ -90,7 +90,7 @@ fn stripe_spreads_the_blocks_of_an_object() {
             edge = again(edge, how, &setup);
             without_origin(&origin, placement, || {
                 file.get_range(&edge, 5 * BLOCK - 10, 7 * BLOCK + 10);
-                file.assert_kept(&edge);
+                file.assert_stored(&edge);
             });
         }
     }
@@ -134,7 +134,7 @@ fn a_mirror_survives_the_loss_of_either_volume() {
             let edge = start(&setup);
             assert_eq!(number_of(&edge, lost, "records"), 0);
             without_origin(&origin, "mirrored", || {
-                files.iter().for_each(|file| file.assert_kept(&edge));
+                files.iter().for_each(|file| file.assert_stored(&edge));
             });
         }
     }
@@ -158,7 +158,7 @@ fn a_mirror_serves_while_one_volume_is_unavailable_or_damaged() {
     fs::write(disks.path(1), content).expect("a volume");
     let edge = start(&setup);
     without_origin(&origin, "one is damaged", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
+        files.iter().for_each(|file| file.assert_stored(&edge));
     });
     end(edge, End::Killed);
     let elsewhere = setup.text().replace("/1.vol", "/missing/1.vol");
@@ -168,7 +168,7 @@ fn a_mirror_serves_while_one_volume_is_unavailable_or_damaged() {
     });
     assert_eq!(crate::disks::volume(&edge, 1)["state"], "out");
     without_origin(&origin, "one is out", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
+        files.iter().for_each(|file| file.assert_stored(&edge));
     });
 }
 
@@ -189,7 +189,7 @@ fn a_mirror_over_three_keeps_two_copies() {
     fs::remove_file(disks.path(2)).expect("it was there");
     let edge = start(&setup);
     without_origin(&origin, "mirrored", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
+        files.iter().for_each(|file| file.assert_stored(&edge));
     });
 }
 
@@ -214,7 +214,7 @@ fn the_loss_of_a_volume_loses_only_its_own_data() {
         assert!((3..=27).contains(&kept), "{placement}: {kept} of 30");
         fill(&edge, &files);
         without_origin(&origin, "fetched again", || {
-            files.iter().for_each(|file| file.assert_kept(&edge));
+            files.iter().for_each(|file| file.assert_stored(&edge));
         });
     }
 }
@@ -326,7 +326,7 @@ fn another_placement_serves_nothing_wrong() {
         files.iter().for_each(|file| drop(file.get(&edge)));
         fill(&edge, &files);
         without_origin(&origin, placement, || {
-            files.iter().for_each(|file| file.assert_kept(&edge));
+            files.iter().for_each(|file| file.assert_stored(&edge));
         });
         assert_eq!(sum(&edge, "damaged"), 0);
     }

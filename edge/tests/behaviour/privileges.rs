@@ -46,7 +46,7 @@ fn configuration(at: &Path, server: &str, origin: &Origin) -> String {
          [volume.disk]\npath = {volume:?}\nsize = \"16MiB\"\nqueue = \"1MiB\"\n\
          [cache.main]\nvolumes = [\"disk\"]\n\
          [[site]]\n[[site.route]]\npath = \"/files/*\"\n\
-         files = {{ root = {www:?}, strip = \"/files\", symlinks = \"any\" }}\n\
+         files = {{ root = {www:?}, strip_prefix = \"/files\", symlinks = \"any\" }}\n\
          [[site.route]]\nproxy = \"origin\"\ncache = \"main\"\n"
     )
 }
@@ -81,7 +81,10 @@ fn every_thread_runs_as_the_other_user() {
     let setup = Setup::of_text(configuration(folder.path(), &user, &origin));
     if !geteuid().is_root() {
         let said = setup.refused();
-        assert!(said.contains("only root can become another user"), "{said}");
+        assert!(
+            said.contains("only root can switch to another user"),
+            "{said}"
+        );
         return;
     }
     let edge = setup.start();
@@ -114,17 +117,14 @@ fn missing_permissions_of_the_user_are_reported_at_start() {
     fs::set_permissions(&logs, fs::Permissions::from_mode(0o755)).expect("it is ours");
     chown(&logs, Some(0), Some(0)).expect("root may");
     let start = |user: &str| {
-        let server = format!("user = \"{user}\"\nconfine = false");
+        let server = format!("user = \"{user}\"\nsandbox = false");
         Setup::of_text(configuration(folder.path(), &server, &origin)).refused()
     };
     let said = start(&format!("{NOBODY}:{NOBODY}"));
     assert!(said.contains("error.log"), "{said}");
     assert!(said.contains("it runs as 65534:65534"), "{said}");
     let said = start("no-such-user-here");
-    assert!(
-        said.contains("there is no user no-such-user-here"),
-        "{said}"
-    );
+    assert!(said.contains("unknown user no-such-user-here"), "{said}");
 }
 
 // In the sandbox, a request that follows a symlink out of the folder fails; without the sandbox it
@@ -133,12 +133,12 @@ fn missing_permissions_of_the_user_are_reported_at_start() {
 fn in_the_sandbox_only_configured_folders_can_be_read() {
     let (folder, origin) = (folders(), serving("/x", fresh(1000)));
     for (confine, status) in [("false", 200), ("true", 403)] {
-        let server = format!("confine = {confine}");
+        let server = format!("sandbox = {confine}");
         let edge = Setup::of_text(configuration(folder.path(), &server, &origin)).start();
         assert_eq!(edge.get("/files/a.txt", &[]).text(), "served");
         edge.get("/x", &[]).verify_whole(1000).expect("whole");
         let linked = edge.get("/files/link", &[]);
-        assert_eq!(linked.status, status, "confine = {confine}");
+        assert_eq!(linked.status, status, "sandbox = {confine}");
         if confine == "true" {
             assert_all_threads(&edge, "NoNewPrivs:", "1");
             assert!(edge.counter("responses_4xx") > 0);
@@ -170,11 +170,11 @@ fn in_the_sandbox_nothing_is_written_to_a_served_folder() {
     let written = at.join("www/written");
     symlink(&written, at.join("logs/trap.log")).expect("linked");
     for (confine, done) in [("true", false), ("false", true)] {
-        let text = configuration(at, &format!("confine = {confine}"), &origin);
+        let text = configuration(at, &format!("sandbox = {confine}"), &origin);
         let edge = Setup::of_text(text.clone()).start();
         let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/trap.log");
-        assert_eq!(reloaded, done, "confine = {confine}: {said}");
-        assert_eq!(written.exists(), done, "confine = {confine}");
+        assert_eq!(reloaded, done, "sandbox = {confine}: {said}");
+        assert_eq!(written.exists(), done, "sandbox = {confine}");
         assert!(done || said.contains("ermission denied"), "{said}");
     }
 }
@@ -183,14 +183,14 @@ fn in_the_sandbox_nothing_is_written_to_a_served_folder() {
 fn in_the_sandbox_a_reload_reports_what_needs_a_restart() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
     let at = folder.path();
-    let text = configuration(at, "confine = true", &origin);
+    let text = configuration(at, "sandbox = true", &origin);
     let edge = Setup::of_text(text.clone()).start();
     let (reloaded, said) = reload_with_log(&edge, &text, at, "other/access.log");
     assert!(!reloaded);
     assert!(said.contains("only a new start can change this"), "{said}");
     let other = at.join("other").display().to_string();
     assert!(
-        said.contains("`confine`") && said.contains(&other),
+        said.contains("`sandbox`") && said.contains(&other),
         "{said}"
     );
     let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/second.log");
@@ -202,7 +202,7 @@ fn in_the_sandbox_a_reload_reports_what_needs_a_restart() {
             .unwrap_or_default()
             .contains("\"/x\"")
     });
-    edge.rewrite(&text.replace("confine = true", "confine = false"));
+    edge.rewrite(&text.replace("sandbox = true", "sandbox = false"));
     let output = edge.command(&["reload"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("user and confinement"), "{said}");
@@ -217,12 +217,12 @@ fn in_the_sandbox_keys_and_pages_can_be_reloaded() {
     let (key, page) = (at.join("other/url.key"), at.join("pages/404.html"));
     fs::write(&key, "a-secret-of-enough-bytes\n").expect("written");
     fs::write(&page, "none").expect("written");
-    let text = configuration(at, "confine = true", &origin);
+    let text = configuration(at, "sandbox = true", &origin);
     let signed = format!(
-        "[[site.route]]\npath = \"/signed/*\"\nfiles = {:?}\nsigned = {{ key_files = [{key:?}] }}\n",
+        "[[site.route]]\npath = \"/signed/*\"\nfiles = {:?}\nsigned_urls = {{ key_files = [{key:?}] }}\n",
         at.join("www")
     );
-    let pages = format!("[[site]]\nerrors = {{ 404 = {page:?} }}\n{signed}");
+    let pages = format!("[[site]]\nerror_pages = {{ 404 = {page:?} }}\n{signed}");
     let text = text.replacen("[[site]]\n", &pages, 1);
     let edge = Setup::of_text(text.clone()).start();
     assert_eq!(edge.get("/files/none", &[]).text(), "none");
@@ -237,11 +237,11 @@ fn in_the_sandbox_keys_and_pages_can_be_reloaded() {
 fn in_the_sandbox_the_first_host_name_needs_a_restart() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
     let at = folder.path();
-    let with_name = configuration(at, "confine = true", &origin);
+    let with_name = configuration(at, "sandbox = true", &origin);
     let edge = Setup::of_text(with_name.replace("localhost", "127.0.0.1")).start();
     let (reloaded, said) = reload_with_log(&edge, &with_name, at, "logs/access.log");
     assert!(!reloaded, "{said}");
-    assert!(said.contains("what names are looked up with"), "{said}");
+    assert!(said.contains("the files for name resolution"), "{said}");
 }
 
 // A named pipe without a reader is refused, without blocking.
@@ -255,5 +255,5 @@ fn a_log_that_is_a_pipe_needs_a_reader() {
     let text = configuration(at, "", &origin);
     let edge = Setup::of_text(text.clone()).start();
     let (reloaded, said) = reload_with_log(&edge, &text, at, "logs/pipe");
-    assert!(!reloaded && said.contains("nobody reads"), "{said}");
+    assert!(!reloaded && said.contains("no client reads"), "{said}");
 }

@@ -133,7 +133,7 @@ fn a_preamble_has_a_time_limit() {
 // The limit of connections per address applies to the address in the preamble.
 #[test]
 fn connections_are_counted_by_the_address_in_the_preamble() {
-    let (_origin, edge) = introduced("any", "connections_per_address = 1");
+    let (_origin, edge) = introduced("any", "connections_per_ip = 1");
     let ask = |client: &mut Client, address: &str| {
         let line = LINE.replace("192.0.2.1", address);
         client
@@ -145,5 +145,5 @@ fn connections_are_counted_by_the_address_in_the_preamble() {
     assert!(ask(&mut first, "192.0.2.1"));
     assert!(ask(&mut second, "192.0.2.2"));
     assert!(!ask(&mut third, "192.0.2.1"));
-    assert_eq!(edge.counter("connections_over_address"), 1);
+    assert_eq!(edge.counter("connections_over_ip"), 1);
 }

@@ -8,7 +8,8 @@ use sluice_lab::client::{self, Reply};
 use sluice_lab::origin::{Gate, Origin, Resource};
 
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving, wait_asked,
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
+    wait_for_requests,
 };
 
 const LENGTH: u64 = 3000;
@@ -133,7 +134,7 @@ fn a_soft_purge_makes_responses_stale() {
     let stale = edge.get("/grace", &[]);
     assert!(is_hit(&stale), "{}", cache_status(&stale));
     assert!(cache_status(&stale).contains("detail=stale-while-revalidate"));
-    wait_asked(&origin, "/grace", 2);
+    wait_for_requests(&origin, "/grace", 2);
     eventually("it is fresh again", || {
         let status = cache_status(&edge.get("/grace", &[])).to_owned();
         status.starts_with("sluice; hit; ttl=3")
@@ -239,14 +240,14 @@ fn impossible_purges_are_refused_with_an_explanation() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
     for (order, status, said) in [
-        (json!({}), 400, "say what"),
+        (json!({}), 400, "name what to purge"),
         (json!({"tag": "a", "url": "b"}), 400, "only one"),
         (json!({"tag": "a b"}), 400, "a tag has"),
         (json!({"url": "/a"}), 400, "a URL begins with"),
         (json!({"prefix": "a"}), 400, "a prefix begins with"),
         (json!({"prefix": "/a/.."}), 400, "a prefix can't end in .."),
         (json!({"prefix": "/a/*"}), 400, "a prefix needs no *"),
-        (json!({"url": "http://u:p@a/"}), 400, "leave out user name"),
+        (json!({"url": "http://u:p@a/"}), 400, "remove user name"),
         (json!({"all": false}), 400, "\"all\" is true"),
         (json!({"teg": "a"}), 400, "unknown field `teg`"),
         (
@@ -269,7 +270,7 @@ fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     let origin = serving("/x", fresh(LENGTH));
     let target = "/x?b=1&a=1";
     let text = |setup: Setup| {
-        let admin = "[admin]\npurge = [\"127.0.0.1\"]\n";
+        let admin = "[admin]\npurge_from = [\"127.0.0.1\"]\n";
         setup.text().replace("[admin]\n", admin)
     };
     let sorted = text(Setup::cached(&origin).cache("query_sort = true"));
@@ -313,7 +314,7 @@ fn a_cache_without_routes_can_be_purged() {
 /// The harness's configuration, with these addresses permitted to send PURGE.
 fn allowing(origin: &Origin, networks: &str) -> Edge {
     let text = Setup::cached(origin).text();
-    let admin = format!("[admin]\npurge = [{networks}]\n");
+    let admin = format!("[admin]\npurge_from = [{networks}]\n");
     Setup::of_text(text.replace("[admin]\n", &admin)).start()
 }
 
@@ -383,12 +384,12 @@ fn the_purge_command_reports_what_it_purged() {
     let (done, said) = out(&["http://A:80/img/*"]);
     assert!(done && said.contains(": URL http://a/img/*\n"), "{said}");
     assert!(
-        said.ends_with("for all that begins so: --prefix http://a/img/\n"),
+        said.ends_with("to purge every URL with this prefix: --prefix http://a/img/\n"),
         "{said}"
     );
     let (done, said) = out(&["--prefix", "//A:80/x/../%7e"]);
     assert!(
-        done && said.contains(": all that begins with //a/~\n"),
+        done && said.contains(": URLs with the prefix //a/~\n"),
         "{said}"
     );
     let (done, said) = out(&["--prefix", "/img/*"]);

@@ -8,7 +8,7 @@ use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Framing, Gate, Origin, Resource};
 
 use crate::harness::{
-    Edge, SOON, Setup, assert_has_parameter, assert_hit, fresh, serving, wait_asked,
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, fresh, serving, wait_for_requests,
 };
 
 const FILE: u64 = 10 << 20;
@@ -196,7 +196,7 @@ fn three_ranges_of_a_cold_file_cost_one_fetch() {
             .expect("sent");
         client
     });
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     gate.release();
     for (client, first) in clients.iter_mut().zip(firsts) {
         let reply = client.read_response().expect("a reply");
@@ -229,7 +229,7 @@ fn riders_join_at_any_offset() {
                 })
             })
             .collect();
-        crate::harness::eventually("all ride", || edge.counter("requests_now") == 21);
+        crate::harness::eventually("all share the fetch", || edge.counter("requests_now") == 21);
         for step in 1..=10 {
             gate.advance_to(step * FILE / 10);
         }

@@ -118,7 +118,11 @@ fn a_running_request_keeps_its_configuration() {
     let reply = client.read_response().expect("a reply");
     reply.verify_whole(300_000).expect("the old one, whole");
     let next = client.get("/x", &[]).expect("a reply");
-    assert_eq!(next.text(), "elsewhere", "the connection is served anew");
+    assert_eq!(
+        next.text(),
+        "elsewhere",
+        "the connection uses the new configuration"
+    );
 }
 
 fn origin_elsewhere() -> sluice_lab::origin::Origin {

@@ -4,14 +4,16 @@
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, Resource};
 
-use crate::aging::{LENGTH, aged, assert_failed, assert_stale, assert_validated, kill, stale};
+use crate::caching_rules::{
+    LENGTH, aged, assert_failed, assert_stale, assert_validated, kill, stale,
+};
 use crate::disks::{
-    Disks, ENDS, End, File, MIB, again, ask, end, fill, get, is_hit, keep_x, loaded, number_of,
-    records, settled, shelf, start, sum, without_origin, written,
+    Disks, ENDS, End, File, MIB, again, ask, end, fill, get, is_hit, loaded, number_of, records,
+    settled, shelf, start, store_x, without_origin, written,
 };
 use crate::harness::{
-    Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin,
-    serving, ttl, wait_asked,
+    Edge, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving, ttl,
+    wait_for_requests,
 };
 
 /// A small body that is stored with its head, and one in blocks.
@@ -55,7 +57,7 @@ fn stored_responses_are_served_after_every_restart() {
         edge = again(edge, ENDS[round as usize % 2], &setup);
         assert_eq!(number_of(&edge, 1, "records"), expected);
         without_origin(&origin, "stored", || {
-            kept.iter().for_each(|file| file.assert_kept(&edge));
+            kept.iter().for_each(|file| file.assert_stored(&edge));
         });
         assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
     }
@@ -132,7 +134,7 @@ fn assert_survives_restart(change: &Change<'_>) {
         let disks = Disks::new(1);
         let setup = disks.setup(&origin);
         let edge = start(&setup);
-        keep_x(&edge, &origin, length);
+        store_x(&edge, &origin, length);
         (change.make)(&edge, &origin, length);
         settled(&edge);
         let mut edge = again(edge, how, &setup);
@@ -211,9 +213,7 @@ fn a_new_version_replaces_the_old_one() {
 fn versions_of_different_sizes_replace_one_another() {
     for how in ENDS {
         let origin = origin();
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin);
-        let mut edge = start(&setup);
+        let mut edge = Disks::new(1).start(&origin);
         for (version, length) in [(0, 700_000), (1, 900), (2, 700_000), (3, 300_000), (4, 0)] {
             origin.serve("/x", old(length, "").version(version));
             let before = number_of(&edge, 1, "written_bytes");
@@ -224,7 +224,7 @@ fn versions_of_different_sizes_replace_one_another() {
                 number_of(&edge, 1, "written_bytes") >= before + length.max(1)
             });
             settled(&edge);
-            edge = again(edge, how, &setup);
+            edge.restart(how);
             let reply = get(&edge, "/x");
             assert_eq!((reply.status, reply.body.len() as u64), (200, length));
             reply.verify_version(version, 0).expect("this version");
@@ -239,9 +239,7 @@ fn versions_of_different_sizes_replace_one_another() {
 fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
     each(|how, length| {
         let origin = serving("/x", old(length, ", stale-if-error=600"));
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin);
-        let edge = start(&setup);
+        let mut edge = Disks::new(1).start(&origin);
         get(&edge, "/x").verify_whole(length).expect("the body");
         written(&edge, records(length));
         let secret = Resource::offset(length).version(1);
@@ -252,7 +250,7 @@ fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
         eventually("it is written that it is gone", || {
             number_of(&edge, 1, "written_bytes") > before
         });
-        let edge = again(edge, how, &setup);
+        edge.restart(how);
         kill(&origin);
         assert_failed(&get(&edge, "/x"));
     });
@@ -290,7 +288,7 @@ fn a_stale_response_is_served_while_it_is_revalidated_after_a_restart() {
     let reply = get(&edge, "/x");
     reply.verify_whole(LENGTH).expect("the old one");
     assert_stale(&reply, "stale-while-revalidate");
-    wait_asked(&origin, "/x", 2);
+    wait_for_requests(&origin, "/x", 2);
     eventually("the new one is there", || {
         get(&edge, "/x").verify_version(1, 0).is_ok()
     });
@@ -301,15 +299,13 @@ fn a_stale_response_is_served_while_it_is_revalidated_after_a_restart() {
 #[test]
 fn a_stale_response_without_a_validator_is_fetched_again() {
     each(|how, length| {
-        let bare = |version| crate::aging::bare(old(length, "").version(version));
+        let bare = |version| crate::caching_rules::bare(old(length, "").version(version));
         let origin = serving("/x", bare(0));
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin).cache("stale_if_error = \"1h\"");
-        let edge = start(&setup);
+        let mut edge = Disks::new(1).start_with(&origin, "stale_if_error = \"1h\"");
         get(&edge, "/x").verify_version(0, 0).expect("the first");
         settled(&edge);
         origin.serve("/x", bare(1));
-        let edge = again(edge, how, &setup);
+        edge.restart(how);
         let reply = get(&edge, "/x");
         assert_eq!(reply.body.len() as u64, length);
         reply.verify_version(1, 0).expect("the second");
@@ -347,81 +343,6 @@ fn an_interrupted_fetch_is_repeated_after_a_restart() {
     }
 }
 
-/// Number of hits among these files.
-fn hits(edge: &Edge, files: &[File]) -> usize {
-    files.iter().filter(|file| is_hit(&file.get(edge))).count()
-}
-
-// Objects that are read survive several passes of the writer over the volume, which overwrite all
-// others.
-#[test]
-fn objects_that_are_read_survive_a_pass_over_the_volume() {
-    for restarted in [false, true] {
-        let origin = shelf();
-        let disks = Disks::new(1);
-        // Memory is so small that all of it is replaced between two reads.
-        let setup = disks.setup(&origin).cache("memory = \"8MiB\"");
-        let mut edge = start(&setup);
-        let all = File::row(0, 200, 50_000);
-        fill(&edge, &all);
-        // An eighth of each segment.
-        let hot: Vec<File> = all.iter().copied().step_by(8).collect();
-        let cold: Vec<File> = all.iter().copied().skip(1).step_by(8).collect();
-        if restarted {
-            // The read comes from the volume, not from memory; only such reads are recorded.
-            edge = again(edge, End::Killed, &setup);
-            assert_eq!(hits(&edge, &hot), hot.len(), "all fit");
-            edge = again(edge, End::Stopped, &setup);
-        }
-        // Everything written before is overwritten, except for the records that were written again.
-        for (n, file) in File::row(1000, 325, 50_000).iter().enumerate() {
-            if n % 90 == 0 && !restarted {
-                assert_eq!(hits(&edge, &hot), hot.len(), "{n}");
-            }
-            file.get(&edge);
-            if n % 20 == 0 {
-                settled(&edge);
-            }
-        }
-        settled(&edge);
-        assert!(number_of(&edge, 1, "rewritten_bytes") > 0);
-        let kept = hits(&edge, &hot);
-        assert!(kept * 10 >= hot.len() * 9, "{restarted}: {kept} were kept");
-        let gone = cold.len() - hits(&edge, &cold);
-        assert!(gone * 10 >= cold.len() * 9, "{restarted}: {gone} are gone");
-    }
-}
-
-// Passes over the volume and restarts alternate: everything that the status lists is served,
-// without a wrong byte.
-#[test]
-fn passes_and_restarts_alternate_safely() {
-    let origin = shelf();
-    let disks = Disks::in_memory(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
-    for round in 0..8_u64 {
-        let new = File::row(round * 100, 40, 150_000 + round * 11_111);
-        fill(&edge, &new);
-        let records_before = number_of(&edge, 1, "records");
-        edge = again(edge, ENDS[round as usize % 2], &setup);
-        // Objects that were evicted and not yet overwritten may be found again.
-        let found = number_of(&edge, 1, "records");
-        assert!(
-            found >= records_before,
-            "{round}: {found} of {records_before}"
-        );
-        // The newest objects are present, whatever else was lost.
-        without_origin(&origin, "the newest", || {
-            new.iter()
-                .rev()
-                .take(20)
-                .for_each(|file| file.assert_kept(&edge));
-        });
-        assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
-    }
-}
-
 #[test]
 fn requests_are_served_while_the_index_loads() {
     let origin = shelf();
@@ -446,101 +367,14 @@ fn requests_are_served_while_the_index_loads() {
 #[test]
 fn a_graceful_shutdown_writes_the_queue() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let files = File::row(0, 30, 40_000);
     files.iter().for_each(|file| drop(file.get(&edge)));
     eventually("nothing is fetched", || edge.counter("flights_now") == 0);
-    let edge = again(edge, End::Stopped, &setup);
+    edge.restart(End::Stopped);
     without_origin(&origin, "stored", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
+        files.iter().for_each(|file| file.assert_stored(&edge));
     });
-}
-
-/// Whether no process has locked this file.
-fn is_free(path: &std::path::Path) -> bool {
-    let file = std::fs::File::open(path).expect("a volume");
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
-}
-
-fn reload(edge: &Edge, setup: &Setup) {
-    edge.rewrite(&setup.text());
-    let output = edge.command(&["reload"]);
-    assert!(output.status.success(), "{output:?}");
-}
-
-// A reload keeps a volume that stays configured, adds a new one, and closes one that is no longer
-// configured.
-#[test]
-fn a_reload_keeps_adds_and_closes_volumes() {
-    let origin = shelf();
-    let (first, second) = (Disks::new(1), Disks::new(2));
-    let other = second.tables().replace("[volume.disk1]", "[volume.spare]");
-    let setup = first.setup(&origin);
-    let edge = start(&setup);
-    let files = File::row(0, 10, 30_000);
-    fill(&edge, &files);
-    written(&edge, 10);
-    let changed = setup.clone().limits("keepalive_header = true");
-    reload(&edge, &changed);
-    assert_eq!(number_of(&edge, 1, "records"), 10);
-    // One more volume, which the cache does not use yet.
-    let more = setup
-        .clone()
-        .tables(&other.replace("[volume.disk2]", "[volume.spare2]"));
-    reload(&edge, &more);
-    loaded(&edge);
-    assert_eq!(crate::disks::volumes(&edge).len(), 3);
-    without_origin(&origin, "stored", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
-    });
-    reload(&edge, &setup);
-    eventually("the others are gone", || {
-        crate::disks::volumes(&edge).len() == 1
-    });
-    without_origin(&origin, "stored", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
-    });
-    // A closed volume can be used by another program.
-    for number in [1, 2] {
-        eventually("it is free", || is_free(&second.path(number)));
-    }
-    let elsewhere = start(&second.setup(&origin));
-    assert_eq!(sum(&elsewhere, "records"), 0);
-    end(elsewhere, End::Stopped);
-    let edge = again(edge, End::Killed, &setup);
-    without_origin(&origin, "stored", || {
-        files.iter().for_each(|file| file.assert_kept(&edge));
-    });
-}
-
-// A reload adds volumes to a cache, and another one removes them.
-#[test]
-fn a_reload_adds_volumes_to_a_cache_and_removes_them() {
-    let origin = shelf();
-    let disks = Disks::new(1);
-    let (with, without) = (
-        disks.setup(&origin),
-        Setup::cached(&origin).cache("slice = \"256KiB\""),
-    );
-    let edge = without.start();
-    let file = File::new(1, 30_000);
-    file.get(&edge);
-    reload(&edge, &with);
-    loaded(&edge);
-    let other = File::new(2, 30_000);
-    other.get(&edge);
-    written(&edge, 1);
-    other.assert_kept(&edge);
-    reload(&edge, &without);
-    let reply = other.get(&edge);
-    assert!(is_hit(&reply) || cache_status(&reply).contains("fwd="));
-    eventually("it is free", || is_free(&disks.path(1)));
-    reload(&edge, &with);
-    loaded(&edge);
-    other.get(&edge);
-    file.get(&edge);
 }
 
 // A response that has an Age has the same age after a restart.

@@ -7,7 +7,7 @@ use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Ending, Fault, Gate, Modified, Origin, Resource, Seen, Tag};
 
 use crate::harness::{SOON, assert_hit, eventually, fresh, serving};
-use crate::pieces::{
+use crate::partial_objects::{
     BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, check_range, filling, good, send_whole,
     version_of, wanted,
 };
@@ -93,7 +93,7 @@ fn riders_do_not_notice_a_resumed_fetch() {
         let edge = filling(&origin, mode).start();
         let mut riders: Vec<_> = (0..5).map(|_| send_whole(&edge)).collect();
         assert!(gate.wait_held(1, SOON));
-        eventually("all ride", || edge.counter("requests_now") == 5);
+        eventually("all share the fetch", || edge.counter("requests_now") == 5);
         gate.release();
         for rider in &mut riders {
             let reply = rider.read_response().expect("a reply");
@@ -195,7 +195,7 @@ fn resuming_ends_without_progress() {
             if whole.status == 200 {
                 verify_offset(0, &whole.body).expect("the right bytes");
             }
-            eventually("nobody asks any more", || {
+            eventually("no more requests arrive", || {
                 edge.counter("flights_now") == 0 && edge.counter("requests_now") == 0
             });
             let asked = asked(&origin);
@@ -293,7 +293,7 @@ fn a_fetch_that_broke_without_waiting_clients_is_retried_by_the_next_one() {
         check_range(&edge, 1_200_000, 1_200_009);
         check_range(&edge, 1_200_000, 1_200_999);
         check_range(&edge, 1_060_000, 1_300_000);
-        assert_eq!(crate::pieces::sent_again(&origin), 0, "{mode}");
+        assert_eq!(crate::partial_objects::sent_again(&origin), 0, "{mode}");
         edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
     }
 }

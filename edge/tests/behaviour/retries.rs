@@ -5,7 +5,7 @@ use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 
 use crate::harness::{Edge, SOON, Setup, cache_status, eventually, serving};
-use crate::pieces::{
+use crate::partial_objects::{
     BLOCK, FILE, asked, check_range, filling, good, landed, send_range, send_whole,
 };
 

@@ -8,7 +8,7 @@ use sluice_lab::origin::{Framing, Gate, Resource};
 
 use crate::harness::{
     Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving,
-    wait_asked,
+    wait_for_requests,
 };
 
 // Running requests may finish during a shutdown, whichever worker's fetch they use.
@@ -16,7 +16,9 @@ use crate::harness::{
 fn during_shutdown_a_rider_keeps_the_flight_of_another_worker() {
     let gate = Gate::at(100_000);
     let origin = serving("/x", fresh(300_000).gate(&gate));
-    let mut edge = Setup::cached(&origin).limits("drain = \"1h\"").start();
+    let mut edge = Setup::cached(&origin)
+        .limits("shutdown_timeout = \"1h\"")
+        .start();
     // So many clients that both workers certainly have some of them.
     let mut clients: Vec<Client> = (0..6).map(|_| edge.client()).collect();
     for client in &mut clients {
@@ -51,13 +53,15 @@ fn bodies_that_pass_through_share_the_available_memory() {
             let path = format!("/{n}");
             let endless = fresh(3_000_000).framing(Framing::Chunked(50_000));
             origin.serve(&path, endless.gate_head(&gate));
-            let mut reader = edge.reluctant_client();
+            let mut reader = edge.slow_reader();
             let close = [("connection", "close")];
             reader.send("GET", &path, &close, b"").expect("sent");
             reader
         })
         .collect();
-    eventually("all fly", || edge.counter("flights_now") == 60);
+    eventually("all are being fetched", || {
+        edge.counter("flights_now") == 60
+    });
     gate.release();
     for reader in &mut readers {
         reader.read_head().expect("a head");
@@ -78,11 +82,11 @@ fn a_slow_rider_does_not_hold_up_the_others() {
         .cache("memory = \"8MiB\"")
         .limits("send_timeout = \"1h\"\nmin_rate = 0")
         .start();
-    let mut slow = edge.reluctant_client();
+    let mut slow = edge.slow_reader();
     slow.send("GET", "/x", &[], b"").expect("sent");
     let mut fast = edge.client();
     fast.send("GET", "/x", &[], b"").expect("sent");
-    eventually("both ride", || edge.counter("requests_now") == 2);
+    eventually("both share the fetch", || edge.counter("requests_now") == 2);
     gate.release();
     let reply = fast.read_response().expect("a reply");
     reply.verify_whole(20_000_000).expect("all of it");
@@ -200,7 +204,7 @@ fn an_unshareable_response_goes_to_one_client_and_the_others_send_their_own_requ
         client.send("GET", "/x", &[], b"").expect("sent");
     }
     eventually("all wait", || edge.counter("requests_now") == 5);
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     assert!(gate.wait_held(1, Duration::from_secs(5)));
     gate.release();
     for client in &mut clients {

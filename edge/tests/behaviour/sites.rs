@@ -28,7 +28,7 @@ fn three() -> (Vec<Origin>, Edge) {
         upstream("two", 1, "host = \"inner.example\"\n"),
         upstream("three", 2, ""),
         "[[site]]\nhosts = [\"a.example\", \"*.b.example\"]\n".to_owned(),
-        "[[site.route]]\nmatch = '\\.(mp4|avi)(\\?.*)?$'\nproxy = \"two\"\n".to_owned(),
+        "[[site.route]]\npath_regex = '\\.(mp4|avi)$'\nproxy = \"two\"\n".to_owned(),
         "[[site.route]]\npath = \"/static/*\"\nproxy = \"three\"\n".to_owned(),
         "[[site.route]]\npath = \"/\"\nproxy = \"one\"\n".to_owned(),
         "[[site]]\nhosts = [\"c.example\"]\n[[site.route]]\nproxy = \"three\"\n".to_owned(),

@@ -2,8 +2,8 @@
 
 use sluice_lab::origin::{Gate, Record};
 
-use crate::harness::{SOON, assert_hit, eventually, fresh, serving, wait_asked};
-use crate::pieces::{
+use crate::harness::{SOON, assert_hit, eventually, fresh, serving, wait_for_requests};
+use crate::partial_objects::{
     BLOCK, FILE, MODES, ask_range, asked, assert_sent_once, block_end, by_range, bytes,
     check_range, filling, good, send_range, send_whole, sent_again, settle,
 };
@@ -59,7 +59,7 @@ fn concurrent_clients_on_one_cold_block_fetch_it_once() {
         let firsts = [DEEP, DEEP, DEEP + 50_000, 1_130_000, 1_048_576];
         let mut clients = Vec::from(firsts.map(|first| send_range(&edge, first, first + 9)));
         eventually("all wait", || edge.counter("requests_now") == 5);
-        wait_asked(&origin, "/x", 1);
+        wait_for_requests(&origin, "/x", 1);
         gate.release();
         for (client, first) in clients.iter_mut().zip(firsts) {
             let reply = client.read_response().expect("a reply");

@@ -40,7 +40,7 @@ fn both(limits: &str) -> Both {
         "[server]\nworkers = 1\n[limits]\n{limits}\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
          [admin]\naddress = \"127.0.0.1:0\"\n[upstream.o]\nservers = [{:?}]\n[cache.main]\n\
          [[site]]\n[[site.route]]\npath = \"/files/*\"\n\
-         [site.route.files]\nroot = {:?}\nstrip = \"/files\"\n\
+         [site.route.files]\nroot = {:?}\nstrip_prefix = \"/files\"\n\
          [[site.route]]\npath = \"/cached/*\"\nproxy = \"o\"\ncache = \"main\"\n\
          [[site.route]]\nproxy = \"o\"\n",
         origin.url(""),
@@ -177,7 +177,7 @@ fn slow_readers_are_cut_off() {
     let both = both(LIMITS);
     let edge = &both.edge;
     let ask = |target: &str| {
-        let mut client = edge.reluctant_client();
+        let mut client = edge.slow_reader();
         client.send("GET", target, &[], b"").expect("sent");
         client
     };
@@ -208,7 +208,7 @@ fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
     let before = edge.peak_memory();
     let mut held: Vec<Client> = Vec::new();
     for _ in 0..clients {
-        let mut client = edge.reluctant_client();
+        let mut client = edge.slow_reader();
         act(&mut client);
         held.push(client);
     }

@@ -8,7 +8,7 @@ use sluice_lab::client::Client;
 use sluice_lab::offset::{offset_bytes, verify_offset};
 use sluice_lab::origin::{Framing, Gate, Origin, OriginOptions, Resource};
 
-use crate::harness::{Edge, SOON, Setup, eventually, origin, wait_asked};
+use crate::harness::{Edge, SOON, Setup, eventually, origin, wait_for_requests};
 
 /// The number of bytes that the edge and the sockets on both sides can hold of one stalled body.
 const STALLED_MAX: u64 = 16 << 20;
@@ -32,7 +32,7 @@ fn small_origin(path: &str, resource: Resource) -> Origin {
 }
 
 /// The number of bytes sent by the origin, once it no longer grows.
-fn sent_when_stalled(origin: &Origin) -> u64 {
+fn bytes_when_stalled(origin: &Origin) -> u64 {
     let sent = || origin.read_record(|record| record.sent_total);
     loop {
         let before = sent();
@@ -49,11 +49,11 @@ fn sent_when_stalled(origin: &Origin) -> u64 {
 /// Sends a request without reading the response: the origin must stop sending, and memory must stay
 /// small.
 fn stall(edge: &Edge, origin: &Origin, path: &str) -> Client {
-    let mut client = edge.reluctant_client();
+    let mut client = edge.slow_reader();
     client.send("GET", path, &[], b"").expect("sent");
-    wait_asked(origin, path, 1);
-    let sent = sent_when_stalled(origin);
-    assert!(sent < STALLED_MAX, "{sent} bytes were fetched for nobody");
+    wait_for_requests(origin, path, 1);
+    let sent = bytes_when_stalled(origin);
+    assert!(sent < STALLED_MAX, "{sent} bytes were fetched in vain");
     let memory = edge.peak_memory();
     assert!(memory < MEMORY_MAX, "{memory} bytes of memory");
     client
@@ -111,7 +111,7 @@ fn a_stalled_reader_of_an_endless_body_stops_the_origin() {
     let reply = reader.get("/x", &[]).expect("a reply");
     reply
         .verify_whole(60_000_000)
-        .expect("who reads gets all of it");
+        .expect("the reader receives all of it");
     drop(client);
     let memory = edge.peak_memory();
     assert!(memory < MEMORY_MAX, "{memory} bytes of memory");
@@ -158,7 +158,7 @@ fn other_clients_are_served_while_one_is_stalled() {
     let edge = Setup::cached(&origin).workers(1).start();
     let clients: Vec<Client> = (0..4)
         .map(|_| {
-            let mut client = edge.reluctant_client();
+            let mut client = edge.slow_reader();
             client.send("GET", "/x", &[], b"").expect("sent");
             client
         })

@@ -103,7 +103,7 @@ fn upgrade_requires_connection_upgrade() {
     let edge = Setup::uncached(&origin).start();
     assert_eq!(edge.get("/tunnel", &[("Upgrade", "echo")]).status, 426);
     let old = "GET /tunnel HTTP/1.0\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
-    let answer = edge.ask_raw(old.as_bytes());
+    let answer = edge.send_raw(old.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 426 "), "{answer}");
     assert!(
         origin

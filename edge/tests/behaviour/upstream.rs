@@ -6,7 +6,7 @@ use sluice_lab::client::Client;
 use sluice_lab::origin::{Ending, Fault, Gate, Resource};
 
 use crate::harness::{
-    SOON, Setup, assert_has_parameter, eventually, fresh, origin, serving, wait_asked,
+    SOON, Setup, assert_has_parameter, eventually, fresh, origin, serving, wait_for_requests,
 };
 
 // Each worker has a pool of idle connections and reuses them.
@@ -57,13 +57,13 @@ fn connections_to_an_origin_are_limited() {
     let origin = serving("/x", Resource::offset(10).gate_head(&gate));
     let edge = Setup::uncached(&origin)
         .workers(1)
-        .upstream("connections = 2\nqueue = 1")
+        .upstream("max_connections = 2\nqueue = 1")
         .start();
     let mut clients: Vec<Client> = (0..3).map(|_| edge.client()).collect();
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
     }
-    wait_asked(&origin, "/x", 2);
+    wait_for_requests(&origin, "/x", 2);
     eventually("three at once", || edge.counter("requests_now") == 3);
     let refused = edge.get("/x", &[]);
     assert_eq!(refused.status, 503);

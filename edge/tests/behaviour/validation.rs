@@ -3,14 +3,15 @@
 
 use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
 
-use crate::aging::{
+use crate::caching_rules::{
     Crowd, LENGTH, assert_failed, assert_validated, bare, current, kill, last_sent, stale, tagged,
     times,
 };
 use crate::harness::{
-    SOON, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, ttl, wait_asked,
+    SOON, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, stored,
+    wait_for_requests,
 };
-use crate::pieces::{
+use crate::partial_objects::{
     BLOCK, FILE, MODES, ask_range, assert_sent_once, check_range, filling, landed, one_version,
 };
 
@@ -48,42 +49,6 @@ fn validators_are_sent_as_they_are_stored() {
     }
 }
 
-// RFC 9111 4.3.4, 3.2: after a 304 the stored response is served with the headers of the 304,
-// except for those that describe the stored content.
-#[test]
-fn a_304_updates_the_stored_response() {
-    let old = stale("").header("X-Both", "old").header("X-Old", "old");
-    let origin = serving("/x", old.tag(tagged("v")).header("Content-Type", "a/b"));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
-    let not_modified = Resource::status(304)
-        .tag(tagged("v"))
-        .cache_control("max-age=3600")
-        .header("X-Both", "new")
-        .header("X-New", "new")
-        .header("Content-Length", "5")
-        .header("Content-Encoding", "zebra")
-        .header("Content-Range", "bytes 0-4/5");
-    origin.serve("/x", not_modified);
-    let validated = edge.get("/x", &[]);
-    assert_validated(&validated);
-    let hit = edge.get("/x", &[]);
-    assert_hit(&hit);
-    assert!(ttl(&hit) > 3000, "{}", cache_status(&hit));
-    for reply in [validated, hit] {
-        reply.verify_whole(LENGTH).expect("the stored content");
-        assert_eq!(reply.header_all("x-both"), ["new"]);
-        assert_eq!(reply.header("x-new"), Some("new"));
-        assert_eq!(reply.header("x-old"), Some("old"));
-        assert_eq!(reply.header("content-type"), Some("a/b"));
-        assert_eq!(reply.header_all("content-length"), ["1000"]);
-        assert_eq!(reply.header("content-encoding"), None);
-        assert_eq!(reply.header("content-range"), None);
-        assert_eq!(reply.header_all("etag"), ["\"v\""]);
-    }
-    assert_eq!(times(&origin, "/x"), 2);
-}
-
 // RFC 9111 4.2.3: the age counts from the last successful validation.
 #[test]
 fn age_restarts_with_a_validation() {
@@ -104,28 +69,10 @@ fn age_restarts_with_a_validation() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.2.3: a 304 from another cache has the age that it names.
-#[test]
-fn the_age_of_a_304_counts() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    for asked in 1..=4 {
-        edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
-        assert_eq!(times(&origin, "/x"), asked, "a 304 that is stale itself");
-    }
-    origin.serve("/x", current().header("Age", "1000"));
-    edge.get("/x", &[]);
-    let hit = edge.get("/x", &[]);
-    assert_hit(&hit);
-    assert!((2500..=2600).contains(&ttl(&hit)), "{}", cache_status(&hit));
-}
-
 // RFC 9111 4.3.3: a full response replaces the stored one.
 #[test]
 fn a_new_version_replaces_the_stale_one() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current().version(1));
     let new = edge.get("/x", &[]);
     new.verify_version(1, 0).expect("the new one");
@@ -140,9 +87,7 @@ fn a_new_version_replaces_the_stale_one() {
 // RFC 9110 13.1.2: If-None-Match compares weakly, so a weak entity tag is enough for a whole body.
 #[test]
 fn a_weak_entity_tag_is_used_for_validation() {
-    let origin = serving("/x", stale("").tag(Tag::Weak).modified(Modified::None));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").tag(Tag::Weak).modified(Modified::None));
     origin.update("/x", |_| current().tag(Tag::Weak).modified(Modified::None));
     assert_validated(&edge.get("/x", &[]));
     let hit = edge.get("/x", &[]);
@@ -150,25 +95,10 @@ fn a_weak_entity_tag_is_used_for_validation() {
     assert_hit(&hit);
 }
 
-// RFC 9111 4.3.4: a 304 without a validator updates the one response that was revalidated.
-#[test]
-fn a_304_need_not_contain_the_validator() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
-    origin.serve("/x", Resource::status(304).cache_control("max-age=3600"));
-    let validated = edge.get("/x", &[]);
-    validated.verify_whole(LENGTH).expect("the body");
-    assert_validated(&validated);
-    assert_hit(&edge.get("/x", &[]));
-}
-
 // One request revalidates the response for all waiting clients.
 #[test]
 fn a_crowd_waits_for_one_validation() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     let gate = Gate::closed();
     origin.serve("/x", current().gate_head(&gate));
     let crowd = Crowd::of(&edge, 50, "/x", &[]);
@@ -184,9 +114,7 @@ fn a_crowd_waits_for_one_validation() {
 // The same if the response is another version.
 #[test]
 fn a_crowd_waits_for_one_replacement() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     let gate = Gate::closed();
     origin.serve("/x", current().version(1).gate_head(&gate));
     let crowd = Crowd::of(&edge, 50, "/x", &[]);
@@ -246,9 +174,7 @@ fn a_client_s_condition_is_evaluated_after_the_validation() {
 // The client has the origin's current version, and not the stored one.
 #[test]
 fn a_client_with_the_new_version_receives_304() {
-    let origin = serving("/x", stale("").tag(tagged("old")));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").tag(tagged("old")));
     origin.serve("/x", current().version(1).tag(tagged("new")));
     let told = edge.get("/x", &[("If-None-Match", "\"new\"")]);
     assert_eq!((told.status, told.header("etag")), (304, Some("\"new\"")));
@@ -260,9 +186,7 @@ fn a_client_with_the_new_version_receives_304() {
 // RFC 9110 13.1.1: the cache evaluates If-Match after the validation; the origin never receives it.
 #[test]
 fn a_failed_precondition_is_answered_after_the_validation() {
-    let origin = serving("/x", stale("").tag(tagged("v")));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale("").tag(tagged("v")));
     for (tag, status) in [("\"other\"", 412), ("\"v\"", 200)] {
         let reply = edge.get("/x", &[("If-Match", tag)]);
         assert_eq!(reply.status, status, "{tag}");
@@ -274,9 +198,7 @@ fn a_failed_precondition_is_answered_after_the_validation() {
 // A range of a stale response is served from the stored bytes once they are validated.
 #[test]
 fn a_range_of_a_stale_response_is_served_after_validation() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current());
     let range = edge.get("/x", &[("Range", "bytes=5-9")]);
     range.verify_range(5, 9, LENGTH).expect("the range");
@@ -347,9 +269,7 @@ fn another_version_of_a_large_object_replaces_all_of_it() {
 // HEAD validates a stale response, and the next GET finds it fresh.
 #[test]
 fn head_validates_a_stale_response() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current());
     let head = edge.ask("HEAD", "/x", &[], b"");
     assert_eq!((head.status, head.body.len()), (200, 0));
@@ -388,42 +308,6 @@ fn the_validation_of_a_variant_selects_it() {
     }
 }
 
-// RFC 9110 15.4.5: a 304 to an unconditional request is an error of the origin, and is not stored.
-#[test]
-fn an_unexpected_304_is_not_stored() {
-    let origin = serving("/x", Resource::status(304).cache_control("max-age=3600"));
-    let edge = Setup::cached(&origin).start();
-    for _ in 0..2 {
-        let reply = edge.get("/x", &[]);
-        let status = reply.status;
-        assert!(matches!(status, 304 | 502), "{status}");
-        assert!(!cache_status(&reply).contains("hit"));
-    }
-    origin.serve("/x", current());
-    let good = edge.get("/x", &[]);
-    good.verify_whole(LENGTH).expect("the body");
-}
-
-// RFC 9111 4.3.4: a 304 with another strong entity tag does not change the stored one: an entity
-// tag and a body of different versions are never combined.
-#[test]
-fn a_304_with_another_entity_tag_mixes_nothing() {
-    let origin = serving("/x", stale("").tag(tagged("a")));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
-    let choose = |seen: &Seen| match seen.header("if-none-match") {
-        Some(_) => Resource::status(304).tag(tagged("b")),
-        None => current().version(1).tag(tagged("b")),
-    };
-    origin.serve("/x", Resource::dynamic(choose));
-    for _ in 0..2 {
-        let reply = edge.get("/x", &[]);
-        assert_eq!(reply.status, 200);
-        let version = u32::from(reply.header("etag") == Some("\"b\""));
-        reply.verify_version(version, 0).expect("that of the tag");
-    }
-}
-
 /// An origin that holds its 304 to conditional requests, and sends a new version to all others.
 fn held_not_modified(gate: &Gate) -> Resource {
     let gate = gate.clone();
@@ -437,9 +321,7 @@ fn held_not_modified(gate: &Gate) -> Resource {
 #[test]
 fn a_response_invalidated_during_its_validation_stays_invalidated() {
     let gate = Gate::closed();
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", held_not_modified(&gate));
     let waiting = Crowd::of(&edge, 3, "/x", &[]);
     assert!(gate.wait_held(1, SOON));
@@ -513,9 +395,7 @@ fn a_tag_without_quotes_validates_nothing() {
 // RFC 9111 4.3.3: the client receives the error; the stored response can be validated later.
 #[test]
 fn a_failed_validation_keeps_the_stored_response() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", Resource::status(503));
     let failed = edge.get("/x", &[]);
     assert_eq!((failed.status, &*failed.text()), (503, "status 503\n"));
@@ -523,7 +403,7 @@ fn a_failed_validation_keeps_the_stored_response() {
     assert_failed(&edge.get("/x", &[]));
     origin.reopen().expect("it listens again");
     origin.serve("/x", current());
-    crate::aging::until_fresh(&edge, "/x")
+    crate::caching_rules::until_fresh(&edge, "/x")
         .verify_whole(LENGTH)
         .expect("the body");
 }
@@ -532,9 +412,7 @@ fn a_failed_validation_keeps_the_stored_response() {
 #[test]
 fn a_deleted_resource_is_no_longer_served() {
     for status in [403, 404, 410] {
-        let origin = serving("/x", stale(", stale-if-error=600"));
-        let edge = Setup::cached(&origin).start();
-        edge.get("/x", &[]);
+        let (origin, edge) = stored(stale(", stale-if-error=600"));
         origin.serve("/x", Resource::status(status).cache_control("max-age=3600"));
         assert_eq!(edge.get("/x", &[]).status, status);
         kill(&origin);
@@ -544,32 +422,15 @@ fn a_deleted_resource_is_no_longer_served() {
     }
 }
 
-// RFC 9111 3, 4.3.4: a 304 may forbid storing, although the first response permitted it.
-#[test]
-fn a_304_may_forbid_storing() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
-    origin.serve("/x", Resource::offset(LENGTH).cache_control("no-store"));
-    for _ in 0..3 {
-        let before = times(&origin, "/x");
-        let reply = edge.get("/x", &[]);
-        reply.verify_whole(LENGTH).expect("the body");
-        assert!(times(&origin, "/x") > before, "{}", cache_status(&reply));
-    }
-}
-
 // If a client disconnects, the clients that wait for the same validation are not affected.
 #[test]
 fn a_validation_continues_after_the_client_that_started_it_disconnects() {
     let gate = Gate::closed();
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
+    let (origin, edge) = stored(stale(""));
     origin.serve("/x", current().gate_head(&gate));
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
-    wait_asked(&origin, "/x", 2);
+    wait_for_requests(&origin, "/x", 2);
     let others = Crowd::beside(1, &edge, 5, "/x", &[]);
     leader.reset().expect("it is reset");
     crate::harness::eventually("it has left", || edge.counter("requests_now") == 5);
@@ -594,7 +455,7 @@ fn a_body_in_flight_is_validated_and_shared() {
     first.read_head().expect("a head");
     let mut second = edge.client();
     second.send("GET", "/x", &[], b"").expect("sent");
-    wait_asked(&origin, "/x", 2);
+    wait_for_requests(&origin, "/x", 2);
     gate.release();
     let body = first.read_some(LENGTH as usize).expect("the body");
     sluice_lab::offset::verify_offset(0, &body).expect("the body");
@@ -603,56 +464,6 @@ fn a_body_in_flight_is_validated_and_shared() {
     crate::harness::eventually("it was sent once", || {
         origin.read_record(|record| record.sent_total) == LENGTH
     });
-}
-
-// A cookie in a 304 is for one client, and is not stored with the updated response.
-#[test]
-fn a_304_sets_no_cookie_for_others() {
-    for setting in ["pass", "remove"] {
-        let origin = serving("/x", stale(""));
-        let edge = Setup::cached(&origin)
-            .cache(&format!("set_cookie = \"{setting}\""))
-            .start();
-        edge.get("/x", &[]);
-        origin.serve("/x", current().header("Set-Cookie", "id=own"));
-        edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
-        origin.serve("/x", current());
-        for _ in 0..2 {
-            let reply = edge.get("/x", &[]);
-            reply.verify_whole(LENGTH).expect("the body");
-            assert_eq!(reply.header("set-cookie"), None, "{setting}");
-        }
-    }
-}
-
-// RFC 9111 5.2.2.4, 5.2.2.7: headers named by the directives of a 304 are not stored.
-#[test]
-fn headers_named_by_a_304_are_not_stored() {
-    let origin = serving("/x", stale("").header("X-Own", "old"));
-    let edge = Setup::cached(&origin).start();
-    edge.get("/x", &[]);
-    let control = "max-age=3600, private=\"X-Own\"";
-    let named = Resource::offset(LENGTH).cache_control(control);
-    origin.serve("/x", named.header("X-Own", "mine"));
-    edge.get("/x", &[]);
-    let hit = edge.get("/x", &[]);
-    assert_hit(&hit);
-    assert_eq!(hit.header("x-own"), None);
-}
-
-// RFC 9111 4.1, 4.3.4: the Vary of the latest response applies.
-#[test]
-fn a_304_may_change_vary() {
-    let origin = serving("/x", stale(""));
-    let edge = Setup::cached(&origin).start();
-    let ask = |flavour| edge.get("/x", &[("X-Flavour", flavour)]);
-    ask("cherry");
-    origin.serve("/x", current().vary("X-Flavour"));
-    ask("cherry").verify_whole(LENGTH).expect("the body");
-    origin.serve("/x", current().version(1).vary("X-Flavour"));
-    let lemon = ask("lemon");
-    lemon.verify_version(1, 0).expect("its own");
-    assert!(!cache_status(&lemon).contains("hit"));
 }
 
 // RFC 9111 3.5: the result of a validation with one client's credentials is not shared unless the

@@ -3,7 +3,7 @@
 use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource};
 
 use crate::harness::{
-    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_asked,
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_for_requests,
 };
 
 /// A fill of version 0 that is held halfway, and a client that reads it.
@@ -85,7 +85,7 @@ fn riders_of_a_fill_that_breaks_off_are_cut_off() {
         rider.send("GET", "/x", &[], b"").expect("sent");
         riders.push(rider);
     }
-    eventually("all ride", || edge.counter("requests_now") == 6);
+    eventually("all share the fetch", || edge.counter("requests_now") == 6);
     origin.serve("/x", fresh(300_000).version(1));
     gate.release();
     for rider in &mut riders {
@@ -111,7 +111,7 @@ fn a_flight_without_a_head_fails_for_all_waiting_clients() {
         client.send("GET", "/x", &[], b"").expect("sent");
     }
     eventually("all wait", || edge.counter("requests_now") == 5);
-    wait_asked(&origin, "/x", 1);
+    wait_for_requests(&origin, "/x", 1);
     origin.drop_connections();
     for client in &mut clients {
         let reply = client.read_response().expect("a reply");

@@ -8,8 +8,8 @@ use sluice_lab::noise::Dice;
 use sluice_lab::origin::{Framing, Origin, Resource, Seen};
 
 use crate::disks::{
-    BLOCK, Disks, ENDS, End, File, MIB, again, ask, fill, get, is_hit, keep_x, number_of, records,
-    settled, shelf, start, sum, without_origin, written,
+    BLOCK, Disks, ENDS, End, File, MIB, again, ask, fill, get, is_hit, number_of, records, settled,
+    shelf, start, store_x, sum, without_origin, written,
 };
 use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin,
@@ -32,7 +32,7 @@ fn objects_evicted_from_memory_are_served_from_the_volume() {
         fill(&edge, &all);
         assert_eq!(sum(&edge, "shed"), 0, "{mode}");
         without_origin(&origin, mode, || {
-            all.iter().for_each(|file| file.assert_kept(&edge));
+            all.iter().for_each(|file| file.assert_stored(&edge));
         });
         // 22 MB with 8 MiB of memory.
         let read = number_of(&edge, 1, "read_bytes");
@@ -61,9 +61,9 @@ fn bodies_of_every_length_are_restored() {
         written(&edge, expected);
         let edge = again(edge, how, &setup);
         without_origin(&origin, "stored", || {
-            files.iter().for_each(|file| file.assert_kept(&edge));
+            files.iter().for_each(|file| file.assert_stored(&edge));
             // The second time they come from memory, where the first read placed them.
-            files.iter().for_each(|file| file.assert_kept(&edge));
+            files.iter().for_each(|file| file.assert_stored(&edge));
         });
         assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
     }
@@ -75,7 +75,7 @@ fn each_after_a_restart(length: u64, asks: &[&dyn Fn(&Edge) -> Reply]) {
     let disks = Disks::new(1);
     let setup = disks.setup(&origin);
     let mut edge = start(&setup);
-    keep_x(&edge, &origin, length);
+    store_x(&edge, &origin, length);
     for (n, one) in asks.iter().enumerate() {
         edge = again(edge, ENDS[n % 2], &setup);
         let what = format!("{length} {n}");
@@ -178,15 +178,13 @@ fn headers_and_age_are_restored() {
         .header("X-Twice", "two")
         .header("Link", "</a>; rel=preload");
     let origin = serving("/x", aged);
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     get(&edge, "/x");
     written(&edge, 1);
     let before = get(&edge, "/x");
     assert_hit(&before);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         let after = without_origin(&origin, "stored", || get(&edge, "/x"));
         assert_hit(&after);
         after.verify_whole(5000).expect("the body");
@@ -217,13 +215,11 @@ fn error_responses_are_restored() {
             .header("Location", "/elsewhere");
         origin.serve(&format!("/{status}"), resource);
     }
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let first = statuses.map(|status| get(&edge, &format!("/{status}")).body);
     written(&edge, statuses.len() as u64);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         without_origin(&origin, "stored", || {
             for (status, body) in statuses.iter().zip(&first) {
                 let reply = get(&edge, &format!("/{status}"));
@@ -258,9 +254,7 @@ fn variants_are_kept_apart_on_the_volume() {
         assert!(body.len() >= 500 && body.replace(flavour, "").len() < flavour.len());
         reply
     };
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let flavours = ["cherry", "lemon", "mint"];
     let both = ["/small", "/large"];
     for path in both {
@@ -270,7 +264,7 @@ fn variants_are_kept_apart_on_the_volume() {
     }
     written(&edge, 3 + 3 * records(300_000));
     for (how, new) in ENDS.into_iter().zip(["anise", "orange"]) {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         without_origin(&origin, "stored", || {
             for path in both {
                 for flavour in flavours {
@@ -293,9 +287,7 @@ fn variants_are_kept_apart_on_the_volume() {
 #[test]
 fn codings_are_variants_on_the_volume() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let codings = |edge: &Edge| {
         let zipped = ask(edge, "GET", "/x", &[("Accept-Encoding", "gzip, br")]);
         assert_eq!(zipped.text(), "zipped");
@@ -307,7 +299,7 @@ fn codings_are_variants_on_the_volume() {
     codings(&edge);
     written(&edge, 2);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         let replies = without_origin(&origin, "stored", || codings(&edge));
         replies.iter().for_each(assert_hit);
     }
@@ -322,9 +314,7 @@ fn keys_are_kept_apart_on_the_volume() {
         Resource::bytes(text).cache_control("max-age=3600")
     };
     origin.serve_rest(Resource::dynamic(told));
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let hosts = ["a.example", "b.example", "a.example:81"];
     let targets = ["/x", "/x?", "/x?a=1", "/x?a=2", "/x/?a=1", "/X"];
     let check = |edge: &Edge| {
@@ -338,7 +328,7 @@ fn keys_are_kept_apart_on_the_volume() {
     check(&edge);
     written(&edge, 18);
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         without_origin(&origin, "stored", || check(&edge));
     }
 }
@@ -353,14 +343,12 @@ fn sent(origin: &Origin) -> u64 {
 fn only_what_is_not_on_the_volume_is_fetched() {
     for mode in ["slice", "auto"] {
         let origin = serving("/x", fresh(FILE));
-        let disks = Disks::new(1);
-        let setup = disks.setup(&origin).cache(&format!("fill = \"{mode}\""));
-        let mut edge = start(&setup);
+        let mut edge = Disks::new(1).start_with(&origin, &format!("fill = \"{mode}\""));
         range(&edge, 300_000, 300_009, FILE);
         range(&edge, 800_000, 800_009, FILE);
         written(&edge, 3);
         assert_eq!(sent(&origin), 2 * BLOCK, "{mode}");
-        edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         without_origin(&origin, mode, || {
             assert_hit(&range(&edge, BLOCK, 2 * BLOCK - 1, FILE));
             assert_hit(&range(&edge, 800_100, 810_000, FILE));
@@ -370,12 +358,12 @@ fn only_what_is_not_on_the_volume_is_fetched() {
         settled(&edge);
         assert_eq!(sent(&origin), 5 * BLOCK, "{mode}");
         written(&edge, 6);
-        edge = again(edge, End::Stopped, &setup);
+        edge.restart(End::Stopped);
         get(&edge, "/x").verify_whole(FILE).expect("all of it");
         settled(&edge);
         assert_eq!(sent(&origin), FILE, "{mode}");
         written(&edge, records(FILE));
-        edge = again(edge, End::Killed, &setup);
+        edge.restart(End::Killed);
         without_origin(&origin, mode, || {
             let whole = get(&edge, "/x");
             whole.verify_whole(FILE).expect("all of it");
@@ -391,9 +379,7 @@ fn chunked_bodies_are_restored() {
     for (path, length) in [("/small", 5000), ("/large", 700_000)] {
         origin.serve(path, fresh(length).framing(Framing::Chunked(3000)));
     }
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let mut edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let check = |edge: &Edge| {
         let small = get(edge, "/small");
         small.verify_whole(5000).expect("the body");
@@ -404,7 +390,7 @@ fn chunked_bodies_are_restored() {
     check(&edge);
     written(&edge, 1 + records(700_000));
     for how in ENDS {
-        edge = again(edge, how, &setup);
+        edge.restart(how);
         let replies = without_origin(&origin, "stored", || check(&edge));
         replies.iter().for_each(assert_hit);
         assert_eq!(replies[1].header("content-length"), Some("700000"));
@@ -416,21 +402,19 @@ fn chunked_bodies_are_restored() {
 #[test]
 fn a_crowd_is_served_from_the_volume() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let files = [File::new(1, 30_000), File::new(2, 2_000_000)];
     fill(&edge, &files);
     written(&edge, 1 + records(2_000_000));
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     without_origin(&origin, "stored", || {
         thread::scope(|scope| {
             for n in 0..24 {
                 let (edge, files) = (&edge, &files);
                 scope.spawn(move || match n % 4 {
-                    0 => files[1].assert_kept(edge),
+                    0 => files[1].assert_stored(edge),
                     1 => drop(files[1].get_range(edge, 70_000 * n, 70_000 * n + 80_000)),
-                    _ => files[0].assert_kept(edge),
+                    _ => files[0].assert_stored(edge),
                 });
             }
         });
@@ -472,25 +456,23 @@ fn a_file_larger_than_memory_is_kept_in_blocks() {
 #[test]
 fn disconnecting_readers_do_not_affect_others() {
     let origin = shelf();
-    let disks = Disks::new(1);
-    let setup = disks.setup(&origin);
-    let edge = start(&setup);
+    let mut edge = Disks::new(1).start(&origin);
     let file = File::new(3, 3_000_000);
     fill(&edge, &[file]);
     written(&edge, records(3_000_000));
-    let edge = again(edge, End::Killed, &setup);
+    edge.restart(End::Killed);
     without_origin(&origin, "stored", || {
         for _ in 0..10 {
-            let mut client = edge.reluctant_client();
+            let mut client = edge.slow_reader();
             let fields = [("Host", crate::disks::HOST)];
             client
                 .send("GET", &file.path(), &fields, b"")
                 .expect("sent");
             client.read_head().expect("a head");
         }
-        file.assert_kept(&edge);
+        file.assert_stored(&edge);
         eventually("all are gone", || edge.counter("requests_now") == 0);
-        file.assert_kept(&edge);
+        file.assert_stored(&edge);
     });
 }
 
@@ -503,7 +485,7 @@ fn a_cache_without_volumes_works_as_before() {
     let setup = Setup::cached(&origin).tables(&disks.tables());
     let edge = start(&setup);
     File::new(1, 5000).get(&edge);
-    File::new(1, 5000).assert_kept(&edge);
+    File::new(1, 5000).assert_stored(&edge);
     assert_eq!(number_of(&edge, 1, "records"), 0);
     let edge = again(edge, End::Stopped, &setup);
     let reply = File::new(1, 5000).get(&edge);

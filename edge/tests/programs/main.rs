@@ -10,7 +10,7 @@ mod ffmpeg;
     dead_code,
     reason = "shared with the tests of behaviour, which use the rest"
 )]
-#[path = "../behaviour/harness.rs"]
+#[path = "../behaviour/harness/mod.rs"]
 mod harness;
 mod tools;
 mod wget;

@@ -14,7 +14,7 @@ use crate::http::freshness::{self, Exchanged, SetCookie, Verdict};
 use crate::http::key::KeyHash;
 use crate::http::tags::tags;
 use crate::http::vary::Vary;
-use crate::http::{Fields, Status, date};
+use crate::http::{FieldBlock, Fields, Status, date};
 use crate::reason::Reason;
 use crate::store::{Head, Selected, VaryNames};
 
@@ -213,7 +213,7 @@ fn is_in(names: &[String], name: &[u8]) -> bool {
 }
 
 /// The lines to keep: Age is told anew each time, and a Date is there (RFC 9110 6.6.1).
-fn stored_fields(fields: &Fields, stripped: &[String], date_s: u64) -> Bytes {
+fn stored_fields(fields: &Fields, stripped: &[String], date_s: u64) -> FieldBlock {
     let mut kept = fields.clone();
     // Trailers are not kept, so none are announced.
     kept.retain(|name, _| {
@@ -224,5 +224,5 @@ fn stored_fields(fields: &Fields, stripped: &[String], date_s: u64) -> Bytes {
     if freshness::date_of(&kept).is_none() {
         kept.set("date", date::format(date_s));
     }
-    Bytes::copy_from_slice(kept.text())
+    FieldBlock::from(&kept)
 }

@@ -3,7 +3,6 @@
 use crate::handler::Response;
 use crate::http::Fields;
 use crate::http::conditional::Conditions;
-use crate::http::fields::lines_of;
 use crate::store::Head;
 
 use super::reuse::is_failure;
@@ -34,9 +33,7 @@ pub(in crate::cache) fn ask(head: &Head, out: &mut Fields) {
 }
 
 fn conditions(head: &Head) -> Conditions<'_> {
-    let mut lines = lines_of(&head.fields);
-    let modified = lines.find(|(name, _)| name.eq_ignore_ascii_case(b"last-modified"));
-    Conditions::of(head.etag.as_deref(), modified.map(|(_, value)| value))
+    Conditions::of(head.etag.as_deref(), head.fields.get("last-modified"))
 }
 
 /// Judges the answer. `serves_on_error`: whether the stored response may be given where the origin fails.
@@ -59,12 +56,13 @@ pub(in crate::cache) fn outcome(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::FieldBlock;
 
     fn head(lines: &[(&str, &str)]) -> Head {
         let fields: Fields = lines.iter().copied().collect();
         Head {
             etag: fields.get("etag").map(bytes::Bytes::copy_from_slice),
-            fields: bytes::Bytes::copy_from_slice(fields.text()),
+            fields: FieldBlock::from(&fields),
             ..Head::default()
         }
     }

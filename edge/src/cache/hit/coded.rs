@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::cache::context::Context;
 use crate::cache::decide::admission::Admitted;
 use crate::fill::OPEN;
-use crate::handler::{Choice, Get, Head as RequestHead, Plain};
+use crate::handler::{Choice, Get, Head as RequestHead, Identity};
 use crate::http::coding::Accepted;
 use crate::store::{Head, Next, Object, TableKey};
 
@@ -27,14 +27,14 @@ pub(in crate::cache) fn choose(
         .as_deref()
         .filter(|_| head.status == 200)
     else {
-        return Choice::Plain;
+        return Choice::Identity;
     };
     // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
     let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
         true => Accepted::default(),
         false => Accepted::of(&request.fields),
     };
-    let content = Plain {
+    let content = Identity {
         id: content_id(object, head, place),
         length: head.length.or_else(|| object.length()),
         fields: &head.fields,

@@ -35,7 +35,7 @@ pub(in crate::cache) fn hit(
     } = found;
     let mut answering = respond::answering(context, head, how.status(head, now_ms), now_ms);
     match coded::choose(context, &request.head, admitted, (object, head), *place) {
-        Choice::Plain => {}
+        Choice::Identity => {}
         Choice::Varying(fields) => answering.varying = Some(fields),
         Choice::Coded(encoded) => {
             return Some(respond::coded(&answering, &request.head, &encoded));

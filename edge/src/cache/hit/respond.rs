@@ -10,8 +10,8 @@ use crate::cache::decide::want;
 use crate::cache::miss::ride::Ride;
 use crate::handler::representation::{Ranged, Representation};
 use crate::handler::{Body, BodyStream, Encoded, Fault, Frame, Head as RequestHead, Response};
-use crate::http::wanted::{self, Wanted, asks_for_less};
-use crate::http::{CacheStatus, Method, Outcome};
+use crate::http::wanted::{self, Wanted, has_condition_or_range};
+use crate::http::{CacheStatus, FieldBlock, Method, Outcome};
 use crate::reason::Reason;
 use crate::store::{Head, Object};
 use crate::sys::Random;
@@ -20,7 +20,7 @@ use crate::sys::Random;
 pub(in crate::cache) struct Answering<'a> {
     pub(in crate::cache) head: &'a Head,
     /// Field lines in place of the head's, where the content comes in several codings.
-    pub(in crate::cache) varying: Option<Bytes>,
+    pub(in crate::cache) varying: Option<FieldBlock>,
     pub(in crate::cache) status: CacheStatus,
     pub(in crate::cache) now_ms: u64,
     pub(in crate::cache) random: &'a Random,
@@ -35,7 +35,7 @@ impl Answering<'_> {
     }
 
     #[inline]
-    fn with_fields<'f>(&self, fields: &'f Bytes, length: Option<u64>) -> Representation<'f> {
+    fn with_fields<'f>(&self, fields: &'f FieldBlock, length: Option<u64>) -> Representation<'f> {
         let age_s = (self.head.age_ms(self.now_ms) / 1000).min(1 << 31) as u32;
         let is_hit = self.status.outcome == Outcome::Hit;
         Representation {
@@ -56,7 +56,7 @@ impl Answering<'_> {
     /// What a request comes to, against the content as it is.
     pub(in crate::cache) fn judged(&self, wanted: Wanted, request: &RequestHead) -> Wanted {
         match self.varying {
-            Some(_) => wanted::of_several_codings(wanted, &request.fields),
+            Some(_) => wanted::for_several_codings(wanted, &request.fields),
             None => wanted,
         }
     }
@@ -137,14 +137,14 @@ pub(in crate::cache) fn coded(
 ) -> Response {
     let length = Some(encoded.content.len() as u64);
     let representation = answering.with_fields(&encoded.fields, length);
-    if request.method == Method::Get && !asks_for_less(&request.fields) {
+    if request.method == Method::Get && !has_condition_or_range(&request.fields) {
         let mut response = representation.begin(answering.head.status);
         response.body = Body::Bytes(encoded.content.clone());
         return response;
     }
     let etag = encoded.etag.as_deref();
     let wanted = want::judge_as(request, answering.head, etag, length);
-    let wanted = wanted::of_several_codings(wanted, &request.fields);
+    let wanted = wanted::for_several_codings(wanted, &request.fields);
     representation.in_memory(wanted, &encoded.content, || answering.boundary())
 }
 

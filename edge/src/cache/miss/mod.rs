@@ -25,7 +25,7 @@ use crate::cache::{decide, pass};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
-use crate::http::wanted::{Wanted, of_several_codings};
+use crate::http::wanted::{Wanted, for_several_codings};
 use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
 use crate::store::{Head, Object, Phase, TableKey};
@@ -172,8 +172,8 @@ pub(in crate::cache) async fn ride(
     let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
     let choice = coded::choose(context, request, admitted, (object, &head), place);
     match choice {
-        Choice::Plain => {}
-        Choice::Varying(_) => wanted = of_several_codings(wanted, &request.fields),
+        Choice::Identity => {}
+        Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
         // That is there, whatever there is of the object itself.
         Choice::Coded(_) => {
             return Rode::Answered(Ok(answer(context, ride, &head, wanted, true, why, choice)));
@@ -246,7 +246,7 @@ fn answer(
     };
     let mut answering = respond::answering(context, head, status, now_ms);
     let coded = match choice {
-        Choice::Plain => None,
+        Choice::Identity => None,
         Choice::Varying(fields) => {
             answering.varying = Some(fields);
             None

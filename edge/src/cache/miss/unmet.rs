@@ -12,7 +12,7 @@ use crate::cache::lookup::{Found, How};
 use crate::cache::pass::forwarded::forwarded;
 use crate::cache::resource_history;
 use crate::handler::{Fault, Request, Response};
-use crate::http::wanted::asks_for_less;
+use crate::http::wanted::has_condition_or_range;
 use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
 use crate::store::{Object, Phase, Revalidated, TableKey};
@@ -164,7 +164,7 @@ pub(in crate::cache) fn found_in(stored: Revalidated, place: TableKey, how: How)
 /// asked for otherwise than this request admitted: a range or a condition is for the origin to judge.
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
-        200 => !asks_for_less(&request.head.fields),
+        200 => !has_condition_or_range(&request.head.fields),
         206 | 304 | 416 => false,
         _ => true,
     }

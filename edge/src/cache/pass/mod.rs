@@ -13,7 +13,7 @@ use self::post_response::Posted;
 use crate::cache::context::Context;
 use crate::cache::decide::{self, storing};
 use crate::cache::lookup::keys;
-use crate::handler::{Answer, Body, Pending, Request, Response};
+use crate::handler::{Answer, Body, Request, Response};
 use crate::http::freshness::Exchanged;
 use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
 use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
@@ -40,19 +40,9 @@ pub(in crate::cache) fn pass(
         fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_keyed(context, name));
     }
     let teaches = teaches(context, &mut request, status);
+    let answer = context.origin.handler.handle(request);
     let context = context.clone();
-    match context.origin.handler.handle(request) {
-        Answer::Ready(result) => {
-            Answer::Ready(result.map(|response| learn(&context, teaches, response, status)))
-        }
-        Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
-            response: Box::pin(async move {
-                let response = response.await?;
-                Ok(learn(&context, teaches, response, status))
-            }),
-            interim,
-        }),
-    }
+    answer.map(move |result| result.map(|response| learn(&context, teaches, response, status)))
 }
 
 fn teaches(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> Teaches {

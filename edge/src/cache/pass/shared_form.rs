@@ -30,7 +30,7 @@ pub(in crate::cache) fn is_for_all(context: &Context, head: &Head, fields: &Fiel
 /// and no more.
 pub(in crate::cache) fn level(context: &Context, fields: &mut Fields) {
     let languages = context.rules.normal(None).languages;
-    let codings = match context.asks_for_plain() {
+    let codings = match context.requests_identity() {
         true => Codings::IDENTITY,
         false => Codings::of(fields),
     };

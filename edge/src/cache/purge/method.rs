@@ -7,7 +7,7 @@ use crate::cache::context::Context;
 use crate::handler::{Answer, Head, Request, Response};
 use crate::http::key;
 use crate::http::purge::{self, Purge, Purged};
-use crate::http::{CacheStatus, Fwd, Method, Scheme};
+use crate::http::{CacheStatus, Fwd, Scheme};
 use crate::reason::Reason;
 
 /// With the value `soft`, a PURGE marks stale and drops nothing.
@@ -16,11 +16,6 @@ const SOFTLY: &str = "sluice-purge";
 const LOG_WAIT: Duration = Duration::from_secs(10);
 const NOT_LOGGED: &str =
     "the purge is in force, but may be undone by a restart: the disks take too long\n";
-
-/// Whether a request is to purge what is stored of its own target.
-pub(in crate::cache) fn is_purge(head: &Head) -> bool {
-    matches!(&head.method, Method::Other(token) if &**token == "PURGE")
-}
 
 /// Answers a PURGE, from addresses that may.
 pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {

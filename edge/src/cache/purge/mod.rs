@@ -61,12 +61,8 @@ impl store::Names for Keys {
         let status = (200..=999).contains(&head.status) && head.status != 304;
         let etag = head.etag.as_deref().is_none_or(is_field_value);
         let framing = ["content-length", "transfer-encoding", "connection"];
-        let framed = lines_of(&head.fields).any(|(name, _)| {
-            framing
-                .iter()
-                .any(|f| name.eq_ignore_ascii_case(f.as_bytes()))
-        });
-        status && etag && !framed && is_sound_text(&head.fields)
+        let framed = framing.iter().any(|name| head.fields.contains(name));
+        status && etag && !framed
     }
 
     fn resource(&self, primary: u128, text: &[u8]) -> u128 {
@@ -94,17 +90,6 @@ impl store::Names for Keys {
             each(format!("{URL}{}://{host}{target}", scheme.as_str()).as_bytes());
         }
     }
-}
-
-/// Whether stored field lines are such as may be sent: what a volume has was checked when it came
-/// from the origin, but may have been written by anyone since.
-fn is_sound_text(text: &[u8]) -> bool {
-    // Name, colon, space, value, CR, LF: all of the text is such lines.
-    let sound = lines_of(text).try_fold(0, |length, (name, value)| {
-        let sound = is_token(name) && is_field_value(value);
-        sound.then_some(length + name.len() + value.len() + 4)
-    });
-    sound == Some(text.len())
 }
 
 /// What has to be known of a purge before it is done: the store's rules, where keys are made so.

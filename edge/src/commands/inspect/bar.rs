@@ -1,35 +1,35 @@
-//! The bar: an object from its first to its last byte, in as many cells as there is room for.
+//! The bar: an object from its first to its last byte, drawn in as many cells as fit.
 
 use std::ops::Range;
 
 use sluice::admin::{ObjectState, Span};
 use sluice::ranges::Ranges;
 
-/// What is true of the bytes of one cell.
+/// The state of the bytes of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// All of them are in memory.
     Stored,
-    /// All of them are there, not all of them in memory.
+    /// All of them are stored, but not all of them in memory.
     Kept,
     /// Some of them are stored.
     Partly,
-    /// None is stored, and some are on their way.
+    /// None is stored, and some are being fetched.
     Flying,
-    /// None is stored anywhere or on its way.
+    /// None is stored or being fetched.
     Missing,
-    /// The edge did not say.
+    /// The edge's answer does not list them.
     Unlisted,
 }
 
 /// An object as cells.
 pub struct Bar {
     pub cells: Vec<Cell>,
-    /// Bytes drawn. Where the length is not known, some more than are known of.
+    /// The number of bytes drawn. If the length is not known, some more than the known ones.
     pub bytes: u64,
 }
 
-/// `None` for an object without a byte.
+/// The bar of an object; `None` for an object without a byte.
 pub fn bar(object: &ObjectState, width: usize) -> Option<Bar> {
     let (stored, flying) = (ranges(&object.stored), ranges(&object.in_flight));
     let all = everywhere(object);
@@ -62,7 +62,7 @@ fn part(bytes: u64, index: usize, width: usize) -> Range<u64> {
     edge(index)..edge(index + 1).max(edge(index) + 1)
 }
 
-/// How far to draw what has no known length: a quarter further than is known of.
+/// The number of bytes to draw of an object without a known length: a quarter more than the known ones.
 fn reach(stored: &Ranges, flying: &Ranges) -> u64 {
     let ends = flying.iter().map(|flight| match flight.end {
         u64::MAX => flight.start,
@@ -86,7 +86,7 @@ pub fn everywhere(object: &ObjectState) -> Ranges {
     all.map(|span| span.range()).collect()
 }
 
-/// What an edge says may be anything; the wrong way round it is nothing.
+/// A range of the edge's answer; empty if its end is before its start.
 fn ranges(spans: &[Span]) -> Ranges {
     spans.iter().map(|span| span.range()).collect()
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_says_what_is_true_of_its_bytes() {
+    fn each_cell_shows_the_state_of_its_bytes() {
         let some = object(Some(100), &[0..30, 35..36], &[40..60]);
         assert_eq!(drawn(&some, 10), "###+>>....");
         assert_eq!(drawn(&object(Some(2), &[0..1], &[]), 6), "###...");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_a_volume_alone_is_told_apart() {
+    fn bytes_that_are_only_on_a_volume_are_drawn_differently() {
         let mut kept = object(Some(100), &[0..15], &[80..90]);
         let on = |ranges: &[Range<u64>]| OnVolume {
             stored: ranges.iter().cloned().map(Span::of).collect(),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_length_what_is_known_is_drawn_and_a_bit_more() {
+    fn without_a_length_a_quarter_more_than_the_known_bytes_is_drawn() {
         assert_eq!(
             drawn(&object(None, &[0..80], &[80..u64::MAX]), 10),
             "########>>"
@@ -157,16 +157,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_not_called_missing() {
+    fn unlisted_bytes_are_not_drawn_as_missing() {
         let mut sparse = object(Some(100), &[0..10, 40..45], &[]);
         sparse.listed_to = Some(50);
         assert_eq!(drawn(&sparse, 10), "#...+?????");
     }
 
     proptest! {
-        // Whatever numbers come, the bar has its width, and agrees with the bytes one by one.
+        // For any numbers, the bar has its width, and each cell agrees with its bytes.
         #[test]
-        fn it_agrees_with_the_bytes(
+        fn the_bar_agrees_with_the_bytes(
             length in prop_oneof![0..200u64, Just(u64::MAX)],
             stored in prop::collection::vec((0..250u64, 0..250u64), 0..5),
             flying in prop::collection::vec((0..250u64, 0..250u64), 0..3),

@@ -1,4 +1,4 @@
-//! From what the edge says of a URL to the text that people read. Pure: state in, text out.
+//! Renders what an edge has of a URL as text. Pure: state in, text out.
 
 use std::time::Duration;
 
@@ -6,55 +6,55 @@ use sluice::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
 use sluice::config::{show_size, show_time};
 
 use super::bar::{self, Cell};
-use super::paper::{Look, Paper, glued};
+use super::layout::{Page, Style, glued};
 
-/// Ranges that are written out; further ones are counted.
+/// Ranges that are listed; further ones are counted.
 const SPANS_SHOWN: usize = 8;
-/// Fetches that are written out; further ones are counted.
+/// Fetches that are listed; further ones are counted.
 const FLIGHTS_SHOWN: usize = 32;
-/// Volumes that are written out; further ones are counted.
+/// Volumes that are listed; further ones are counted.
 const VOLUMES_SHOWN: usize = 8;
-/// A fetch that has brought nothing for this long is said to be quiet.
+/// A fetch that has received nothing for this long is shown as quiet.
 const QUIET_MS: u64 = 1000;
 
-/// All that is known of a URL; nothing for nothing.
-pub fn show(url: &str, caches: &[UrlState], look: &Look) -> String {
-    let mut paper = Paper {
-        look,
+/// The text about a URL; empty if no cache has anything of it.
+pub fn show(url: &str, caches: &[UrlState], style: &Style) -> String {
+    let mut page = Page {
+        style,
         out: String::new(),
     };
     if caches.iter().all(|cache| cache.objects.is_empty()) {
-        return paper.out;
+        return page.out;
     }
-    let url = paper.foreign(url);
-    paper.line(&url);
+    let url = page.escaped(url);
+    page.line(&url);
     for cache in caches {
         for (index, object) in cache.objects.iter().enumerate() {
-            paper.line("");
-            draw(&mut paper, object);
-            let name = paper.foreign(&cache.cache);
+            page.line("");
+            draw(&mut page, object);
+            let name = page.escaped(&cache.cache);
             let place = match cache.objects.len() {
                 1 => name,
                 all => format!("{name}, variant {} of {all}", index + 1),
             };
-            paper.entry("cache", &place);
-            describe(&mut paper, object);
+            page.entry("cache", &place);
+            describe(&mut page, object);
         }
     }
-    paper.out
+    page.out
 }
 
-/// The bar and what its signs mean.
-fn draw(paper: &mut Paper<'_>, object: &ObjectState) {
-    let Some(bar) = bar::bar(object, paper.look.width) else {
+/// Draws the bar and its legend.
+fn draw(page: &mut Page<'_>, object: &ObjectState) {
+    let Some(bar) = bar::bar(object, page.style.width) else {
         return;
     };
     let mut line = String::new();
     for run in bar.cells.chunk_by(|a, b| a == b) {
-        let (sign, colour, _) = meaning(run[0], paper.look.ascii);
-        line += &paper.painted(&sign.repeat(run.len()), colour);
+        let (sign, colour, _) = meaning(run[0], page.style.ascii);
+        line += &page.painted(&sign.repeat(run.len()), colour);
     }
-    paper.line(&line);
+    page.line(&line);
     let mut signs = vec![Cell::Stored, Cell::Partly, Cell::Flying, Cell::Missing];
     if bar.cells.contains(&Cell::Kept) {
         signs.insert(1, Cell::Kept);
@@ -65,22 +65,22 @@ fn draw(paper: &mut Paper<'_>, object: &ObjectState) {
     let mut legend: Vec<String> = signs
         .into_iter()
         .map(|cell| {
-            let (sign, colour, word) = meaning(cell, paper.look.ascii);
-            format!("{} {word} ", paper.painted(sign, colour))
+            let (sign, colour, name) = meaning(cell, page.style.ascii);
+            format!("{} {name} ", page.painted(sign, colour))
         })
         .collect();
-    let size = bar.bytes / paper.look.width as u64;
+    let size = bar.bytes / page.style.width as u64;
     match object.length {
         None => legend.push("(its end is not known yet)".to_owned()),
         Some(_) if size > 0 => legend.push(format!("({} a cell)", show_size(size))),
         Some(_) => {}
     }
-    paper.atoms("", legend);
+    page.atoms("", legend);
 }
 
-/// A cell's sign, its colour and a word for it.
+/// The sign, colour and name of a cell's state.
 fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str) {
-    let (sign, plain, colour, word) = match cell {
+    let (sign, plain, colour, name) = match cell {
         Cell::Stored => ("█", "#", "32", "stored"),
         Cell::Kept => ("▓", "=", "34", "on a volume"),
         Cell::Partly => ("▒", "+", "33", "partly"),
@@ -88,31 +88,31 @@ fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str
         Cell::Missing => ("·", ".", "2", "missing"),
         Cell::Unlisted => ("?", "?", "2", "not listed"),
     };
-    (if ascii { plain } else { sign }, colour, word)
+    (if ascii { plain } else { sign }, colour, name)
 }
 
-fn describe(paper: &mut Paper<'_>, object: &ObjectState) {
-    let state = state(paper, object);
-    paper.entry("state", &state);
+fn describe(page: &mut Page<'_>, object: &ObjectState) {
+    let state = state(page, object);
+    page.entry("state", &state);
     if object.status != 0 {
-        describe_head(paper, object);
+        describe_head(page, object);
     }
-    // Of what is refused or failed nothing else is known.
+    // Nothing else is known of a refused or failed object.
     if object.status != 0 || object.state == "awaiting" {
-        describe_bytes(paper, object);
+        describe_bytes(page, object);
     }
     if !object.flights.is_empty() {
-        flights(paper, &object.flights);
+        flights(page, &object.flights);
     }
     if !object.decisions.is_empty() {
-        decisions(paper, &object.decisions);
+        decisions(page, &object.decisions);
     }
 }
 
-fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
+fn state(page: &Page<'_>, object: &ObjectState) -> String {
     let why = match object.why.as_deref() {
-        Some("too-large") => "larger than `object`".to_owned(),
-        why => paper.foreign(why.unwrap_or("no reason given")),
+        Some("too-large") => "larger than `max_object_size`".to_owned(),
+        why => page.escaped(why.unwrap_or("no reason given")),
     };
     let flying = !object.in_flight.is_empty() || !object.flights.is_empty();
     match object.state.as_str() {
@@ -131,20 +131,20 @@ fn state(paper: &Paper<'_>, object: &ObjectState) -> String {
         },
         "failed" => format!("failed: {why}"),
         "retired" => "retired: nothing more is fetched for it".to_owned(),
-        other => paper.foreign(other),
+        other => page.escaped(other),
     }
 }
 
-fn describe_head(paper: &mut Paper<'_>, object: &ObjectState) {
+fn describe_head(page: &mut Page<'_>, object: &ObjectState) {
     let variant = match (&object.vary[..], object.variant.rsplit_once(": ")) {
         ([], _) => "the same for everyone (no Vary)".to_owned(),
         (names, hash) => format!(
             "by {}; hash of their values {}",
-            paper.foreign(&names.join(", ")),
-            paper.foreign(hash.map_or("-", |(_, hash)| hash))
+            page.escaped(&names.join(", ")),
+            page.escaped(hash.map_or("-", |(_, hash)| hash))
         ),
     };
-    paper.entry("variant", &variant);
+    page.entry("variant", &variant);
     let fresh = match object.fresh_for_s {
         s @ 1.. => format!("fresh for {}", seconds(s.unsigned_abs())),
         s => format!("stale for {}", seconds(s.unsigned_abs())),
@@ -152,12 +152,12 @@ fn describe_head(paper: &mut Paper<'_>, object: &ObjectState) {
     let age = object
         .age_s
         .map_or(String::new(), |age| format!("age {}, ", seconds(age)));
-    paper.entry("freshness", &format!("{age}{fresh}"));
+    page.entry("freshness", &format!("{age}{fresh}"));
     let tag = |tag: &String| match tag.strip_prefix("W/") {
-        Some(rest) => format!("ETag {} (weak)", paper.foreign(rest)),
-        None => format!("ETag {}", paper.foreign(tag)),
+        Some(rest) => format!("ETag {} (weak)", page.escaped(rest)),
+        None => format!("ETag {}", page.escaped(tag)),
     };
-    let modified = |date: &String| format!("Last-Modified {}", paper.foreign(date));
+    let modified = |date: &String| format!("Last-Modified {}", page.escaped(date));
     let validators: Vec<String> = [
         object.etag.as_ref().map(tag),
         object.last_modified.as_ref().map(modified),
@@ -165,26 +165,26 @@ fn describe_head(paper: &mut Paper<'_>, object: &ObjectState) {
     .into_iter()
     .flatten()
     .collect();
-    paper.entry("validators", &or(validators.join(", "), "none"));
+    page.entry("validators", &or(validators.join(", "), "none"));
     let generation = object.generation.as_ref();
-    let generation = generation.map_or(String::new(), |hex| paper.foreign(hex));
-    paper.entry("generation", &or(generation, "none"));
+    let generation = generation.map_or(String::new(), |hex| page.escaped(hex));
+    page.entry("generation", &or(generation, "none"));
     let responses = match (object.joinable, &object.why_not_joinable) {
         (None, _) => "not known yet whether it may have several".to_owned(),
         (Some(true), _) => "may be completed from several".to_owned(),
         (Some(false), None) => "all of it from one".to_owned(),
-        (Some(false), Some(why)) => format!("all of it from one: {}", paper.foreign(why)),
+        (Some(false), Some(why)) => format!("all of it from one: {}", page.escaped(why)),
     };
-    paper.entry("responses", &responses);
+    page.entry("responses", &responses);
 }
 
-fn describe_bytes(paper: &mut Paper<'_>, object: &ObjectState) {
+fn describe_bytes(page: &mut Page<'_>, object: &ObjectState) {
     let length = match object.length {
         Some(n @ 0..1024) => size(n),
         Some(n) => format!("{} ({})", size(n), glued(&format!("{n} bytes"))),
         None => "not known yet".to_owned(),
     };
-    paper.entry("length", &length);
+    page.entry("length", &length);
     let share = object.length.map_or(String::new(), |length| {
         let percent = u128::from(object.stored_bytes) * 100 / u128::from(length.max(1));
         match length {
@@ -199,38 +199,38 @@ fn describe_bytes(paper: &mut Paper<'_>, object: &ObjectState) {
         true => "stored",
         false => "in memory",
     };
-    paper.entry(label, &format!("{stored} {note}"));
-    on_volumes(paper, object, more);
-    paper.entry("in flight", &spans(&object.in_flight, more));
+    page.entry(label, &format!("{stored} {note}"));
+    on_volumes(page, object, more);
+    page.entry("in flight", &spans(&object.in_flight, more));
     let missing = spans(&object.missing, more);
     let note = match object.missing_bytes {
         0 => String::new(),
         n => format!(" ({})", size(n)),
     };
-    paper.entry("missing", &format!("{missing}{note}"));
+    page.entry("missing", &format!("{missing}{note}"));
 }
 
-fn on_volumes(paper: &mut Paper<'_>, object: &ObjectState, more: bool) {
+fn on_volumes(page: &mut Page<'_>, object: &ObjectState, more: bool) {
     for (index, its) in object.volumes.iter().take(VOLUMES_SHOWN).enumerate() {
         let label = if index == 0 { "on volumes" } else { " " };
-        let name = paper.foreign(&its.volume);
+        let name = page.escaped(&its.volume);
         let stored = spans(&its.stored, more);
         let note = glued(&format!("({})", size(its.stored_bytes)));
-        paper.entry(label, &format!("{name}: {stored} {note}"));
+        page.entry(label, &format!("{name}: {stored} {note}"));
     }
     if object.volumes.len() > VOLUMES_SHOWN {
         let more = object.volumes.len() - VOLUMES_SHOWN;
-        paper.entry(" ", &format!("and {more} volumes more"));
+        page.entry(" ", &format!("and {more} volumes more"));
     }
 }
 
-fn flights(paper: &mut Paper<'_>, flights: &[FlightState]) {
+fn flights(page: &mut Page<'_>, flights: &[FlightState]) {
     let shown = &flights[..flights.len().min(FLIGHTS_SHOWN)];
     let unit = RateUnit::of(shown);
     let rows: Vec<[String; 6]> = shown.iter().map(|one| flight(one, unit)).collect();
-    paper.table("flights", ["range", "at", "done", unit.1, "age", ""], &rows);
+    page.table("flights", ["range", "at", "done", unit.1, "age", ""], &rows);
     if flights.len() > FLIGHTS_SHOWN {
-        paper.entry(" ", &format!("and {} more", flights.len() - FLIGHTS_SHOWN));
+        page.entry(" ", &format!("and {} more", flights.len() - FLIGHTS_SHOWN));
     }
 }
 
@@ -239,7 +239,7 @@ fn flights(paper: &mut Paper<'_>, flights: &[FlightState]) {
 struct RateUnit(f64, &'static str);
 
 impl RateUnit {
-    /// The one of the slowest, but not less than KiB/s.
+    /// The unit that suits the slowest flight, at least KiB/s.
     fn of(flights: &[FlightState]) -> RateUnit {
         let rates = flights.iter().filter_map(|flight| flight.rate);
         match rates.filter(|rate| *rate > 0).min() {
@@ -265,8 +265,8 @@ fn flight(flight: &FlightState, unit: RateUnit) -> [String; 6] {
     let done = flight.last.map(|_| {
         let Span { first, .. } = range;
         let all = range.range().end.saturating_sub(first).max(1);
-        let brought = flight.next.saturating_sub(first);
-        format!("{}%", u128::from(brought) * 100 / u128::from(all))
+        let received = flight.next.saturating_sub(first);
+        format!("{}%", u128::from(received) * 100 / u128::from(all))
     });
     let note = match (flight.head, flight.idle_ms) {
         (false, _) => "no head yet".to_owned(),
@@ -284,28 +284,28 @@ fn flight(flight: &FlightState, unit: RateUnit) -> [String; 6] {
     ]
 }
 
-fn decisions(paper: &mut Paper<'_>, decisions: &[DecisionState]) {
+fn decisions(page: &mut Page<'_>, decisions: &[DecisionState]) {
     let row = |decision: &DecisionState| -> [String; 5] {
         [
             format!("{} ago", time(decision.ago_ms)),
             span(&decision.want),
-            paper.foreign(&decision.what),
+            page.escaped(&decision.what),
             match &decision.ranges[..] {
                 [] => "-".to_owned(),
                 ranges => spans(ranges, false),
             },
-            paper.foreign(&decision.why),
+            page.escaped(&decision.why),
         ]
     };
     let rows: Vec<[String; 5]> = decisions.iter().map(row).collect();
-    paper.table(
+    page.table(
         "decisions",
         ["when", "wanted", "plan", "ranges", "why"],
         &rows,
     );
 }
 
-/// `0-9, 20-29`; the first few of many. `unlisted`: the list itself is not complete.
+/// The first few ranges, as `0-9, 20-29`. `unlisted`: the list itself is not complete.
 fn spans(spans: &[Span], unlisted: bool) -> String {
     let shown: Vec<String> = spans.iter().take(SPANS_SHOWN).map(span).collect();
     match spans.len().saturating_sub(SPANS_SHOWN) {
@@ -323,7 +323,7 @@ fn span(span: &Span) -> String {
     }
 }
 
-/// A time as short as it can be read: `120ms`, `1.2s`, `2m 30s`.
+/// A short form of a time: `120ms`, `1.2s`, `2m 30s`.
 fn time(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),

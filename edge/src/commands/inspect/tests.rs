@@ -1,4 +1,4 @@
-//! What people see of objects in every state, at several widths. The texts are in `snapshots`.
+//! The text about objects in every state, at several widths. The expected texts are in `snapshots`.
 #![expect(
     clippy::single_range_in_vec_init,
     clippy::reversed_empty_ranges,
@@ -10,7 +10,7 @@ use std::ops::Range;
 use sluice::admin::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
 
 use super::show::show;
-use super::{Look, is_utf8};
+use super::{Style, is_utf8};
 
 const URL: &str = "http://cdn.example.com/video.mp4";
 const MIB: u64 = 1 << 20;
@@ -23,7 +23,7 @@ fn total(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 
-/// An object that is open: of these bytes, with these in flight.
+/// An open object with these bytes stored and these in flight.
 fn object(
     length: Option<u64>,
     stored: &[Range<u64>],
@@ -103,7 +103,7 @@ fn sparse() -> ObjectState {
     }
 }
 
-/// Blocks in turn on two volumes, up to `end`, and a part of one in memory.
+/// An object whose blocks up to `end` are alternately on two volumes, with a part in memory.
 fn kept(end: u64) -> ObjectState {
     let turn = |parity: u64| {
         let blocks = (0..10).filter(|block| block % 2 == parity);
@@ -167,7 +167,7 @@ fn unknown_length() -> ObjectState {
     }
 }
 
-/// Every second of 20,000 bytes; the edge lists only so many of them.
+/// Every second of 20,000 bytes, more than the edge lists.
 fn very_sparse() -> ObjectState {
     let stored: Vec<_> = (0..5000).map(|n| 2 * n..2 * n + 1).collect();
     let missing: Vec<_> = (0..5000).map(|n| 2 * n + 1..2 * n + 2).collect();
@@ -213,24 +213,24 @@ fn variants() -> Vec<ObjectState> {
 }
 
 fn at(width: usize, objects: Vec<ObjectState>) -> String {
-    let look = Look {
+    let style = Style {
         width,
         ascii: false,
         colour: false,
     };
-    drawn(&look, objects)
+    drawn(&style, objects)
 }
 
-fn drawn(look: &Look, objects: Vec<ObjectState>) -> String {
+fn drawn(style: &Style, objects: Vec<ObjectState>) -> String {
     let cache = UrlState {
         cache: "main".to_owned(),
         objects,
     };
-    show(URL, &[cache], look)
+    show(URL, &[cache], style)
 }
 
 #[test]
-fn every_state_reads_well() {
+fn each_state_is_shown_as_its_snapshot() {
     insta::assert_snapshot!("complete", at(80, vec![complete()]));
     insta::assert_snapshot!("sparse", at(80, vec![sparse()]));
     insta::assert_snapshot!("unknown_length", at(80, vec![unknown_length()]));
@@ -240,7 +240,7 @@ fn every_state_reads_well() {
 }
 
 #[test]
-fn it_fits_narrow_and_wide_terminals() {
+fn the_text_fits_narrow_and_wide_terminals() {
     insta::assert_snapshot!("sparse_40", at(40, vec![sparse()]));
     insta::assert_snapshot!("sparse_60", at(60, vec![sparse()]));
     insta::assert_snapshot!("sparse_120", at(120, vec![sparse()]));
@@ -253,7 +253,7 @@ fn it_fits_narrow_and_wide_terminals() {
         ] {
             let text = at(width, objects);
             let widest = text.lines().map(|line| line.chars().count()).max();
-            // A hash is not broken, whatever the width.
+            // A hash is never broken.
             assert!(
                 widest.is_some_and(|n| n <= width.max(11 + 32)),
                 "{width}:\n{text}"
@@ -264,21 +264,21 @@ fn it_fits_narrow_and_wide_terminals() {
 
 #[test]
 fn plain_terminals_get_ascii_and_others_colours() {
-    let look = |ascii, colour| Look {
+    let style = |ascii, colour| Style {
         width: 60,
         ascii,
         colour,
     };
     let mut accented = sparse();
     accented.etag = Some("\"é\"".to_owned());
-    let plain = drawn(&look(true, false), vec![accented.clone()]);
+    let plain = drawn(&style(true, false), vec![accented.clone()]);
     assert!(plain.is_ascii(), "{plain}");
     assert!(
         plain.contains("# stored  + partly  > in flight  . missing"),
         "{plain}"
     );
-    let colourless = drawn(&look(false, false), vec![accented.clone()]);
-    let mut coloured = drawn(&look(false, true), vec![accented]);
+    let colourless = drawn(&style(false, false), vec![accented.clone()]);
+    let mut coloured = drawn(&style(false, true), vec![accented]);
     assert!(coloured.contains("\x1b[32m█"), "{coloured}");
     for code in ["\x1b[0m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[36m"] {
         coloured = coloured.replace(code, "");
@@ -287,7 +287,7 @@ fn plain_terminals_get_ascii_and_others_colours() {
 }
 
 #[test]
-fn states_say_what_they_mean() {
+fn a_state_is_explained() {
     let state = |state: &str, why: &str| {
         let object = ObjectState {
             state: state.to_owned(),
@@ -298,7 +298,7 @@ fn states_say_what_they_mean() {
     };
     let large = state("refused", "too-large");
     assert!(
-        large.contains("not shared: larger than `object`;"),
+        large.contains("not shared: larger than `max_object_size`;"),
         "{large}"
     );
     let retired = state("retired", "");
@@ -309,13 +309,13 @@ fn states_say_what_they_mean() {
 }
 
 #[test]
-fn nothing_is_shown_as_nothing() {
+fn without_an_object_nothing_is_shown() {
     assert_eq!(at(80, vec![]), "");
     let nothing = super::Nothing("http://a/\x1b[2J".to_owned()).to_string();
     assert!(nothing.starts_with("no cache has anything of http://a/\\u{1b}[2J\n"));
 }
 
-// Whatever an origin, or something that is no edge, puts into the answer.
+// An origin, or a server that is no edge, may put anything into the answer.
 #[test]
 fn hostile_answers_do_no_harm() {
     let bad = "\x1b]0;x\x07\u{9b}2J\u{202e}\r\n".repeat(100);
@@ -386,7 +386,7 @@ fn an_answer_of_another_version_is_still_read() {
 
 #[test]
 fn widths_and_locales_are_understood() {
-    assert_eq!([0, 1, 40, 9999].map(Look::width), [80, 20, 40, 500]);
+    assert_eq!([0, 1, 40, 9999].map(Style::width), [80, 20, 40, 500]);
     assert!(is_utf8("de_DE.UTF-8") && is_utf8("C.utf8"));
     assert!(!is_utf8("C") && !is_utf8("en_US.ISO-8859-1"));
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 use sluice::config::show_size;
+use sluice::telemetry::{Numbers, VolumeNumbers};
 
 use super::{items, number, text};
 use crate::commands::harmless;
@@ -12,10 +13,10 @@ const HEADING: [&str; 14] = [
     "volume", "state", "size", "laps", "records", "waiting", "written", "again", "at", "read",
     "cached", "wait", "shed", "damaged",
 ];
-/// Columns of words; the others are numbers.
-const WORDS: usize = 2;
+/// Columns of text, aligned to the left; the others are numbers.
+const TEXT_COLUMNS: usize = 2;
 
-/// Nothing where there are none.
+/// The table; empty if there are no volumes.
 pub fn show(volumes: &Value) -> String {
     let rows: Vec<[String; 14]> = items(volumes).map(row).collect();
     if rows.is_empty() {
@@ -45,7 +46,7 @@ pub fn show(volumes: &Value) -> String {
 }
 
 fn row(volume: &Value) -> [String; 14] {
-    let of = |key| number(volume, key);
+    let numbers = VolumeNumbers::read(|name| number(volume, name));
     let share = |part: u64, all: u64| match all {
         0 => "-".to_owned(),
         all => format!("{}%", u128::from(part) * 100 / u128::from(all)),
@@ -57,35 +58,33 @@ fn row(volume: &Value) -> [String; 14] {
         ),
         _ => text(&volume["state"]),
     };
-    let rate = match of("write_ms") {
+    let rate = match numbers.write_ms {
         0 => "-".to_owned(),
         ms => {
-            let a_second = u128::from(of("written_bytes")) * 1000 / u128::from(ms);
-            format!(
-                "{}/s",
-                show_size(u64::try_from(a_second).unwrap_or(u64::MAX))
-            )
+            let per_second = u128::from(numbers.written_bytes) * 1000 / u128::from(ms);
+            let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
+            format!("{}/s", show_size(per_second))
         }
     };
-    let wait = match of("reads") {
+    let wait = match numbers.reads {
         0 => "-".to_owned(),
-        reads => format!("{:.1}ms", of("read_ms") as f64 / reads as f64),
+        reads => format!("{:.1}ms", numbers.read_ms as f64 / reads as f64),
     };
     [
         text(&volume["name"]),
         state,
-        show_size(of("size")),
-        of("laps").to_string(),
-        of("records").to_string(),
-        show_size(of("queue_bytes")),
-        show_size(of("written_bytes")),
-        share(of("rewritten_bytes"), of("written_bytes")),
+        show_size(numbers.size),
+        numbers.laps.to_string(),
+        numbers.records.to_string(),
+        show_size(numbers.queue_bytes),
+        show_size(numbers.written_bytes),
+        share(numbers.rewritten_bytes, numbers.written_bytes),
         rate,
-        show_size(of("read_bytes")),
-        share(of("reads_at_hand"), of("reads")),
+        show_size(numbers.read_bytes),
+        share(numbers.reads_at_hand, numbers.reads),
         wait,
-        of("shed").to_string(),
-        of("damaged").to_string(),
+        numbers.shed.to_string(),
+        numbers.damaged.to_string(),
     ]
 }
 
@@ -100,7 +99,7 @@ fn table(rows: &[[String; 14]]) -> String {
     let mut out = String::new();
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(column, (cell, width))| match column < WORDS {
+        let cells = cells.map(|(column, (cell, width))| match column < TEXT_COLUMNS {
             true => format!("{cell:width$}"),
             false => format!("{cell:>width$}"),
         });

@@ -1,12 +1,15 @@
-//! What was typed in the tables of sites and routes: what each of them does, and to whom.
+//! The tables that sites and routes hold, as they were written.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Key, Names};
-use crate::config::value::{OrTable, Size, Time, Word};
+use super::words::Symlinks;
+use crate::config::value::{
+    EDITS, Key, Names, OrFalse, OrTable, PAGES, RETRY, Shaped, Size, TABLE, TABLE_OR_FALSE, Time,
+    Word,
+};
 
 /// `files`
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -14,17 +17,17 @@ use crate::config::value::{OrTable, Size, Time, Word};
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct FilesFile {
     pub root: Key<String>,
-    pub strip: Key<String>,
-    pub index: Key<Names>,
-    pub fallback: Key<Names>,
-    pub symlinks: Key<Word<LinksWord>>,
+    pub strip_prefix: Key<String>,
+    pub index: Option<Names>,
+    pub try_files: Option<Names>,
+    pub symlinks: Key<OrFalse<Word<Symlinks>>>,
     pub hidden: Option<bool>,
     pub types: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
-    pub charset: Key<String>,
-    pub valid: Key<Time>,
+    pub charset: Key<OrFalse<String>>,
+    pub recheck: Key<Time>,
     pub memory: Key<Size>,
-    pub small: Key<Size>,
-    pub open: Key<u64>,
+    pub max_memory_file: Key<Size>,
+    pub open_files: Key<u64>,
     pub precompressed: Option<bool>,
 }
 
@@ -37,10 +40,20 @@ impl From<Spanned<String>> for FilesFile {
     }
 }
 
-/// `errors`: pages by status or class.
-pub type ErrorsFile = BTreeMap<Spanned<String>, Spanned<OrTable<PageFile>>>;
+/// `error_pages`: pages by status or class
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct PagesFile(pub BTreeMap<Spanned<String>, Spanned<OrTable<PageFile>>>);
 
-/// A page of `errors`.
+impl Shaped for PagesFile {
+    const SHAPE: &str = PAGES;
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A page of `error_pages`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -64,27 +77,36 @@ impl From<Spanned<String>> for PageFile {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct ExpiresFile {
-    pub default: Key<String>,
-    pub types: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    pub default: Key<OrFalse<String>>,
+    pub types: Option<BTreeMap<Spanned<String>, Spanned<OrFalse<String>>>>,
 }
 
 impl From<Spanned<String>> for ExpiresFile {
     fn from(default: Spanned<String>) -> ExpiresFile {
+        let at = default.span();
         ExpiresFile {
-            default: Some(default),
+            default: Some(Spanned::new(at, OrFalse::On(default.into_inner()))),
             types: None,
         }
     }
 }
 
-/// `request_fields` and `response_fields`
+/// `request_headers` and `response_headers`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
-pub struct FieldsFile {
+pub struct HeadersFile {
     pub set: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     pub add: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
-    pub remove: Key<Names>,
+    pub remove: Option<Names>,
+}
+
+impl Shaped for HeadersFile {
+    const SHAPE: &str = EDITS;
+
+    fn is_empty(&self) -> bool {
+        self.set.is_none() && self.add.is_none() && self.remove.is_none()
+    }
 }
 
 /// `respond`
@@ -124,17 +146,6 @@ impl From<Spanned<String>> for RedirectFile {
     }
 }
 
-/// `symlinks = "…"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
-pub enum LinksWord {
-    None,
-    #[default]
-    Within,
-    Any,
-}
-
 /// `limit`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -147,13 +158,17 @@ pub struct LimitFile {
     pub clients: Key<u64>,
 }
 
-/// `signed`
+impl Shaped for LimitFile {
+    const SHAPE: &str = TABLE_OR_FALSE;
+}
+
+/// `signed_urls`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SignedFile {
-    pub keys: Key<Names>,
-    pub key_files: Key<Names>,
+    pub keys: Option<Names>,
+    pub key_files: Option<Names>,
     pub client: Option<bool>,
     pub prefix: Option<bool>,
     pub expires_parameter: Key<String>,
@@ -161,26 +176,18 @@ pub struct SignedFile {
     pub prefix_parameter: Key<String>,
 }
 
+impl Shaped for SignedFile {
+    const SHAPE: &str = TABLE_OR_FALSE;
+}
+
 /// `log` of a site or a route
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct RouteLogFile {
-    /// The word in place of a table.
-    #[serde(skip)]
-    pub word: Option<Spanned<String>>,
     pub sample: Key<f64>,
-    pub statuses: Key<Names>,
+    pub statuses: Option<Names>,
     pub slower_than: Key<Time>,
-}
-
-impl From<Spanned<String>> for RouteLogFile {
-    fn from(word: Spanned<String>) -> RouteLogFile {
-        RouteLogFile {
-            word: Some(word),
-            ..RouteLogFile::default()
-        }
-    }
 }
 
 /// `bypass`
@@ -188,7 +195,31 @@ impl From<Spanned<String>> for RouteLogFile {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct BypassFile {
-    pub cookies: Key<Names>,
-    pub headers: Key<Names>,
-    pub query: Key<Names>,
+    pub cookies: Option<Names>,
+    pub headers: Option<Names>,
+    pub query: Option<Names>,
+}
+
+impl Shaped for BypassFile {
+    const SHAPE: &str = TABLE;
+
+    fn is_empty(&self) -> bool {
+        self.cookies.is_none() && self.headers.is_none() && self.query.is_none()
+    }
+}
+
+/// `retry` of an upstream
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct RetryFile {
+    pub tries: Key<u64>,
+}
+
+impl Shaped for RetryFile {
+    const SHAPE: &str = RETRY;
+
+    fn is_empty(&self) -> bool {
+        self.tries.is_none()
+    }
 }

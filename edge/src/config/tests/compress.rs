@@ -30,14 +30,14 @@ fn a_list_is_short_for_a_table_and_the_route_wins() {
     assert_eq!(compress("", ""), None);
     assert_eq!(compress("", list), Some(expected.clone()));
     assert_eq!(compress(list, ""), Some(expected.clone()));
-    assert_eq!(compress(list, "compress = []"), None);
-    assert_eq!(compress(list, "compress = {}"), Some(Options::default()));
-    let table = "compress = { codings = [\"br\", \"gzip\"] }";
+    assert_eq!(compress(list, "compress = false"), None);
+    assert_eq!(compress(list, "compress = true"), Some(Options::default()));
+    let table = "compress = { encodings = [\"br\", \"gzip\"] }";
     assert_eq!(compress("", table), Some(expected));
     let full = compress(
         "",
         "[site.route.compress]\ntypes = [\"text/*\", \"*+json\"]\nmin = 100\nmax = \"1MiB\"\n\
-         gzip_level = 9\nbr_level = 11\nzstd_level = 19\nmemory = \"16MiB\"\nask_plain = true",
+         gzip_level = 9\nbr_level = 11\nzstd_level = 19\nmemory = \"16MiB\"\nrequest_identity = true",
     );
     let full = full.expect("it compresses");
     assert_eq!((full.min, full.max, full.memory), (100, 1 << 20, 16 << 20));
@@ -51,11 +51,13 @@ fn a_list_is_short_for_a_table_and_the_route_wins() {
 #[test]
 fn what_is_wrong_is_said() {
     for (key, title) in [
-        ("compress = \"gzip\"", "invalid type"),
-        ("compress = [\"deflate\"]", "this coding is not known"),
+        ("compress = \"off\"", "written `false` now"),
+        ("compress = []", "an empty list says nothing"),
+        ("compress = 5", "invalid type"),
+        ("compress = [\"deflate\"]", "unknown encoding"),
         (
             "compress = [\"br\", \"br\"]",
-            "a coding that is named twice",
+            "an encoding that is named twice",
         ),
         ("compress = { types = [\"*/*\"] }", "this is no media type"),
         (
@@ -86,7 +88,7 @@ fn what_is_wrong_is_said() {
         "{nowhere}"
     );
     assert!(nowhere.contains("the route has no cache"), "{nowhere}");
-    let off = said(&sites("compress = [\"br\"]", "", "compress = []"));
+    let off = said(&sites("compress = [\"br\"]", "", "compress = false"));
     assert_eq!(off.trim(), "");
 }
 

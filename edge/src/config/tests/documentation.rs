@@ -1,6 +1,56 @@
-//! The documentation is complete, and its examples are good.
+//! The documentation is complete, its defaults are the program's, and its examples are correct.
 
+use std::fs;
+use std::path::PathBuf;
+
+use super::plan;
 use crate::config::{file, parse};
+
+/// Every section that has a table of keys: its heading, and the start of a file with it.
+const SECTIONS: &[(&str, &str)] = &[
+    ("## `[server]`", "[server]"),
+    ("## `[limits]`", "[limits]"),
+    ("## `[[listener]]`", "[[listener]]"),
+    ("## `[admin]`", "[admin]"),
+    ("## `[log]`", "[log]"),
+    ("## `[volume.NAME]`", "[volume.a]"),
+    ("## `[cache.NAME]`", "[cache.a]"),
+    ("## `[upstream.NAME]`", "[upstream.a]"),
+    ("## `[[site]]`", "[[site]]"),
+    ("## `[[site.route]]`", "[[route]]"),
+    ("## `[site.route.log]`", "[[route]]\n[route.log]"),
+    ("## `[site.route.files]`", "[[route]]\n[route.files]"),
+    ("## `[site.route.compress]`", "[[route]]\n[route.compress]"),
+    ("## `[site.route.limit]`", "[[route]]\n[route.limit]"),
+    (
+        "## `[site.route.signed_urls]`",
+        "[[route]]\n[route.signed_urls]",
+    ),
+    ("## `[site.route.respond]`", "[[route]]\n[route.respond]"),
+    ("## `[site.route.redirect]`", "[[route]]\n[route.redirect]"),
+    (
+        "## `[site.route.request_headers]`",
+        "[[route]]\n[route.request_headers]",
+    ),
+    ("## `[site.route.expires]`", "[[route]]\n[route.expires]"),
+];
+
+const CONFIGURATION: &str = include_str!("../../../../docs/configuration.md");
+
+/// The documents, each with its name.
+fn documents() -> Vec<(String, String)> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let entries = fs::read_dir(root.join("docs")).expect("the documents");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let documents = paths.filter(|path| path.extension().is_some_and(|e| e == "md"));
+    let mut all: Vec<PathBuf> = documents.chain([root.join("README.md")]).collect();
+    all.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a document");
+        (path.display().to_string(), text)
+    };
+    all.into_iter().map(read).collect()
+}
 
 /// The keys that a section knows, as the parser lists them.
 fn keys(section: &str) -> Vec<String> {
@@ -18,77 +68,137 @@ fn keys(section: &str) -> Vec<String> {
         .collect()
 }
 
-/// The keys in the first column of a section's table.
-fn table(part: &str) -> Vec<&str> {
-    let part = part.split("\n## ").next().unwrap_or_default();
-    part.lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+/// The part of the reference below a heading.
+fn part(heading: &str) -> &'static str {
+    let part = CONFIGURATION.split_once(&format!("{heading}\n"));
+    let (_, part) = part.unwrap_or_else(|| panic!("no {heading}"));
+    part.split("\n## ").next().unwrap_or_default()
+}
+
+/// The cells of a table's row; `\\|` does not end one.
+fn cells(row: &str) -> Vec<String> {
+    let row = row.trim().trim_start_matches('|').replace("\\|", "\u{1}");
+    let row = row.trim_end_matches('|');
+    row.split('|')
+        .map(|cell| cell.trim().replace('\u{1}', "|"))
         .collect()
+}
+
+/// The rows of a section's table of keys: its key, and the other cells.
+fn table(part: &str) -> Vec<(String, Vec<String>)> {
+    let rows = part.split("| key |").nth(1).unwrap_or_default();
+    let rows = rows
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let mut cells = cells(row);
+        let key = cells.remove(0);
+        (key.trim_matches('`').to_owned(), cells)
+    })
+    .collect()
 }
 
 #[test]
 fn every_key_is_documented_in_its_section() {
-    let docs = include_str!("../../../../docs/configuration.md");
-    for (heading, section) in [
-        ("## `[server]`", "[server]"),
-        ("## `[limits]`", "[limits]"),
-        ("## `[[listener]]`", "[[listener]]"),
-        ("## `[admin]`", "[admin]"),
-        ("## `[log]`", "[log]"),
-        ("## `[volume.NAME]`", "[volume.a]"),
-        ("## `[cache.NAME]`", "[cache.a]"),
-        ("## `[upstream.NAME]`", "[upstream.a]"),
-        ("## `[[site]]`", "[[site]]"),
-        ("## `[[site.route]]`", "[[site]]\n[[site.route]]"),
-        (
-            "## `[site.route.log]`",
-            "[[site]]\n[[site.route]]\n[site.route.log]",
-        ),
-        (
-            "## `[site.route.files]`",
-            "[[site]]\n[[site.route]]\n[site.route.files]",
-        ),
-        (
-            "## `[site.route.compress]`",
-            "[[site]]\n[[site.route]]\n[site.route.compress]",
-        ),
-        (
-            "## `[site.route.limit]`",
-            "[[site]]\n[[site.route]]\n[site.route.limit]",
-        ),
-        (
-            "## `[site.route.signed]`",
-            "[[site]]\n[[site.route]]\n[site.route.signed]",
-        ),
-        (
-            "## `[site.route.respond]`",
-            "[[site]]\n[[site.route]]\n[site.route.respond]",
-        ),
-        (
-            "## `[site.route.redirect]`",
-            "[[site]]\n[[site.route]]\n[site.route.redirect]",
-        ),
-        (
-            "## `[site.route.request_fields]`",
-            "[[site]]\n[[site.route]]\n[site.route.request_fields]",
-        ),
-        (
-            "## `[site.route.expires]`",
-            "[[site]]\n[[site.route]]\n[site.route.expires]",
-        ),
-    ] {
-        let (_, part) = docs
-            .split_once(&format!("{heading}\n"))
-            .unwrap_or_else(|| panic!("no {heading}"));
-        let mut documented = table(part);
-        if matches!(section, "[cache.a]" | "[[site]]\n[[site.route]]") {
-            let (_, rules) = docs.split_once("## Caching rules\n").expect("its place");
-            documented.extend(table(rules));
+    for (heading, section) in SECTIONS {
+        let mut documented = table(part(heading));
+        if matches!(*section, "[cache.a]" | "[[route]]") {
+            documented.extend(table(part("## Caching rules")));
         }
+        let documented: Vec<String> = documented.into_iter().map(|(key, _)| key).collect();
         let mut known = keys(section);
-        known.retain(|key| section != "[[site]]" || key != "route");
+        known.retain(|key| *section != "[[site]]" || key != "route");
         assert!(!known.is_empty(), "{section}");
         assert_eq!(documented, known, "{section}");
+    }
+}
+
+/// A file with `line` in a section. Sections that need other keys get them.
+fn with_line(section: &str, line: &str) -> String {
+    let needed = match section {
+        "[[listener]]" => "address = \":8080\"\nproxy_protocol = \"any\"\ntrusted = \"::1\"\n",
+        "[volume.a]" => "path = \"/a\"\nsize = \"1GiB\"\n",
+        "[upstream.a]" => "servers = \"http://a\"\n",
+        "[[route]]\n[route.files]" => "root = \"/a\"\n",
+        "[[route]]\n[route.limit]" => "requests = \"1/s\"\nbandwidth = \"1MiB\"\n",
+        "[[route]]\n[route.signed_urls]" => "keys = \"0123456789abcdef\"\n",
+        "[[route]]\n[route.respond]" => "body = \"a\"\n",
+        "[[route]]\n[route.redirect]" => "to = \"/a\"\n",
+        _ => "",
+    };
+    let key = line.split(" = ").next().unwrap_or_default();
+    let needed: String = needed
+        .lines()
+        .filter(|other| !other.starts_with(&format!("{key} =")))
+        .map(|other| format!("{other}\n"))
+        .collect();
+    let before = match section {
+        s if s.ends_with("_urls]") || s.ends_with("headers]") || s.ends_with("limit]") => {
+            s.replacen("[[route]]", "[[route]]\nproxy = \"a\"\n", 1)
+        }
+        s if s.ends_with(".log]") => s.replacen("[[route]]", "[[route]]\nproxy = \"a\"\n", 1),
+        s if s.ends_with("compress]") || s.ends_with("expires]") => {
+            s.replacen("[[route]]", "[[route]]\nproxy = \"a\"\ncache = \"a\"\n", 1)
+        }
+        "[[route]]" => "[[route]]\nproxy = \"a\"\ncache = \"a\"".to_owned(),
+        s => s.to_owned(),
+    };
+    let mut text = format!("{before}\n{line}\n{needed}");
+    if section == "[[site]]" {
+        text += "[[site.route]]\nproxy = \"a\"\n";
+    } else if !section.starts_with("[[route]]") {
+        text += "[[route]]\nproxy = \"a\"\ncache = \"a\"\n";
+    }
+    for needed in ["[upstream.a]\nservers = \"http://a\"\n", "[cache.a]\n"] {
+        let header = needed.lines().next().unwrap_or_default();
+        if !text.contains(header) {
+            text += needed;
+        }
+    }
+    text
+}
+
+#[test]
+fn documented_defaults_are_the_programs() {
+    let mut compared = 0;
+    for (heading, section) in SECTIONS {
+        let mut rows = table(part(heading));
+        if *section == "[cache.a]" {
+            rows.extend(table(part("## Caching rules")));
+        }
+        for (key, cells) in rows {
+            let default = cells.first().map(String::as_str).unwrap_or_default();
+            let written = default.strip_prefix('`').and_then(|d| d.strip_suffix('`'));
+            let Some(value) = written.filter(|value| !value.contains('`')) else {
+                continue;
+            };
+            let line = format!("{key} = {value}");
+            let (with, without) = (
+                with_line(section, &line),
+                with_line(section, &format!("# {line}")),
+            );
+            // `without` still has what the key itself needs.
+            let without = without.replace(&format!("# {line}\n"), "");
+            assert_eq!(plan(&with), plan(&without), "{section}: {line}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 90, "{compared} defaults compared");
+}
+
+#[test]
+fn every_row_of_a_table_has_the_cells_of_its_header() {
+    for (name, text) in documents() {
+        let mut header = None;
+        for line in text.lines() {
+            if !line.starts_with('|') {
+                header = None;
+                continue;
+            }
+            let count = cells(line).len();
+            assert_eq!(count, *header.get_or_insert(count), "{name}: {line}");
+        }
     }
 }
 
@@ -98,23 +208,53 @@ pub(super) fn examples(document: &str) -> Vec<&str> {
     parts.filter_map(|e| e.split("```").next()).collect()
 }
 
-#[test]
-fn every_example_in_the_documentation_is_good() {
-    let mut examples = examples(include_str!("../../../../docs/configuration.md"));
-    assert!(examples.len() >= 2);
-    examples.extend(self::examples(include_str!("../../../../docs/headers.md")));
-    examples.extend(self::examples(include_str!(
-        "../../../../docs/compression.md"
-    )));
-    for example in examples {
-        let loaded =
-            parse("docs/configuration.md", example).unwrap_or_else(|report| panic!("{report}"));
-        assert!(loaded.warnings.problems.is_empty(), "{}", loaded.warnings);
+/// A file with the example, and with all that it refers to and does not have.
+fn completed(example: &str) -> String {
+    let mut text = example.to_owned();
+    if !text.starts_with('[') && !text.contains("\n[") {
+        // The keys of a route.
+        text = format!("[[route]]\nproxy = \"origin\"\n{text}");
+    } else if text.contains("[site.route") && !text.contains("[[site]]") {
+        text = format!("[[site]]\n[[site.route]]\n{text}");
     }
+    let main = example.contains("[cache.main]") || example.contains("\"main\"");
+    if !text.contains("[[route]]") && !text.contains("[[site]]") {
+        text += "[[route]]\nproxy = \"origin\"\n";
+        text += if main { "cache = \"main\"\n" } else { "" };
+    }
+    if text.contains("\"origin\"") && !text.contains("[upstream.origin]") {
+        text += "[upstream.origin]\nservers = \"http://a\"\n";
+    }
+    if text.contains("\"main\"") && !text.contains("[cache.main]") {
+        text += "[cache.main]\n";
+    }
+    text
 }
 
 #[test]
-fn every_recipe_is_good_and_those_that_are_doubtful_say_so() {
+fn every_example_of_every_document_is_accepted() {
+    let mut accepted = 0;
+    for (name, document) in documents() {
+        for example in examples(&document) {
+            let texts: Vec<String> = match example.contains("[") && !example.contains("\nlog = ") {
+                true => vec![completed(example)],
+                // Each line is an example of its own.
+                false => example.lines().map(completed).collect(),
+            };
+            for text in texts {
+                let loaded = parse(&name, &text).unwrap_or_else(|report| panic!("{report}"));
+                let complete = name.ends_with("configuration.md") || name.ends_with("README.md");
+                let clean = loaded.warnings.problems.is_empty();
+                assert!(clean || !complete, "{}", loaded.warnings);
+                accepted += 1;
+            }
+        }
+    }
+    assert!(accepted > 50, "{accepted} examples");
+}
+
+#[test]
+fn every_recipe_is_accepted_and_doubtful_ones_say_so() {
     let document = include_str!("../../../../docs/caching.md");
     let recipes = examples(document);
     assert!(recipes.len() >= 5);
@@ -145,13 +285,21 @@ fn names(document: &str, key: &str) -> bool {
 fn every_caching_rule_is_explained() {
     let document = include_str!("../../../../docs/caching.md");
     let (rules, _) = document.split_once("## Recipes\n").expect("its place");
-    let own = ["path", "match", "proxy", "cache", "files", "compress"];
+    let own = [
+        "path",
+        "path_regex",
+        "query",
+        "proxy",
+        "cache",
+        "files",
+        "compress",
+    ];
     let elsewhere = [
         include_str!("../../../../docs/access.md"),
         include_str!("../../../../docs/headers.md"),
         include_str!("../../../../docs/logs.md"),
     ];
-    for key in keys("[[site]]\n[[site.route]]") {
+    for key in keys("[[route]]") {
         let named = names(rules, &key) || elsewhere.iter().any(|text| names(text, &key));
         let explained = named || own.contains(&key.as_str());
         assert!(explained, "no page of docs explains {key}");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{LEAST, plan, said};
 use crate::config::{LeadsTo, Report, describe, load};
-use crate::edit::{Lifetime, Options, Which};
+use crate::edit::{Lifetime, Options, PageFor};
 
 /// A route with these keys, in a site with those.
 fn route(site: &str, route: &str) -> String {
@@ -22,12 +22,12 @@ fn options(text: &str) -> Option<Options> {
 
 const ALL: &str = r#"
 cache_control = "no-cache"
-errors = { 404 = { text = "none" }, 5xx = { text = "<p>", type = "text/html" } }
+error_pages = { 404 = { text = "none" }, 5xx = { text = "<p>", type = "text/html" } }
 expires = { default = "-1h", types = { "Text/HTML" = "epoch", "image/*" = "30days" } }
-intercept = true
-request_fields = { set = { X-One = "1", X-Two = "{client}" }, add = { X-Three = "3" }, remove = ["Cookie"] }
-response_fields = { set = { X-Status = "{status}" }, remove = ["server"] }
-security = true
+intercept_errors = true
+request_headers = { set = { X-One = "1", X-Two = "{client}" }, add = { X-Three = "3" }, remove = ["Cookie"] }
+response_headers = { set = { X-Status = "{status}" }, remove = ["server"] }
+security_headers = true
 "#;
 
 #[test]
@@ -46,8 +46,13 @@ fn every_key_may_stand_in_a_site_and_in_a_route() {
     assert_eq!(removed, ["x-one", "x-two", "cookie"]);
     let expires = options.expires.expect("lifetimes");
     assert_eq!(expires.types[0], ("text/html".into(), Lifetime::Epoch));
-    let which: Vec<Which> = options.errors.pages.iter().map(|page| page.which).collect();
-    assert_eq!(which, [Which::Status(404), Which::Class(5)]);
+    let which: Vec<PageFor> = options
+        .errors
+        .pages
+        .iter()
+        .map(|page| page.statuses)
+        .collect();
+    assert_eq!(which, [PageFor::Status(404), PageFor::Class(5)]);
     assert_eq!(
         &*options.errors.pages[0].media_type,
         "text/plain; charset=utf-8"
@@ -58,11 +63,11 @@ fn every_key_may_stand_in_a_site_and_in_a_route() {
 
 #[test]
 fn a_routes_word_wins_and_may_undo_the_sites() {
-    let undone = "cache_control = \"off\"\nerrors = {}\nexpires = \"off\"\nrequest_fields = {}\n\
-                  response_fields = {}\nsecurity = false\n";
+    let undone = "cache_control = false\nerror_pages = false\nexpires = false\nrequest_headers = false\n\
+                  response_headers = false\nsecurity_headers = false\n";
     assert_eq!(options(&route(ALL, undone)), None);
     assert_eq!(options(&route("", undone)), None);
-    let other = options(&route(ALL, "request_fields = { add = { A = \"b\" } }\n")).expect("edits");
+    let other = options(&route(ALL, "request_headers = { add = { A = \"b\" } }\n")).expect("edits");
     assert_eq!(
         (other.request.put.len(), other.request.remove.len()),
         (1, 0)
@@ -72,7 +77,7 @@ fn a_routes_word_wins_and_may_undo_the_sites() {
 
 #[test]
 fn fields_that_are_the_same_in_every_request_are_forwarded() {
-    let fields = "cache = \"a\"\nrequest_fields = { set = { X-One = \"1\", X-Two = \"{client}\", \
+    let fields = "cache = \"a\"\nrequest_headers = { set = { X-One = \"1\", X-Two = \"{client}\", \
                   Authorization = \"Basic eDp5\", If-Match = \"*\" }, add = { X-Three = \"3\" } }\n";
     let plan = plan(&format!("[cache.a]\n{}", route("", fields)));
     let proxied = plan.sites[0].routes[0].proxied().expect("an upstream");
@@ -103,57 +108,57 @@ fn errors_in_edits_show_the_place_and_the_fix() {
             "framing",
             route(
                 "",
-                "[site.route.request_fields.set]\nContent-Length = \"5\"\nTransfer-Encoding = \"chunked\"\n",
+                "[site.route.request_headers.set]\nContent-Length = \"5\"\nTransfer-Encoding = \"chunked\"\n",
             ),
         ),
         (
             "connection",
             route(
                 "",
-                "response_fields = { remove = [\"Connection\", \"Upgrade\"] }",
+                "response_headers = { remove = [\"Connection\", \"Upgrade\"] }",
             ),
         ),
         (
             "request's own",
             route(
                 "",
-                "[site.route.request_fields.set]\nHost = \"a\"\nX_Forwarded_For = \"1\"\nVia = \"x\"\nExpect = \"x\"\n",
+                "[site.route.request_headers.set]\nHost = \"a\"\nX_Forwarded_For = \"1\"\nVia = \"x\"\nExpect = \"x\"\n",
             ),
         ),
         (
             "response's own",
             route(
                 "",
-                "[site.route.response_fields]\nset = { Age = \"0\" }\nremove = [\"Content-Encoding\", \"Cache-Status\"]\n",
+                "[site.route.response_headers]\nset = { Age = \"0\" }\nremove = [\"Content-Encoding\", \"Cache-Status\"]\n",
             ),
         ),
         (
             "names",
             route(
                 "",
-                "[site.route.request_fields]\nset = { \"a b\" = \"1\", \"\" = \"1\", A = \"1\", a = \"2\" }\n",
+                "[site.route.request_headers]\nset = { \"a b\" = \"1\", \"\" = \"1\", A = \"1\", a = \"2\" }\n",
             ),
         ),
         (
             "values",
             route(
                 "",
-                "[site.route.response_fields.set]\na = \"{hots}\"\nb = \"{host\"\nc = \"x\\r\\nSet-Cookie: a\"\nd = \"{header:}\"\n",
+                "[site.route.response_headers.set]\na = \"{hots}\"\nb = \"{host\"\nc = \"x\\r\\nSet-Cookie: a\"\nd = \"{header:}\"\n",
             ),
         ),
         (
             "status of a request",
-            route("", "request_fields = { add = { A = \"{status}\" } }"),
+            route("", "request_headers = { add = { A = \"{status}\" } }"),
         ),
         (
             "unknown key",
-            route("", "request_fields = { put = { A = \"b\" } }"),
+            route("", "request_headers = { put = { A = \"b\" } }"),
         ),
-        ("wrong type", route("", "request_fields = \"A: b\"")),
-        ("a list", route("", "response_fields = [\"A: b\"]")),
+        ("wrong type", route("", "request_headers = \"A: b\"")),
+        ("a list", route("", "response_headers = [\"A: b\"]")),
         (
             "no table",
-            route("", "response_fields = { set = \"A: b\" }"),
+            route("", "response_headers = { set = \"A: b\" }"),
         ),
         (
             "expires",
@@ -168,10 +173,10 @@ fn errors_in_edits_show_the_place_and_the_fix() {
             "errors",
             route(
                 "",
-                "[site.route.errors]\n200 = { text = \"x\" }\n3xx = { text = \"x\" }\n404 = {}\n500 = { file = \"a\", text = \"b\" }\n502 = { text = \"a\", type = \"html\" }\n",
+                "[site.route.error_pages]\n200 = { text = \"x\" }\n3xx = { text = \"x\" }\n404 = {}\n500 = { file = \"a\", text = \"b\" }\n502 = { text = \"a\", type = \"html\" }\n",
             ),
         ),
-        ("intercept", route("", "intercept = true")),
+        ("intercept", route("", "intercept_errors = true")),
         (
             "respond",
             leads(
@@ -208,7 +213,7 @@ fn errors_in_edits_show_the_place_and_the_fix() {
 
 fn loaded(folder: &Path, page: &str) -> Result<Options, Report> {
     let config = folder.join("sluice.toml");
-    let text = route("", &format!("errors = {{ 404 = {page:?} }}\n"));
+    let text = route("", &format!("error_pages = {{ 404 = {page:?} }}\n"));
     std::fs::write(&config, text).expect("it can be written");
     let plan = load(&config)?.plan;
     Ok(plan.sites[0].routes[0]

@@ -27,7 +27,7 @@ fn gates(text: &str) -> Vec<Option<Box<Options>>> {
 fn without_a_word_there_is_no_gate() {
     assert_eq!(gates(&text("", "")), [None]);
     assert_eq!(
-        gates(&text("", "allow = []\ndeny = []\nlimit = \"off\"")),
+        gates(&text("", "allow = false\ndeny = false\nlimit = false")),
         [None]
     );
 }
@@ -35,12 +35,12 @@ fn without_a_word_there_is_no_gate() {
 #[test]
 fn a_route_wins_key_by_key_and_those_without_a_word_share_the_sites() {
     let site = format!(
-        "hosts = [\"a.example\"]\ndeny = [\"10.0.0.0/8\"]\nsigned = {{ {KEY} }}\nlimit = {{ requests = \"90/m\" }}"
+        "hosts = [\"a.example\"]\ndeny = [\"10.0.0.0/8\"]\nsigned_urls = {{ {KEY} }}\nlimit = {{ requests = \"90/m\" }}"
     );
     let text = text(&site, "path = \"/a\"")
         + "[[site.route]]\npath = \"/b\"\nproxy = \"origin\"\n\
-           [[site.route]]\npath = \"/c\"\nproxy = \"origin\"\ndeny = []\nsigned = \"off\"\nlimit = { bandwidth = \"1MiB\", clients = 5000 }\n\
-           [[site.route]]\nproxy = \"origin\"\ndeny = []\nsigned = \"off\"\nlimit = \"off\"\n";
+           [[site.route]]\npath = \"/c\"\nproxy = \"origin\"\ndeny = false\nsigned_urls = false\nlimit = { bandwidth = \"1MiB\", clients = 5000 }\n\
+           [[site.route]]\nproxy = \"origin\"\ndeny = false\nsigned_urls = false\nlimit = false\n";
     let gates = gates(&text);
     let [Some(a), Some(b), Some(c), None] = &gates[..] else {
         panic!("{gates:?}");
@@ -68,7 +68,7 @@ fn a_route_wins_key_by_key_and_those_without_a_word_share_the_sites() {
 
 #[test]
 fn only_cached_routes_know_what_purging_is() {
-    let more = "[cache.main]\n[admin]\npurge = [\"127.0.0.1\"]\n";
+    let more = "[cache.main]\n[admin]\npurge_from = [\"127.0.0.1\"]\n";
     let purge = |route: &str| {
         let text = format!("{more}{}", text("deny = [\"::/0\"]", route));
         let purge = gates(&text)[0].as_ref().expect("a gate").purge.clone();
@@ -87,9 +87,9 @@ fn gates_are_described() {
     let site = "allow = [\"10.0.0.0/8\", \"::1\"]\ndeny = [\"10.1.0.0/16\"]";
     let route = format!(
         "limit = {{ requests = \"10/s\", burst = 20, bandwidth = \"2MiB\", bandwidth_after = \"10MiB\" }}\n\
-         [site.route.signed]\n{KEY}\nkey_files = [\"/etc/sluice/url.key\"]\nprefix = true\nclient = true\n\
+         [site.route.signed_urls]\n{KEY}\nkey_files = [\"/etc/sluice/url.key\"]\nprefix = true\nclient = true\n\
          [[site.route]]\nproxy = \"origin\"\npath = \"/b\"\nlimit = {{ bandwidth = \"64KiB\" }}\n\
-         [[site.route]]\nproxy = \"origin\"\npath = \"/c\"\nlimit = {{ requests = \"100/h\" }}\nsigned = {{ {KEY} }}"
+         [[site.route]]\nproxy = \"origin\"\npath = \"/c\"\nlimit = {{ requests = \"100/h\" }}\nsigned_urls = {{ {KEY} }}"
     );
     let described = describe(&plan(&text(site, &format!("path = \"/a\"\n{route}"))));
     assert!(!described.contains("0123456789abcdef"), "{described}");
@@ -98,7 +98,7 @@ fn gates_are_described() {
 
 #[test]
 fn what_is_wrong_with_gates_is_shown() {
-    let signed = |more: &str| text("", &format!("[site.route.signed]\n{more}"));
+    let signed = |more: &str| text("", &format!("[site.route.signed_urls]\n{more}"));
     let limit = |more: &str| text("", &format!("[site.route.limit]\n{more}"));
     let many = format!("keys = [{}]", "\"0123456789abcdef\", ".repeat(9));
     let cases = [
@@ -134,7 +134,7 @@ fn what_is_wrong_with_gates_is_shown() {
             limit("requests = \"5/s\"\nbandwidth_after = \"1MiB\""),
         ),
         ("limit, wrong type", text("", "limit = 5")),
-        ("limit, wrong word", text("", "limit = \"none\"")),
+        ("limit, the old word", text("", "limit = \"none\"")),
         ("limit, unknown key", limit("request = \"5/s\"")),
         ("no key", signed("prefix = true")),
         ("a short key", signed("keys = [\"secret\"]")),
@@ -145,7 +145,7 @@ fn what_is_wrong_with_gates_is_shown() {
                 "{KEY}\nexpires_parameter = \"a&b\"\nprefix_parameter = \"signature\""
             )),
         ),
-        ("signed, on", text("", "signed = true")),
+        ("signed, on", text("", "signed_urls = true")),
     ];
     let all: String = cases
         .iter()
@@ -168,8 +168,8 @@ fn every_example_of_access_is_good() {
 
 #[test]
 fn templates_that_would_tell_signatures_are_warned_of() {
-    let fields = "request_fields = { set = { X-Asked = \"{path}{query}\" } }\n";
-    let signed = format!("signed = {{ {KEY} }}\n");
+    let fields = "request_headers = { set = { X-Asked = \"{path}{query}\" } }\n";
+    let signed = format!("signed_urls = {{ {KEY} }}\n");
     let warned = |route: &str| {
         let said = said(&text("", route));
         said.contains("the origin is told signatures")

@@ -75,13 +75,13 @@ fn what_is_wrong_is_said_at_its_place() {
         ),
         (
             "[log]\naccess = ''\n",
-            "`access` is no path",
+            "`access` is not a path",
             ":2:10",
             "standard output",
         ),
         (
             "[log]\nerror = ''\n",
-            "`error` is no path",
+            "`error` is not a path",
             ":2:9",
             "standard error",
         ),
@@ -104,8 +104,8 @@ fn what_is_wrong_is_said_at_its_place() {
             "with none",
         ),
         (
-            "[server]\nconfine = 'yes'\n",
-            "is no way to be confined",
+            "[server]\nsandbox = 'yes'\n",
+            "is not a value of `sandbox`",
             ":2:11",
             "\"auto\"",
         ),
@@ -119,7 +119,7 @@ fn what_is_wrong_is_said_at_its_place() {
         }
     }
     for (keys, wanted) in [
-        ("log = \"no\"", "\"on\", \"off\" or a table"),
+        ("log = \"no\"", "expected true, false or a table"),
         ("log = { statuses = [\"4x\"] }", "this is no status"),
         ("log = { statuses = [\"0xx\"] }", "this is no status"),
         ("log = { sample = 1.5 }", "`sample` is out of bounds"),
@@ -141,8 +141,8 @@ fn what_is_wrong_is_said_at_its_place() {
 fn a_rule_has_a_share_of_the_rest() {
     let rule = |keys: &str| plan(&route(keys)).sites[0].routes[0].log.clone();
     assert_eq!(rule(""), None);
-    assert_eq!(rule("log = \"on\""), Some(LogRule::all()));
-    assert_eq!(rule("log = \"off\""), Some(LogRule::none()));
+    assert_eq!(rule("log = true"), Some(LogRule::all()));
+    assert_eq!(rule("log = false"), Some(LogRule::none()));
     assert_eq!(rule("log = {}"), Some(LogRule::all()));
     let sampled = rule("log = { sample = 0.25 }").expect("a rule");
     assert_eq!((sampled.selects(), sampled.sample), (false, 0.25));
@@ -151,9 +151,9 @@ fn a_rule_has_a_share_of_the_rest() {
         (errors.statuses, errors.sample),
         (vec![400..=499, 500..=500], 0.0)
     );
-    let of_site = LEAST.replace("[[site]]\n", "[[site]]\nlog = \"off\"\n");
+    let of_site = LEAST.replace("[[site]]\n", "[[site]]\nlog = false\n");
     assert_eq!(plan(&of_site).sites[0].routes[0].log, Some(LogRule::none()));
-    let both = plan(&format!("{of_site}log = \"on\"\n"));
+    let both = plan(&format!("{of_site}log = true\n"));
     assert_eq!(both.sites[0].routes[0].log, Some(LogRule::all()));
 }
 
@@ -166,16 +166,16 @@ fn logs_and_privileges_are_described() {
     ));
     for line in [
         "messages from level info on to /logs/e; access log as `{client} {status}` to /logs/a\n",
-        "as www-data:disk once it listens, confined, if the kernel can: reads nothing and its configuration, \
+        "as www-data:disk once it listens, sandboxed, if the kernel can: reads nothing and its configuration, \
          writes /logs\n",
     ] {
         assert!(all.contains(line), "{line:?} is not in\n{all}");
     }
-    assert!(!described(LEAST).contains("confined"));
-    assert!(described(&with("[server]\nconfine = true\n")).contains("\nconfined: reads nothing"));
+    assert!(!described(LEAST).contains("sandboxed"));
+    assert!(described(&with("[server]\nsandbox = true\n")).contains("\nsandboxed: reads nothing"));
     for (keys, words) in [
-        ("log = \"off\"", "    not logged\n"),
-        ("log = \"on\"", "    all of it logged\n"),
+        ("log = false", "    not logged\n"),
+        ("log = true", "    all of it logged\n"),
         ("log = { sample = 0.01 }", "    1 % of it logged\n"),
         (
             "log = { statuses = [\"404\", \"5xx\"], slower_than = \"1s\", sample = 0.1 }",
@@ -217,9 +217,9 @@ fn what_is_reached_is_known_from_the_plan() {
     );
     assert!(looks_up_names(&plan));
     assert!(!looks_up_names(&super::plan(LEAST)));
-    let said = said(&text.replacen("[log]", "[server]\nconfine = true\n[log]", 1));
+    let said = said(&text.replacen("[log]", "[server]\nsandbox = true\n[log]", 1));
     assert!(
-        said.contains("leads no further than `confine` allows"),
+        said.contains("leads no further than `sandbox` allows"),
         "{said}"
     );
 }

@@ -32,11 +32,11 @@ lifetime_max = "2h"
 stale_while_revalidate = "1m"
 stale_if_error = "1day"
 stale_while_updating = "5s"
-ignore = ["expires", "age", "targeted", "x-accel-expires"]
+ignore_headers = ["expires", "age", "targeted", "x-accel-expires"]
 set_cookie = "remove"
-targets = []
-tags = ["X-Tags"]
-client_directives = true
+target_list = false
+tag_headers = ["X-Tags"]
+client_cache_control = true
 key = "{scheme}{host}{path}{query}{header:X-Tenant}{cookie:lang}v2"
 query_sort = true
 query_ignore = ["utm_*"]
@@ -44,8 +44,8 @@ query_only = ["id", "utm_id"]
 languages = ["de", "pt-BR"]
 bypass = { cookies = ["session*"], headers = ["X-Debug"], query = ["nocache", "a[b]"] }
 methods = ["GET"]
-forward = ["X-Tenant", "X-Feature-*"]
-pass_for = "500ms"
+forward_headers = ["X-Tenant", "X-Feature-*"]
+hit_for_pass = "500ms"
 "#;
 
 #[test]
@@ -95,8 +95,8 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
 #[test]
 fn a_routes_rules_win_key_by_key() {
     let (cache, route) = (
-        "valid = { 200 = \"1h\" }\nstale_if_error = \"1m\"\ntags = [\"A\", \"B\"]\nset_cookie = \"remove\"",
-        "valid = { 404 = \"1s\" }\ntags = []\nlifetime_max = \"1m\"",
+        "valid = { 200 = \"1h\" }\nstale_if_error = \"1m\"\ntag_headers = [\"A\", \"B\"]\nset_cookie = \"remove\"",
+        "valid = { 404 = \"1s\" }\ntag_headers = false\nlifetime_max = \"1m\"",
     );
     let rules = rules_of(cache, route);
     assert_eq!(rules.valid, [(404, SECOND)]);
@@ -106,7 +106,7 @@ fn a_routes_rules_win_key_by_key() {
     assert_eq!(kept, (60 * SECOND, SetCookie::Remove));
     let cache = "key = \"{host}{path}{query}\"\nquery_ignore = [\"a\"]\nquery_sort = true";
     let keys = |route: &str| rules_of(cache, route).key;
-    let (all, none) = (keys(""), keys("query_sort = false\nquery_ignore = []"));
+    let (all, none) = (keys(""), keys("query_sort = false\nquery_ignore = false"));
     assert_eq!(all.to_string(), none.to_string());
     assert_eq!(all.query(Some("b&a&B")).as_deref(), Some("B&b"));
     assert_eq!(none.query(Some("b&a&B")).as_deref(), Some("b&a&B"));
@@ -115,12 +115,15 @@ fn a_routes_rules_win_key_by_key() {
     let languages = |route: &str| rules_of("languages = [\"de\"]", route).key.languages;
     assert_eq!(languages("key = \"{host}{path}\""), ["de".into()]);
     assert_eq!(languages("languages = [\"en\"]"), ["en".into()]);
-    assert!(languages("languages = []").is_empty());
+    assert!(languages("languages = false").is_empty());
 }
 
 #[test]
 fn what_is_wrong_with_a_cache_is_said_once() {
-    let text = cached("set_cookie = \"store\"\nlifetime_max = \"1m\"", "tags = []");
+    let text = cached(
+        "set_cookie = \"store\"\nlifetime_max = \"1m\"",
+        "tag_headers = false",
+    );
     let text = format!("{text}[[site.route]]\nproxy = \"origin\"\ncache = \"a\"\n");
     let said = said(&text);
     assert_eq!(
@@ -133,7 +136,7 @@ fn what_is_wrong_with_a_cache_is_said_once() {
 #[test]
 fn who_may_purge_is_in_every_route() {
     let text = format!(
-        "[admin]\npurge = [\"127.0.0.1\", \"10.0.0.0/8\"]\n{}",
+        "[admin]\npurge_from = [\"127.0.0.1\", \"10.0.0.0/8\"]\n{}",
         cached("", "")
     );
     let plan = plan(&text);
@@ -164,7 +167,7 @@ fn rules_that_differ_are_described() {
         ),
         described(
             "",
-            "ignore = [\"cache-control\", \"vary\"]\ntargets = [\"X\"]\ntags = []",
+            "ignore_headers = [\"cache-control\", \"vary\"]\ntarget_list = [\"X\"]\ntag_headers = false",
         ),
     ];
     insta::assert_snapshot!("rules_described", cases.join("--\n"));
@@ -175,9 +178,9 @@ fn a_reload_names_what_changed() {
     let told = |old: &Plan, new: &str| changes(old, &plan(new)).to_string();
     let old = plan(&cached("", ""));
     let rules = "caching rules changed\n";
-    assert_eq!(told(&old, &cached("tags = []", "")), rules);
-    assert_eq!(told(&old, &cached("", "tags = []")), rules);
-    let purge = format!("[admin]\npurge = [\"::1\"]\n{}", cached("", ""));
+    assert_eq!(told(&old, &cached("tag_headers = false", "")), rules);
+    assert_eq!(told(&old, &cached("", "tag_headers = false")), rules);
+    let purge = format!("[admin]\npurge_from = [\"::1\"]\n{}", cached("", ""));
     assert_eq!(told(&old, &purge), "addresses that may purge changed\n");
     let elsewhere = cached("", "path = \"/a\"");
     assert_eq!(told(&old, &elsewhere), "sites changed\n");
@@ -188,10 +191,13 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
     let cache = |text: &str| cached(text, "");
     let many = |text: &str| format!("[{}]", vec![format!("{text:?}"); 65].join(", "));
     let cases = [
-        ("wrong types", cache("ignore = \"vary\"")),
+        ("wrong types", cache("ignore_headers = 1")),
         ("a table of names", cache("bypass = [\"session\"]")),
         ("a word", cache("set_cookie = true")),
-        ("unknown words", cache("ignore = [\"cache-contol\"]")),
+        (
+            "unknown words",
+            cache("ignore_headers = [\"cache-contol\"]"),
+        ),
         ("unknown method", cache("methods = [\"GET\", \"PUT\"]")),
         (
             "unknown key of a table",
@@ -204,7 +210,7 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         (
             "times",
             cache(
-                "heuristic = \"20years\"\nlifetime_min = \"1500ms\"\npass_for = \"2days\"\nvalid = { any = \"1us\" }",
+                "heuristic = \"20years\"\nlifetime_min = \"1500ms\"\nhit_for_pass = \"2days\"\nvalid = { any = \"1us\" }",
             ),
         ),
         (
@@ -214,7 +220,7 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         (
             "names",
             cache(
-                "tags = [\"\", \"a b\", \"x*\"]\nbypass = { cookies = [\"a*b\", \"a;b\"], headers = [\"X:\"], query = [\"a=1\"] }",
+                "tag_headers = [\"\", \"a b\", \"x*\"]\nbypass = { cookies = [\"a*b\", \"a;b\"], headers = [\"X:\"], query = [\"a=1\"] }",
             ),
         ),
         (
@@ -244,13 +250,13 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         (
             "fields that can't be forwarded",
             cache(
-                "forward = [\"Connection\", \"X-Forwarded-Host\", \"Authorization\", \"Accept\", \"If-None-Match\"]",
+                "forward_headers = [\"Connection\", \"X-Forwarded-Host\", \"Authorization\", \"Accept\", \"If-None-Match\"]",
             ),
         ),
         (
             "fields that are replaced",
             cache(
-                "forward = [\"X-Forwarded-*\", \"X_Original_URL\", \"Content-Type\", \"Via\", \"Range\"]",
+                "forward_headers = [\"X-Forwarded-*\", \"X_Original_URL\", \"Content-Type\", \"Via\", \"Range\"]",
             ),
         ),
         (
@@ -263,7 +269,7 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         (
             "fields that mean something else",
             cache(
-                "targets = [\"CDN-Cache-Control\", \"Cache-Control\"]\ntags = [\"Set-Cookie\", \"Content-Type\"]",
+                "target_list = [\"CDN-Cache-Control\", \"Cache-Control\"]\ntag_headers = [\"Set-Cookie\", \"Content-Type\"]",
             ),
         ),
         (
@@ -279,7 +285,7 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         (
             "dangers",
             cache(
-                "ignore = [\"cache-control\", \"vary\", \"set-cookie\"]\nset_cookie = \"pass\"\nforward = [\"Cookie\"]",
+                "ignore_headers = [\"cache-control\", \"vary\", \"set-cookie\"]\nset_cookie = \"pass\"\nforward_headers = [\"Cookie\"]",
             ),
         ),
         ("cookies for all", cached("set_cookie = \"store\"", "")),
@@ -304,12 +310,12 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
         (
             "no effect",
             cache(
-                "ignore = [\"targeted\"]\ntargets = [\"A\"]\nquery_only = [\"id\"]\nquery_ignore = [\"i*\", \"utm_*\"]",
+                "ignore_headers = [\"targeted\"]\ntarget_list = [\"A\"]\nquery_only = [\"id\"]\nquery_ignore = [\"i*\", \"utm_*\"]",
             ),
         ),
         (
             "never cached",
-            cache("methods = []\nbypass = { headers = [\"*\"] }\npass_for = \"0s\""),
+            cache("methods = false\nbypass = { headers = [\"*\"] }\nhit_for_pass = \"0s\""),
         ),
         (
             "POST under keys with fields",
@@ -322,34 +328,34 @@ fn rules_that_are_wrong_or_unwise_are_explained() {
             "a route without a cache",
             with("").replace(
                 "proxy = \"origin\"",
-                "proxy = \"origin\"\ntags = []\nset_cookie = \"store\"",
+                "proxy = \"origin\"\ntag_headers = false\nset_cookie = \"store\"",
             ),
         ),
         (
             "an error in a route without a cache",
-            format!("{LEAST}tags = [\"a b\"]\n"),
+            format!("{LEAST}tag_headers = [\"a b\"]\n"),
         ),
         (
             "purge",
-            format!("[admin]\npurge = [\"localhost\", \"10.0.0.1/33\"]\n{LEAST}"),
+            format!("[admin]\npurge_from = [\"localhost\", \"10.0.0.1/33\"]\n{LEAST}"),
         ),
         (
             "purge, doubtful",
             format!(
-                "[admin]\npurge = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{}",
+                "[admin]\npurge_from = [\"0.0.0.0/0\", \"10.0.0.1/8\"]\n{}",
                 cached("", "")
             ),
         ),
         (
             "purge, from what stands in front",
             format!(
-                "[[listener]]\naddress = \"127.0.0.1:8080\"\n[admin]\npurge = [\"10.0.0.0/8\", \"127.0.0.1\"]\n{}",
+                "[[listener]]\naddress = \"127.0.0.1:8080\"\n[admin]\npurge_from = [\"10.0.0.0/8\", \"127.0.0.1\"]\n{}",
                 cached("", "")
             ),
         ),
         (
             "purge, of nothing",
-            format!("[admin]\npurge = [\"::1\"]\n{LEAST}"),
+            format!("[admin]\npurge_from = [\"::1\"]\n{LEAST}"),
         ),
     ];
     let all: String = cases

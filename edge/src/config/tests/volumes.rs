@@ -88,7 +88,7 @@ fn defaults_are_the_documented_ones() {
 fn everything_typed_is_in_the_plan_and_described() {
     let text = cached(
         "volumes = [\"disk1\", \"disk2\"]\nplacement = \"hash\"\nweights = [1, 2]\ninactive = \"1day\"\n\
-         admit = \"second\"\nadmit_min = \"1KiB\"\nadmit_max = \"1GiB\"",
+         min_uses = 2\nadmit_min = \"1KiB\"\nadmit_max = \"1GiB\"",
     )
     .replacen(
         "size = \"5GiB\"",
@@ -177,11 +177,11 @@ fn errors_and_doubts_show_the_line_and_the_fix() {
         ("weights of none", of_two("weights = [0, 1001]")),
         ("weights without hash", of_two("placement = \"stripe\"\nweights = [1, 2]")),
         ("wrong type of weights", of_two("weights = \"50:50\"")),
-        ("admitted", of_two("admit = \"twice\"")),
+        ("admitted", of_two("min_uses = 3")),
         ("nothing admitted", of_two("admit_min = \"1MiB\"\nadmit_max = \"1KiB\"")),
         ("inactive", of_two("inactive = \"20years\"")),
         ("without volumes", format!(
-            "[cache.a]\nplacement = \"hash\"\nweights = [1]\ninactive = \"1h\"\nadmit = \"all\"\nadmit_min = 1\nadmit_max = 1\n{LEAST}cache = \"a\"\n"
+            "[cache.a]\nplacement = \"hash\"\nweights = [1]\ninactive = \"1h\"\nmin_uses = 1\nadmit_min = 1\nadmit_max = 1\n{LEAST}cache = \"a\"\n"
         ).replace("weights = [1]\n", "")),
         ("large blocks", volume(&format!("{sized}\"16MiB\""))),
         ("large blocks, small queue", volume(&format!("{sized}\"2GiB\"\nqueue = \"2MiB\"")).replace("\"disk1\"]", "\"disk1\"]\nslice = \"4MiB\"")),

@@ -1,16 +1,16 @@
-//! The chunked transfer coding of requests: the strict decoder, with trailers held to RFC 9112.
+//! The chunked transfer coding of requests: the strict decoder, with trailers checked against RFC 9112.
 
 use crate::http::chunked::{BadChunk, Decoded, Decoder};
 
 use super::head;
 
-/// At the start of a body whose trailer section may have this many bytes.
+/// A decoder for a body whose trailer section may have this many bytes.
 pub fn decoder(trailers_max: usize) -> Decoder {
     Decoder::new(trailers_max, head::parse_trailers)
 }
 
-/// For the fuzzer: decodes `input` whole and byte by byte, which must come to the same, and
-/// returns the content when the body is complete and correct.
+/// Decodes `input` for the fuzzer, as a whole and byte by byte, which must give the same. Returns the content if the
+/// body is complete and correct.
 pub fn exercise(input: &[u8]) -> Option<Vec<u8>> {
     let whole = collect(input, input.len().max(1));
     let bytewise = collect(input, 1);
@@ -18,7 +18,7 @@ pub fn exercise(input: &[u8]) -> Option<Vec<u8>> {
     whole.ok().flatten()
 }
 
-/// The content of a body that arrives in pieces of `step` bytes; `None` when it is not complete.
+/// The content of a body that arrives in pieces of `step` bytes; `None` if the body is incomplete.
 fn collect(input: &[u8], step: usize) -> Result<Option<Vec<u8>>, BadChunk> {
     let mut decoder = decoder(4 << 10);
     let mut content = Vec::new();
@@ -44,7 +44,7 @@ mod tests {
     use crate::http::chunked::{EXTENSIONS_MAX, SIZE_LINE_MAX};
 
     #[test]
-    fn decodes_however_the_input_is_cut() {
+    fn the_result_does_not_depend_on_how_the_input_is_cut() {
         let body = b"5\r\nhello\r\n00a;x=\"q\\\"\";y\r\n, world!!!\r\n0\r\nX-Sum: 1\r\n\r\nGET";
         assert_eq!(exercise(body).as_deref(), Some(&b"hello, world!!!"[..]));
         let mut decoder = decoder(100);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_well_formed() {
+    fn malformed_chunks_are_refused() {
         for bad in [
             "\r\n",
             ";x\r\n",
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_the_last_word() {
+    fn after_an_error_every_call_returns_it() {
         for bad in [
             "g\r\n",
             "5;x=\r\nhello\r\n",

@@ -3,50 +3,41 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crate::downstream::worker::{Serving, Worker};
-use crate::downstream::{ConnectionSetup, Refusal};
-use crate::handler::{Answer, Body, Peer, Request};
-use crate::http::{Method, Version};
+use crate::downstream::Refusal;
+use crate::downstream::connection::Connection;
+use crate::downstream::exchange::{Exchange, check_declared};
+use crate::downstream::turn::{Turn, yield_turn};
+use crate::downstream::worker::Serving;
 use crate::reason::Reason;
-use crate::sys::net::Socket;
 
-use super::account::{Account, Note};
-use super::exchange::{Exchange, Next};
-use super::head::{self, Framing, Limits, Parsed};
-use super::render::Asked;
-use super::upload::Upload;
-use super::wire::{Budget, Wire, guarded, yield_turn};
+use super::cycle::{Cycle, Next, Wanted};
+use super::head::{self, Limits, Parsed};
 
-/// A client's connection, from accept to close.
-pub struct Connection {
-    pub(super) wire: Wire,
-    /// Where it came in, for as long as somebody has to introduce its client.
-    pub(super) setup: Option<Arc<ConnectionSetup>>,
-    /// The request being answered, once it has had to wait for something.
-    exchange: Option<Box<Exchange>>,
+/// A client's HTTP/1 connection, from its first request to its close.
+pub struct Http1 {
+    connection: Connection,
+    /// The current request and response, if they have had to wait.
+    cycle: Option<Box<Cycle>>,
     answered: u64,
-    pub(super) waits_for: WaitsFor,
+    waits_for: WaitsFor,
     /// Input bytes in which no complete head was found.
-    looked_at: usize,
+    searched: usize,
 }
 
-/// What an idle connection's deadline is for.
+/// The event that an idle connection waits for until its deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitsFor {
-    /// None is set.
+enum WaitsFor {
+    /// No deadline is set.
     Nothing,
-    /// Who the client is.
-    Introduction,
     /// The first byte of a request.
     Request,
     /// The rest of a head.
     Head,
 }
 
-impl Future for Connection {
+impl Future for Http1 {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -54,63 +45,42 @@ impl Future for Connection {
     }
 }
 
-impl Connection {
-    /// Of a client that has just connected. `None` where it may not come in here: it has too many
-    /// connections, or has to be introduced and this is nobody who may do that.
-    pub fn through(
-        setup: &Arc<ConnectionSetup>,
-        worker: Rc<Worker>,
-        socket: Socket,
-        peer: Peer,
-    ) -> Option<Connection> {
-        let mut connection = Connection {
-            wire: Wire::new(worker, socket, peer),
-            setup: None,
-            exchange: None,
+impl Http1 {
+    /// Speaks HTTP/1 on a connection, whose input may begin with a request already.
+    pub fn new(connection: Connection) -> Http1 {
+        Http1 {
+            connection,
+            cycle: None,
             answered: 0,
             waits_for: WaitsFor::Nothing,
-            looked_at: 0,
-        };
-        let may = match &setup.proxy {
-            None => connection.wire.enter(),
-            Some(proxy) => {
-                connection.setup = Some(setup.clone());
-                let may = proxy.trusted.iter().any(|from| from.contains(peer.client));
-                let counters = &connection.wire.worker.counters;
-                counters.connections_not_introduced.add(u64::from(!may));
-                may
-            }
-        };
-        may.then_some(connection)
+            searched: 0,
+        }
     }
 
-    /// Serves requests until one has to wait, or others are to have their turn.
+    /// Serves requests until one has to wait, or the turn is over.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let worker = &self.wire.worker;
-        worker.deadlines.watch(self.wire.slot, cx);
+        let worker = &self.connection.worker;
+        worker.deadlines.watch(self.connection.slot, cx);
         if worker.is_cut() {
-            if let Some(exchange) = &mut self.exchange {
-                exchange.cut_off();
+            if let Some(cycle) = &mut self.cycle {
+                cycle.cut_off();
             }
-            self.wire.socket.reset_on_drop();
+            self.connection.transport.reset_on_drop();
             return Poll::Ready(());
         }
-        if self.setup.is_some() && ready!(self.introduce(cx)) == Next::Close {
-            return Poll::Ready(());
-        }
-        let mut budget = Budget::new();
+        let mut turn = Turn::new();
         loop {
-            let next = match &mut self.exchange {
-                Some(exchange) => ready!(exchange.poll(cx, &mut self.wire, &mut budget)),
-                None => ready!(self.next_request(cx, &mut budget)),
+            let next = match &mut self.cycle {
+                Some(cycle) => ready!(cycle.poll(cx, &mut self.connection, &mut turn)),
+                None => ready!(self.next_request(cx, &mut turn)),
             };
-            if let Some(mut exchange) = self.exchange.take() {
-                exchange.finish(&self.wire);
+            if let Some(mut cycle) = self.cycle.take() {
+                cycle.finish();
             }
             if next == Next::Close {
                 return Poll::Ready(());
             }
-            if budget.is_spent() {
+            if turn.is_spent() {
                 yield_turn(cx);
                 return Poll::Pending;
             }
@@ -118,40 +88,39 @@ impl Connection {
     }
 
     /// Reads the next head and begins to answer it.
-    fn next_request(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next> {
+    fn next_request(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<Next> {
         loop {
-            if !self.wire.input().is_empty() {
-                let serving = self.wire.worker.serving();
+            if !self.connection.input().is_empty() {
+                let serving = self.connection.worker.serving();
                 match self.head(&serving) {
-                    Ok(Some(parsed)) => return self.begin(cx, serving, parsed, budget),
+                    Ok(Some(parsed)) => return self.begin(cx, serving, parsed, turn),
                     Ok(None) => {}
-                    Err(refusal) => return self.refuse(cx, serving, refusal, budget),
+                    Err(refusal) => return self.refuse(cx, serving, refusal, turn),
                 }
             }
-            match self.wire.poll_fill(cx) {
+            match self.connection.poll_fill(cx) {
                 Poll::Ready(Ok(n)) if n > 0 => {}
-                // The client is done, or gone.
+                // The client has ended its stream, or is gone.
                 Poll::Ready(_) => return Poll::Ready(Next::Close),
-                Poll::Pending => return self.idle(cx, budget),
+                Poll::Pending => return self.idle(cx, turn),
             }
         }
     }
 
-    /// The head at the front of the input. It is looked for only when a line has ended since the
-    /// last time, so that a head that comes byte by byte is not read over and over.
+    /// The head at the start of the input, if it is complete. The input is parsed only if a line has ended since
+    /// the last call, so a head that arrives byte by byte is not parsed for each byte.
     fn head(&mut self, serving: &Serving) -> Result<Option<Parsed>, Refusal> {
-        let input = self.wire.input();
-        let fresh = input.get(self.looked_at..).unwrap_or_default();
+        let input = self.connection.input();
+        let fresh = input.get(self.searched..).unwrap_or_default();
         let limits = Limits {
             request_line: serving.options.request_line,
             headers: serving.options.headers,
-            body: serving.options.body,
         };
         let most = limits.request_line + limits.headers + 4;
-        let worth_it =
-            self.looked_at == 0 || input.len() > most || memchr::memchr(b'\n', fresh).is_some();
-        let parsed = match worth_it {
-            true => head::parse(input, &limits, self.wire.peer.scheme)?,
+        let may_be_complete =
+            self.searched == 0 || input.len() > most || memchr::memchr(b'\n', fresh).is_some();
+        let parsed = match may_be_complete {
+            true => head::parse(input, &limits, self.connection.peer.scheme)?,
             false
                 if input.len() > limits.request_line + 3
                     && memchr::memchr(b'\n', input).is_none() =>
@@ -160,29 +129,33 @@ impl Connection {
             }
             false => None,
         };
-        match parsed {
-            Some(_) => self.looked_at = 0,
+        match &parsed {
+            Some(parsed) => {
+                self.searched = 0;
+                let declared = parsed.framing.length().unwrap_or(0);
+                check_declared(declared, serving.options.body)?;
+            }
             None => {
-                self.looked_at = input.len();
-                if self.wire.is_full() {
-                    self.wire.grow(most + 1);
+                self.searched = input.len();
+                if self.connection.is_full() {
+                    self.connection.grow_buffer(most + 1);
                 }
             }
         }
         Ok(parsed)
     }
 
-    /// Nothing to read: waits, within the time there is.
-    fn idle(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Poll<Next> {
-        let worker = self.wire.worker.clone();
-        let waits_for = match self.wire.input().is_empty() {
+    /// Waits for input until the deadline.
+    fn idle(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<Next> {
+        let worker = self.connection.worker.clone();
+        let waits_for = match self.connection.input().is_empty() {
             true => WaitsFor::Request,
             false => WaitsFor::Head,
         };
         if worker.is_draining() && waits_for == WaitsFor::Request {
-            // A request may have come in this very moment: closing on it would lose it.
-            return match self.wire.fill_now(cx) {
-                true => self.next_request(cx, budget),
+            // A request may have arrived at this very moment: closing now would lose it.
+            return match self.connection.fill_now() {
+                true => self.next_request(cx, turn),
                 false => Poll::Ready(Next::Close),
             };
         }
@@ -194,94 +167,58 @@ impl Connection {
                 _ if self.answered > 0 => (options.keepalive_timeout, true),
                 _ => (options.header_timeout, true),
             };
-            worker.deadlines.set_in(self.wire.slot, time, idle);
-            self.wire.tuck();
+            worker.deadlines.set_in(self.connection.slot, time, idle);
+            self.connection.shrink_buffer();
             return Poll::Pending;
         }
-        if !worker.deadlines.expired(self.wire.slot) {
+        if !worker.deadlines.expired(self.connection.slot) {
             return Poll::Pending;
         }
         match waits_for {
             WaitsFor::Head => {
                 worker.counters.client_timeouts.add(1);
-                self.refuse(cx, worker.serving(), Refusal::HEADER_TIMEOUT, budget)
+                self.refuse(cx, worker.serving(), Refusal::HEADER_TIMEOUT, turn)
             }
             _ => Poll::Ready(Next::Close),
         }
     }
 
-    /// Hands a request to the handler, and answers it as far as that goes without waiting.
+    /// Hands a request to its handler, and responds as far as that is possible without waiting.
     fn begin(
         &mut self,
         cx: &mut Context<'_>,
         serving: Rc<Serving>,
         parsed: Parsed,
-        budget: &mut Budget,
+        turn: &mut Turn,
     ) -> Poll<Next> {
-        let peer = serving.trust.peer(self.wire.peer, &parsed.head.fields);
-        let mut account = self.account(serving, &parsed, peer);
-        self.waits_for = WaitsFor::Nothing;
-        self.answered += 1;
-        budget.request();
-        self.wire.worker.counters.requests.add(1);
-        self.wire.used(parsed.length);
-        let (body, upload) = self.body(&account.serving, parsed.framing);
-        let owes_continue = parsed.expects_continue && upload.is_some();
-        let request = Request {
-            head: parsed.head,
-            body,
-            peer,
-            interim: None,
-        };
-        let handler = &account.serving.handler;
-        let mut answer = Answer::Ready(Err(Reason::Panic.into()));
-        // Its panic has been counted; the answer above stands then.
-        let _ = guarded(&self.wire, || answer = handler.handle(request));
-        account.handed_over();
-        let mut exchange = Exchange::new(account, upload, owes_continue, &self.wire);
-        exchange.answer(answer, &self.wire);
-        self.run(cx, exchange, budget)
-    }
-
-    #[inline]
-    fn account(&self, serving: Rc<Serving>, parsed: &Parsed, peer: Peer) -> Account {
-        let head = &parsed.head;
-        let asked = Asked {
-            version: head.version,
-            head: head.method == Method::Head,
-            trailers: parsed.takes_trailers,
-        };
-        let worker = &self.wire.worker;
-        let note = serving.log.as_ref().map(|log| {
-            let target = &self.wire.input()[parsed.target.clone()];
-            Note::of(worker, log, peer, head, target)
-        });
+        let connection = &mut self.connection;
+        let peer = serving.trust.peer(connection.peer, &parsed.head.fields);
         let options = &serving.options;
         let last = options.keepalive_timeout.is_zero()
             || (options.keepalive_requests > 0 && self.answered + 1 >= options.keepalive_requests);
-        let mut account = Account::new(worker, serving, asked, note);
-        account.keep = parsed.keep_alive && !last;
-        // Who asked for the end sends nothing more; else requests may be under way already.
-        account.lingers = parsed.keep_alive;
-        account.upgrade = head.upgrade;
-        account
-    }
-
-    /// The request's body: at hand if it came with the head, else as a stream.
-    fn body(&mut self, serving: &Serving, framing: Framing) -> (Body, Option<Upload>) {
-        if let Framing::Length(length) = framing
-            && let Some(body) = usize::try_from(length)
-                .ok()
-                .and_then(|length| self.wire.input().get(..length))
-        {
-            let bytes = bytes::Bytes::copy_from_slice(body);
-            self.wire.used(bytes.len());
-            return (Body::Bytes(bytes), None);
-        }
-        match Upload::new(framing, serving.options.body, serving.options.headers) {
-            None => (Body::Empty, None),
-            Some((upload, stream)) => (Body::stream(stream), Some(upload)),
-        }
+        let wanted = Wanted {
+            version: parsed.head.version,
+            keep_alive: parsed.keep_alive && !last,
+            // A client that asked for the end sends nothing more; others may have sent further requests.
+            lingers: parsed.keep_alive,
+            takes_trailers: parsed.takes_trailers,
+        };
+        self.waits_for = WaitsFor::Nothing;
+        self.answered += 1;
+        turn.request();
+        let sends_files = connection.transport.sends_files();
+        let exchange = Exchange::new(&connection.worker, serving, peer, &parsed.head, sends_files);
+        connection.consume(parsed.length);
+        let cycle = Cycle::begin(
+            connection,
+            exchange,
+            parsed.head,
+            peer,
+            parsed.framing,
+            &wanted,
+            parsed.expects_continue,
+        );
+        self.run(cx, cycle, turn)
     }
 
     fn refuse(
@@ -289,37 +226,20 @@ impl Connection {
         cx: &mut Context<'_>,
         serving: Rc<Serving>,
         refusal: Refusal,
-        budget: &mut Budget,
+        turn: &mut Turn,
     ) -> Poll<Next> {
-        let worker = &self.wire.worker;
-        worker.counters.requests_refused.add(1);
-        let asked = Asked {
-            version: Version::Http11,
-            head: false,
-            trailers: false,
-        };
-        let note = serving
-            .log
-            .is_some()
-            .then(|| Note::of_refused(worker, self.wire.peer, self.wire.input()));
-        let account = Account::new(worker, serving, asked, note);
-        let mut exchange = Exchange::new(account, None, false, &self.wire);
-        exchange.refuse(refusal, &self.wire);
-        self.run(cx, exchange, budget)
+        let request = head::refused_request(self.connection.input());
+        let cycle = Cycle::refuse(&self.connection, serving, request, refusal);
+        self.run(cx, cycle, turn)
     }
 
-    /// As far as it goes now; the rest is kept for later.
+    /// Runs a cycle as far as possible now, and keeps it if it has to wait.
     #[inline]
-    fn run(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut exchange: Exchange,
-        budget: &mut Budget,
-    ) -> Poll<Next> {
-        let polled = exchange.poll(cx, &mut self.wire, budget);
+    fn run(&mut self, cx: &mut Context<'_>, mut cycle: Cycle, turn: &mut Turn) -> Poll<Next> {
+        let polled = cycle.poll(cx, &mut self.connection, turn);
         match polled {
-            Poll::Ready(_) => exchange.finish(&self.wire),
-            Poll::Pending => self.exchange = Some(Box::new(exchange)),
+            Poll::Ready(_) => cycle.finish(),
+            Poll::Pending => self.cycle = Some(Box::new(cycle)),
         }
         polled
     }
@@ -332,6 +252,6 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         // There may be hundreds of thousands.
-        assert!(size_of::<Connection>() <= 192);
+        assert!(size_of::<Http1>() <= 192);
     }
 }

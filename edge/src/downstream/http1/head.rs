@@ -1,4 +1,4 @@
-//! Request heads: read by httparse, then held to RFC 9112 where httparse is lenient.
+//! Request heads: read by httparse, then checked against RFC 9112 where httparse is lenient.
 //!
 //! Every byte of a head is accounted for: the request line and each field line must be exactly
 //! what httparse reported, joined by the separators that RFC 9112 allows and by nothing else.
@@ -8,36 +8,33 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, Status};
 
+use crate::downstream::Refusal;
+use crate::downstream::exchange::RefusedRequest;
 use crate::handler::Head;
 use crate::http::hop::reads_as;
 use crate::http::{Fields, Method, Scheme, Version, target};
 use crate::reason::Reason;
 
-use super::super::Refusal;
-use super::steering::Steering;
+use super::framing_headers::{Framing, FramingHeaders};
 
 /// Field lines in one head or trailer section.
 pub const LINES_MAX: usize = 256;
 
-/// What of a request is bounded here; bytes.
+/// The limits of a request head, in bytes.
 #[derive(Clone, Copy)]
 pub struct Limits {
     /// Longest request line, without its CRLF.
     pub request_line: usize,
     /// Longest rest of the head.
     pub headers: usize,
-    /// Longest declared body; 0: no limit.
-    pub body: u64,
 }
 
-/// A complete and correct head, and what it says about the connection.
+/// A complete and correct head, with the framing of its body and its effect on the connection.
 pub struct Parsed {
     /// The head as handlers see it.
     pub head: Head,
-    /// Bytes of input it took.
+    /// Bytes of input that the head occupies.
     pub length: usize,
-    /// Where the target stands in the input, as received.
-    pub target: std::ops::Range<usize>,
     /// How the body is framed.
     pub framing: Framing,
     /// Whether the client allows another request on this connection (RFC 9112 9.3).
@@ -46,17 +43,6 @@ pub struct Parsed {
     pub expects_continue: bool,
     /// `TE: trailers` (RFC 9110 10.1.4).
     pub takes_trailers: bool,
-}
-
-/// How a request's body ends (RFC 9112 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// No body.
-    None,
-    /// After this many bytes, at least 1.
-    Length(u64),
-    /// Chunked.
-    Chunked,
 }
 
 type Lines<'b> = [MaybeUninit<Header<'b>>; LINES_MAX];
@@ -92,11 +78,8 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
         + 1;
     check_sizes(line, length, limits)?;
     check_separators(&text[..length], &request)?;
-    let mut parsed = interpret(&request, scheme, limits)?;
+    let mut parsed = interpret(&request, scheme)?;
     parsed.length = skipped + length;
-    let path = request.path.unwrap_or_default();
-    let start = skipped + request.method.unwrap_or_default().len() + 1;
-    parsed.target = start..start + path.len();
     Ok(Some(parsed))
 }
 
@@ -111,7 +94,7 @@ fn check_sizes(line: usize, length: usize, limits: &Limits) -> Result<(), Refusa
     Ok(())
 }
 
-/// Whether a head that is not complete can still become a correct one.
+/// Refuses an incomplete head that can't become a correct one.
 fn check_partial(text: &[u8], limits: &Limits) -> Result<(), Refusal> {
     let line = memchr::memchr(b'\n', text).map_or(text.len(), |lf| lf.saturating_sub(1));
     check_sizes(line, text.len(), limits)
@@ -147,8 +130,8 @@ fn ends_in_another_version(line: &[u8]) -> bool {
     )
 }
 
-/// Holds what httparse found against the bytes between: single spaces in the request line, CRLF at
-/// the end of each line, nothing between name and colon, no folding.
+/// Checks the bytes between what httparse reported: single spaces in the request line, CRLF at the end of each line,
+/// nothing between name and colon, no folding.
 fn check_separators(text: &[u8], request: &httparse::Request<'_, '_>) -> Result<(), Refusal> {
     let method = request.method.unwrap_or_default().len();
     let path = request.path.unwrap_or_default().len();
@@ -181,7 +164,7 @@ fn check_lines(text: &[u8], lines: &[Header<'_>]) -> Result<(), Reason> {
     }
 }
 
-/// What follows `part`, if `part` stands at the very start of `text`: the same bytes, not equal ones.
+/// The rest of `text` after `part`, if `text` begins with `part`: the same memory, not equal bytes.
 #[inline]
 fn after<'a>(text: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
     (part.is_empty() || std::ptr::eq(text.as_ptr(), part.as_ptr()))
@@ -198,16 +181,12 @@ fn skip_whitespace(text: &[u8]) -> &[u8] {
     &text[n..]
 }
 
-/// From lines to meaning.
-fn interpret(
-    request: &httparse::Request<'_, '_>,
-    scheme: Scheme,
-    limits: &Limits,
-) -> Result<Parsed, Refusal> {
+/// Reads the meaning of the lines.
+fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Parsed, Refusal> {
     let mut head = Head::new();
-    let mut steering = Steering::default();
+    let mut framing_headers = FramingHeaders::default();
     for line in request.headers.iter() {
-        steering.see(line.name.as_bytes(), line.value);
+        framing_headers.add(line.name.as_bytes(), line.value);
         head.fields.append_bytes(line.name.as_bytes(), line.value);
     }
     head.version = match request.version {
@@ -215,38 +194,39 @@ fn interpret(
         _ => Version::Http11,
     };
     head.method = Method::from_token(request.method.unwrap_or_default());
-    let framing = steering.framing(head.version, limits)?;
+    let framing = framing_headers.framing(head.version)?;
     if head.method == Method::Connect {
         return Err(Refusal::of(Reason::Connect));
     }
     if head.method == Method::Trace && framing != Framing::None {
         return Err(Refusal::of(Reason::TraceWithBody));
     }
-    let expects_continue = steering.expects_continue(head.version)? && framing != Framing::None;
+    let expects_continue =
+        framing_headers.expects_continue(head.version)? && framing != Framing::None;
     locate(
         &mut head,
         request.path.unwrap_or_default(),
-        &steering,
+        &framing_headers,
         scheme,
     )?;
     head.upgrade = head.version == Version::Http11
-        && steering.upgrade
-        && steering.connection_upgrade
+        && framing_headers.upgrade
+        && framing_headers.connection_upgrade
         && framing == Framing::None;
     Ok(Parsed {
         length: 0,
-        target: 0..0,
         framing,
-        keep_alive: !steering.close && (head.version == Version::Http11 || steering.keep_alive),
+        keep_alive: !framing_headers.close
+            && (head.version == Version::Http11 || framing_headers.keep_alive),
         expects_continue,
-        takes_trailers: steering.takes_trailers,
+        takes_trailers: framing_headers.takes_trailers,
         head,
     })
 }
 
 thread_local! {
-    /// The last Host that was checked on this worker, as received and in its canonical form:
-    /// requests come in runs for the same one.
+    /// The last Host that was checked on this worker, as received and in canonical form: many requests in a row name
+    /// the same host.
     static LAST_HOST: RefCell<Option<(Vec<u8>, String)>> = const { RefCell::new(None) };
 }
 
@@ -259,7 +239,7 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
             out.push_str(canonical);
             return Ok(());
         }
-        // Of one that is refused nothing is kept.
+        // Nothing of a refused host is kept.
         let (mut raw, mut canonical) = last.take().unwrap_or_default();
         raw.clear();
         canonical.clear();
@@ -275,10 +255,10 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
 fn locate(
     head: &mut Head,
     path: &str,
-    steering: &Steering<'_>,
+    framing_headers: &FramingHeaders<'_>,
     scheme: Scheme,
 ) -> Result<(), Refusal> {
-    match (steering.hosts, steering.host) {
+    match (framing_headers.hosts, framing_headers.host) {
         (0, _) if head.version == Version::Http10 => {}
         (1, Some(host)) if !host.is_empty() || head.version == Version::Http10 => {
             check_host(host, &mut head.authority)?;
@@ -289,6 +269,9 @@ fn locate(
     }
     let form = target::canonical(&head.method, path.as_bytes(), &mut head.target)
         .map_err(|e| Refusal::of(e.reason()))?;
+    if head.target != path {
+        head.received_target = Some(path.into());
+    }
     let target::Form::Absolute {
         scheme: named,
         authority,
@@ -301,11 +284,25 @@ fn locate(
     }
     let mut host = String::new();
     target::host(authority, &mut host).map_err(|e| Refusal::of(e.reason()))?;
-    if steering.hosts == 1 && host != head.authority {
+    if framing_headers.hosts == 1 && host != head.authority {
         return Err(Refusal::of(Reason::TargetAndHostDiffer));
     }
     head.authority = host;
     Ok(())
+}
+
+/// Method and target of a head that was refused, for the log; empty if its first line has none in visible ASCII.
+pub fn refused_request(input: &[u8]) -> RefusedRequest<'_> {
+    const SHOWN_MAX: usize = 1024;
+    let end = memchr::memchr2(b'\r', b'\n', input).unwrap_or(input.len());
+    let line = &input[..end.min(SHOWN_MAX)];
+    let visible = line.iter().all(|b| matches!(b, b' '..=b'~'));
+    let line = std::str::from_utf8(line).unwrap_or_default();
+    let mut words = line.split(' ').filter(|_| visible);
+    RefusedRequest {
+        method: words.next().unwrap_or_default(),
+        target: words.next().unwrap_or_default(),
+    }
 }
 
 /// Reads a trailer section: field lines, and the empty line at the end.
@@ -325,7 +322,7 @@ pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
     Ok(fields)
 }
 
-/// Fields that frame or route a message have no place behind it (RFC 9110 6.5.1).
+/// Whether this field may not be a trailer because it frames or routes the message (RFC 9110 6.5.1).
 fn is_barred_from_trailers(name: &str) -> bool {
     [
         "content-length",
@@ -345,13 +342,12 @@ fn is_barred_from_trailers(name: &str) -> bool {
     .any(|barred| reads_as(name.as_bytes(), barred.as_bytes()))
 }
 
-/// For the fuzzer: what is accepted must mean one thing only. A head is complete at its first empty
-/// line and nowhere else, and every byte of it is a request line or a field line.
+/// Checks for the fuzzer that an accepted head has one meaning only: it ends at its first empty line and nowhere
+/// else, and each of its bytes belongs to the request line or to a field line.
 pub fn exercise(input: &[u8]) {
     let limits = Limits {
         request_line: 8 << 10,
         headers: 32 << 10,
-        body: 0,
     };
     let Ok(Some(parsed)) = parse(input, &limits, Scheme::Http) else {
         return;
@@ -372,7 +368,7 @@ pub fn exercise(input: &[u8]) {
     let framed = ["content-length", "transfer-encoding"]
         .map(|name| parsed.head.fields.get_all(name).count());
     assert!(framed[0] + framed[1] <= 1, "framed twice");
-    // What follows the head changes nothing about it, and neither does its absence.
+    // The bytes after the head, present or not, do not change its meaning.
     let alone = parse(head, &limits, Scheme::Http);
     assert!(matches!(alone, Ok(Some(again)) if again.length == parsed.length));
     for cut in [parsed.length / 2, parsed.length - 1] {
@@ -390,11 +386,10 @@ mod tests {
     const LIMITS: Limits = Limits {
         request_line: 8 << 10,
         headers: 32 << 10,
-        body: 0,
     };
 
     #[test]
-    fn a_refused_host_is_nobody_elses() {
+    fn a_refused_host_is_not_remembered() {
         for refused in ["evil.example:99999", "evil.example:1:2", "evil.example@"] {
             let head = format!("GET / HTTP/1.1\r\nHost: {refused}\r\n\r\n");
             let parsed = parse(head.as_bytes(), &LIMITS, Scheme::Http);
@@ -406,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_some_read_as_framing_are_refused() {
+    fn names_that_some_servers_read_as_framing_are_refused() {
         for name in [
             "Content_Length",
             "content_length",
@@ -427,7 +422,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_means_one_thing(
+        fn an_accepted_head_has_one_meaning(
             pieces in proptest::collection::vec(
                 prop_oneof![
                     Just("GET / HTTP/1.1\r\n"), Just("Host: a\r\n"), Just("\r\n"), Just("\n"),

@@ -1,20 +1,15 @@
-//! HTTP/1.0 and HTTP/1.1 (RFC 9112): `connection` reads requests, `exchange` answers one.
+//! HTTP/1.0 and HTTP/1.1 (RFC 9112): `connection` reads requests, `cycle` carries one exchange.
 
-mod account;
+mod body_writer;
 pub mod chunked;
+mod closing;
 mod connection;
-mod ending;
-mod exchange;
+mod cycle;
+mod framing_headers;
 pub mod head;
-mod introduction;
-pub mod outbox;
-mod patience;
+mod outbox;
 mod render;
-mod reply;
-mod steering;
+mod request_body;
 mod tunnel;
-mod upload;
-mod wire;
 
-pub(super) use connection::Connection;
-pub(super) use render::date_line;
+pub(super) use connection::Http1;

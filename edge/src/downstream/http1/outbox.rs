@@ -1,6 +1,7 @@
-//! Bytes on their way to the client: text of our own, shared content and parts of files, in order.
-//! What lies in memory is one `writev`, a part of a file one `sendfile`.
+//! Output that is gathered before it is written: heads and framing, shared content and parts of files, in order.
+//! Consecutive bytes in memory are one `writev`, a part of a file is one `sendfile`.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
@@ -8,21 +9,29 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::downstream::connection::Connection;
+use crate::downstream::transport::Transport;
+use crate::downstream::turn::Turn;
 use crate::handler::FileRange;
-use crate::sys::net::Socket;
 
 /// Pieces and bytes gathered before a write.
-pub const PIECES_MAX: usize = 64;
+const PIECES_MAX: usize = 64;
 /// See `PIECES_MAX`.
-pub const BYTES_MAX: usize = 1 << 20;
-/// From so many bytes on it is worth asking how far the client is.
-const MUCH: usize = 256 << 10;
-/// Content up to this is copied rather than pointed to.
+const BYTES_MAX: usize = 1 << 20;
+/// A write of at least this many bytes fits the send buffer to the client's distance first.
+const LARGE_WRITE: usize = 256 << 10;
+/// Content up to this length is copied rather than referenced.
 const COPIED_MAX: usize = 8 << 10;
-/// Text memory that is worth keeping.
+/// Outboxes with more text memory than this are not kept for reuse.
 const TEXT_KEPT: usize = 16 << 10;
+/// Outboxes kept for reuse per worker.
+const POOLED_MAX: usize = 64;
 
-/// A queue of pieces. Heads and chunk framing are text in one buffer; content is shared, not copied.
+thread_local! {
+    static POOL: RefCell<Vec<Outbox>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A queue of pieces. Heads and chunk framing are text in one buffer; long content is shared, not copied.
 #[derive(Default)]
 pub struct Outbox {
     text: Vec<u8>,
@@ -50,6 +59,29 @@ impl Piece {
 }
 
 impl Outbox {
+    /// An empty outbox from the worker's pool.
+    #[inline]
+    pub fn pooled() -> Outbox {
+        let pooled = POOL.with_borrow_mut(Vec::pop);
+        pooled.unwrap_or_default()
+    }
+
+    /// Empties the outbox and returns it to the worker's pool.
+    #[inline]
+    pub fn recycle(mut self) {
+        self.clear();
+        if self.text.capacity() > TEXT_KEPT {
+            return;
+        }
+        // At a thread's end the pool may be gone already.
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < POOLED_MAX {
+                pool.push(self);
+            }
+        });
+    }
+
     /// Adds text.
     #[inline]
     pub fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
@@ -64,8 +96,8 @@ impl Outbox {
         }
     }
 
-    /// Adds content, which is not empty. A little of it is copied behind the text before it: one
-    /// piece is sent at less cost than two.
+    /// Adds content, which is not empty. Short content is copied to the text before it, since one piece costs less to
+    /// send than two.
     #[inline]
     pub fn content(&mut self, bytes: Bytes) {
         if bytes.len() <= COPIED_MAX
@@ -96,8 +128,7 @@ impl Outbox {
         self.bytes >= BYTES_MAX || self.pieces.len() - self.first >= PIECES_MAX
     }
 
-    /// Bytes of a part of a file that is the last piece and not, or not wholly, written; 0 if that is
-    /// another one.
+    /// Unwritten bytes of a part of a file, if that part is the only piece left; else 0.
     pub fn file_left(&self) -> usize {
         match &self.pieces[self.first..] {
             [piece @ Piece::File(_)] => piece.length() - self.offset,
@@ -105,7 +136,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets those bytes.
+    /// Removes those bytes.
     pub fn drop_file(&mut self) {
         if self.file_left() == self.bytes {
             self.clear();
@@ -118,20 +149,35 @@ impl Outbox {
         self.bytes
     }
 
-    /// Writes once; says how many bytes went.
-    pub fn poll_write(
+    /// Writes once and counts the bytes written.
+    #[inline]
+    pub fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,
-        socket: &mut Socket,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Poll<io::Result<()>> {
+        let n = ready!(self.poll_write(cx, &mut connection.transport))?;
+        let counters = &connection.worker.counters;
+        counters.client_bytes_out.add(n as u64);
+        turn.wrote(n);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes once. Returns the bytes written.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
     ) -> Poll<io::Result<usize>> {
         let n = match self.pieces.get(self.first) {
             Some(Piece::File(part)) => {
                 let range = part.range.start + self.offset as u64..part.range.end;
-                ready!(socket.poll_send_file(cx, &part.file, range))?
+                ready!(transport.poll_send_file(cx, &part.file, range))?
             }
-            _ => ready!(self.poll_write_memory(cx, socket))?,
+            _ => ready!(self.poll_write_memory(cx, transport))?,
         };
-        // A file that has become shorter gives nothing.
+        // The file has become shorter.
         if n == 0 && self.bytes > 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
@@ -139,11 +185,11 @@ impl Outbox {
         Poll::Ready(Ok(n))
     }
 
-    /// Writes what lies in memory before the next part of a file.
+    /// Writes the pieces in memory before the next part of a file.
     fn poll_write_memory(
         &self,
         cx: &mut Context<'_>,
-        socket: &mut Socket,
+        transport: &mut Transport,
     ) -> Poll<io::Result<usize>> {
         let mut slices: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
         let mut skip = self.offset;
@@ -160,11 +206,11 @@ impl Outbox {
             slices.push(IoSlice::new(&bytes[skip..]));
             skip = 0;
         }
-        // A part of a file lies in the page cache in any case.
-        if !more && self.bytes >= MUCH {
-            socket.fit_send_buffer();
+        // A part of a file is not copied to the send buffer.
+        if !more && self.bytes >= LARGE_WRITE {
+            transport.fit_send_buffer();
         }
-        socket.poll_write(cx, &slices, more)
+        transport.poll_write(cx, &slices, more)
     }
 
     #[inline]
@@ -181,7 +227,7 @@ impl Outbox {
                 break;
             }
             left -= length;
-            // Written content is let go at once, however long the rest takes.
+            // Written content is released at once, however long the rest takes.
             *piece = Piece::Text(0..0);
             self.first += 1;
         }
@@ -197,22 +243,18 @@ impl Outbox {
         self.pieces.clear();
         (self.first, self.offset, self.bytes) = (0, 0, 0);
     }
-
-    /// Forgets everything; says whether the memory is worth keeping.
-    pub fn clear_for_reuse(&mut self) -> bool {
-        self.clear();
-        self.text.capacity() <= TEXT_KEPT
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::net::Accepted;
+    use std::os::unix::net::UnixStream;
     use std::task::Waker;
 
     /// Writes all of it into a socket that takes three bytes at a time; what comes out.
     fn sent(mut outbox: Outbox) -> Vec<u8> {
-        let (mut near, mut far) = Socket::pair(3);
+        let (mut near, mut far) = Transport::pair(3);
         let mut cx = Context::from_waker(Waker::noop());
         let (mut got, mut buf, length) = (Vec::new(), [0; 2], outbox.len());
         while got.len() < length {
@@ -228,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_out_in_order_however_little_fits() {
+    fn pieces_are_written_in_order_however_few_bytes_fit() {
         let content = vec![b'c'; COPIED_MAX + 1];
         let mut outbox = Outbox::default();
         outbox.text(|t| t.extend_from_slice(b"head "));
@@ -241,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_files_come_in_their_place() {
+    fn parts_of_files_are_sent_in_order() {
         let mut file = tempfile::tempfile().expect("a file");
         std::io::Write::write_all(&mut file, b"0123456789").expect("written");
         let file = std::sync::Arc::new(std::os::fd::OwnedFd::from(file));
@@ -254,7 +296,29 @@ mod tests {
         outbox.file(part(2..9));
         outbox.text(|t| t.extend_from_slice(b" tail"));
         outbox.file(part(0..1));
-        assert_eq!(sent(outbox), b"head 2345678 tail0");
+        let (mut near, mut far) = sockets();
+        let mut cx = Context::from_waker(Waker::noop());
+        while !outbox.is_empty() {
+            let written = outbox.poll_write(&mut cx, &mut near);
+            assert!(matches!(written, Poll::Ready(Ok(1..))));
+        }
+        let mut got = [0; 18];
+        std::io::Read::read_exact(&mut far, &mut got).expect("all of it");
+        assert_eq!(&got, b"head 2345678 tail0");
+    }
+
+    /// A transport that sends files, and the other end.
+    fn sockets() -> (Transport, UnixStream) {
+        let (near, far) = UnixStream::pair().expect("a pair");
+        near.set_nonblocking(true).expect("set");
+        let address = ([127, 0, 0, 1], 1).into();
+        let accepted = Accepted {
+            fd: near.into(),
+            address,
+            local: address,
+            sized: true,
+        };
+        (Transport::new(accepted), far)
     }
 
     #[test]
@@ -265,14 +329,14 @@ mod tests {
             file: file.into(),
             range: 0..1,
         });
-        let (mut near, _far) = Socket::pair(3);
+        let (mut near, _far) = sockets();
         let mut cx = Context::from_waker(Waker::noop());
         let written = outbox.poll_write(&mut cx, &mut near);
         assert!(matches!(written, Poll::Ready(Err(_))));
     }
 
     #[test]
-    fn a_little_content_joins_the_text_before_it() {
+    fn short_content_joins_the_text_before_it() {
         let mut outbox = Outbox::default();
         outbox.text(|t| t.extend_from_slice(b"head "));
         outbox.content(Bytes::from_static(b"content"));

@@ -1,7 +1,6 @@
-//! Response heads as bytes: what the handler gave, and the fields that are the connection's.
+//! Response heads as bytes: the handler's headers, and those that belong to the connection.
 
-use std::time::{Duration, UNIX_EPOCH};
-
+use crate::downstream::exchange::Extent;
 use crate::handler::Response;
 use crate::http::{Status, Version};
 
@@ -21,18 +20,7 @@ pub enum Delivery {
     UntilClose,
 }
 
-/// What of the request decides over the response's framing.
-#[derive(Clone, Copy)]
-pub struct Asked {
-    /// The request's version.
-    pub version: Version,
-    /// Whether it was HEAD.
-    pub head: bool,
-    /// Whether the client takes trailers.
-    pub trailers: bool,
-}
-
-/// What becomes of the connection.
+/// The connection's state after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
     /// Another request may follow.
@@ -40,32 +28,25 @@ pub enum Persistence {
         /// `Keep-Alive: timeout=`, in seconds.
         timeout_s: Option<u64>,
     },
-    /// It closes after this response.
+    /// The connection closes after this response.
     Close,
-    /// It becomes a tunnel.
+    /// The connection becomes a tunnel.
     Upgrade,
 }
 
-/// How the content of `response` is to be delimited.
-pub fn delivery(response: &Response, asked: Asked) -> Delivery {
-    if asked.head || is_without_content(response.status) {
-        return Delivery::None;
-    }
-    match response.content_length() {
-        Some(length) => Delivery::Length(length),
-        None if asked.version == Version::Http10 => Delivery::UntilClose,
-        None => Delivery::Chunked {
-            trailers: asked.trailers,
-        },
+impl Delivery {
+    /// How content of this extent is delimited for a client of this version; `trailers`: the client takes them.
+    pub fn of(extent: Extent, version: Version, trailers: bool) -> Delivery {
+        match extent {
+            Extent::None => Delivery::None,
+            Extent::Exactly(length) => Delivery::Length(length),
+            Extent::Unknown if version == Version::Http10 => Delivery::UntilClose,
+            Extent::Unknown => Delivery::Chunked { trailers },
+        }
     }
 }
 
-/// 1xx, 204 and 304 never have content (RFC 9110 6.4.1).
-fn is_without_content(status: Status) -> bool {
-    matches!(status, 100..=199 | 204 | 304)
-}
-
-/// Appends the head of a final response.
+/// Appends the head of a final response; `date` is the value of a Date header.
 pub fn head(
     out: &mut Vec<u8>,
     response: &Response,
@@ -74,12 +55,14 @@ pub fn head(
     version: Version,
     date: &[u8],
 ) {
-    out.reserve(response.stored.len() + response.fields.text().len() + 256);
+    out.reserve(response.stored.text().len() + response.fields.text().len() + 256);
     status_line(out, response.status);
-    out.extend_from_slice(&response.stored);
+    out.extend_from_slice(response.stored.text());
     out.extend_from_slice(response.fields.text());
-    if !has_date(&response.stored) && !has_date(response.fields.text()) {
+    if !response.stored.contains("date") && !has_date(response.fields.text()) {
+        out.extend_from_slice(b"date: ");
         out.extend_from_slice(date);
+        out.extend_from_slice(b"\r\n");
     }
     if let Some(age) = response.age_s {
         number_line(out, b"age: ", u64::from(age));
@@ -101,7 +84,7 @@ pub fn interim(out: &mut Vec<u8>, status: Status, fields: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether there is a Date among lines: a message keeps the date of its origination (RFC 9110 6.6.1).
+/// Whether these lines contain a Date header, which a message keeps from its origination (RFC 9110 6.6.1).
 #[inline]
 fn has_date(lines: &[u8]) -> bool {
     let mut rest = lines;
@@ -126,7 +109,7 @@ fn framing(out: &mut Vec<u8>, response: &Response, delivery: Delivery) {
         Delivery::Chunked { .. } => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         Delivery::UntilClose => {}
         Delivery::None => {
-            // What a GET would have declared; never invented (RFC 9110 8.6).
+            // The length that the response to a GET would have, if it is known (RFC 9110 8.6).
             let declared = match response.status {
                 100..=199 | 204 => None,
                 _ if response.body.is_empty() => response.length,
@@ -183,43 +166,30 @@ fn reason(status: Status) -> &'static str {
         .unwrap_or("")
 }
 
-/// A `Date` line for this time.
-pub fn date_line(unix_s: u64) -> Vec<u8> {
-    let time = UNIX_EPOCH + Duration::from_secs(unix_s);
-    format!("date: {}\r\n", httpdate::HttpDate::from(time)).into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handler::Body;
     use crate::http::CacheStatus;
 
-    const GET: Asked = Asked {
-        version: Version::Http11,
-        head: false,
-        trailers: false,
-    };
-
-    fn rendered(response: &Response, asked: Asked, persistence: Persistence) -> String {
+    /// The head of a response to a GET, or to a HEAD if `is_head`.
+    fn rendered(
+        response: &Response,
+        version: Version,
+        is_head: bool,
+        persistence: Persistence,
+    ) -> String {
         let mut out = Vec::new();
-        let delivery = delivery(response, asked);
-        let date = date_line(784_111_777);
-        head(
-            &mut out,
-            response,
-            delivery,
-            persistence,
-            asked.version,
-            &date,
-        );
+        let delivery = Delivery::of(Extent::of(response, is_head), version, false);
+        let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
+        head(&mut out, response, delivery, persistence, version, date);
         String::from_utf8(out).expect("a head in ASCII")
     }
 
     #[test]
-    fn a_hit_is_stored_lines_and_what_changes() {
+    fn a_hit_has_its_stored_lines_and_those_made_per_response() {
         let mut response = Response::new(200);
-        response.stored = bytes::Bytes::from_static(b"etag: \"x\"\r\n");
+        response.stored = [("etag", "\"x\"")].into_iter().collect();
         response.age_s = Some(7);
         response.cache = Some(CacheStatus::hit(53));
         response.body = Body::Bytes(bytes::Bytes::from_static(b"abc"));
@@ -227,7 +197,7 @@ mod tests {
             timeout_s: Some(15),
         };
         assert_eq!(
-            rendered(&response, GET, keep),
+            rendered(&response, Version::Http11, false, keep),
             "HTTP/1.1 200 OK\r\netag: \"x\"\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nage: 7\r\n\
              cache-status: sluice; hit; ttl=53\r\ncontent-length: 3\r\nconnection: keep-alive\r\n\
              keep-alive: timeout=15\r\n\r\n"
@@ -235,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn a_date_that_is_there_stays() {
+    fn a_stored_date_is_kept() {
         let mut response = Response::new(404);
-        response.stored = bytes::Bytes::from_static(b"x: y\r\nDate: then\r\n");
-        let text = rendered(&response, GET, Persistence::Close);
+        response.stored = [("x", "y"), ("Date", "then")].into_iter().collect();
+        let text = rendered(&response, Version::Http11, false, Persistence::Close);
         assert_eq!(
             text,
             "HTTP/1.1 404 Not Found\r\nx: y\r\nDate: then\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -249,16 +219,13 @@ mod tests {
     fn no_length_is_invented_for_head_and_304() {
         let mut response = Response::new(304);
         let keep = Persistence::Keep { timeout_s: None };
-        assert!(!rendered(&response, GET, keep).contains("content-length"));
+        assert!(!rendered(&response, Version::Http11, false, keep).contains("content-length"));
         response.status = 200;
-        let head = Asked { head: true, ..GET };
-        assert!(!rendered(&response, head, keep).contains("content-length"));
+        assert!(!rendered(&response, Version::Http11, true, keep).contains("content-length"));
         response.length = Some(12);
-        assert!(rendered(&response, head, keep).contains("content-length: 12"));
-        let old = Asked {
-            version: Version::Http10,
-            ..GET
-        };
-        assert!(rendered(&response, old, keep).contains("connection: keep-alive"));
+        assert!(rendered(&response, Version::Http11, true, keep).contains("content-length: 12"));
+        assert!(
+            rendered(&response, Version::Http10, false, keep).contains("connection: keep-alive")
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! An upgraded connection (RFC 9110 7.8): bytes both ways, half-closes passed on.
+//! An upgraded connection (RFC 9110 7.8): bytes both ways, half-closes forwarded.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::downstream::connection::Connection;
 use crate::downstream::deadlines::{Tick, ticks};
+use crate::downstream::exchange::guarded;
+use crate::downstream::transport::Transport;
+use crate::downstream::turn::yield_turn;
 use crate::handler::Duplex;
-use crate::sys::net::Socket;
 
-use super::wire::{Wire, guarded, yield_turn};
-
-/// Bytes held each way.
+/// Bytes buffered each way.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Bytes copied in one turn before others get theirs.
+/// Bytes copied in one turn before other connections get theirs.
 const TURN_BYTES: u64 = 1 << 20;
 /// How long a tunnel may be silent both ways.
 const IDLE: Duration = Duration::from_secs(300);
@@ -56,7 +57,7 @@ impl Lane {
 }
 
 impl Tunnel {
-    /// With nothing sent yet.
+    /// A tunnel to this other end.
     pub fn new(duplex: Box<dyn Duplex>) -> Tunnel {
         Tunnel {
             duplex,
@@ -72,7 +73,7 @@ impl Tunnel {
         self.down.total
     }
 
-    /// Until when something has to move.
+    /// The tick at which the tunnel has been silent for too long.
     pub fn deadline(&mut self, now: Tick) -> Tick {
         if std::mem::take(&mut self.moved) || self.last.is_none() {
             self.last = Some(now);
@@ -80,13 +81,13 @@ impl Tunnel {
         self.last.unwrap_or(now).saturating_add(ticks(IDLE))
     }
 
-    /// Copies; ready when both ways are at their end, or one is broken.
-    pub fn poll(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<()> {
+    /// Copies bytes both ways; ready when both directions have ended or one has failed.
+    pub fn poll(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
         let before = self.up.total + self.down.total;
         loop {
             let round = self.up.total + self.down.total;
-            let up = self.poll_up(cx, wire);
-            let down = self.poll_down(cx, wire);
+            let up = self.poll_up(cx, connection);
+            let down = self.poll_down(cx, connection);
             let now = self.up.total + self.down.total;
             self.moved |= now > before;
             if matches!(up, Poll::Ready(Err(_)))
@@ -105,23 +106,29 @@ impl Tunnel {
         }
     }
 
-    /// From the client; ready when its end has been passed on.
-    fn poll_up(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<io::Result<()>> {
+    /// Copies from the client; ready when the client's end has been forwarded.
+    fn poll_up(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+    ) -> Poll<io::Result<()>> {
         let lane = &mut self.up;
         if lane.closed {
             return Poll::Ready(Ok(()));
         }
-        if wire.input().is_empty() && !lane.ended {
-            lane.ended = ready!(wire.poll_fill(cx))? == 0;
+        if connection.input().is_empty() && !lane.ended {
+            lane.ended = ready!(connection.poll_fill(cx))? == 0;
         }
         let duplex = &mut self.duplex;
-        while !wire.input().is_empty() {
-            let written = guarded(wire, || Pin::new(&mut *duplex).poll_write(cx, wire.input()));
+        while !connection.input().is_empty() {
+            let written = guarded(&connection.worker.counters, || {
+                Pin::new(&mut *duplex).poll_write(cx, connection.input())
+            });
             let n = ready!(written.unwrap_or_else(|_| broken()))?;
             if n == 0 {
                 return broken();
             }
-            wire.used(n);
+            connection.consume(n);
             lane.total += n as u64;
         }
         if lane.ended {
@@ -133,28 +140,34 @@ impl Tunnel {
         Poll::Pending
     }
 
-    /// To the client; ready when the other end's end has been passed on.
-    fn poll_down(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<io::Result<()>> {
+    /// Copies to the client; ready when the other side's end has been forwarded.
+    fn poll_down(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+    ) -> Poll<io::Result<()>> {
         let lane = &mut self.down;
         if lane.closed {
             return Poll::Ready(Ok(()));
         }
         if lane.unsent().is_empty() && !lane.ended {
             let duplex = &mut self.duplex;
-            let read = guarded(wire, || poll_read_into(duplex, cx, &mut lane.buffer));
+            let read = guarded(&connection.worker.counters, || {
+                poll_read_into(duplex, cx, &mut lane.buffer)
+            });
             if ready!(read.unwrap_or_else(|_| broken()))? == 0 {
                 lane.ended = true;
             }
         }
         while !lane.unsent().is_empty() {
-            let n = ready!(poll_send(&mut wire.socket, cx, lane.unsent()))?;
-            wire.worker.counters.client_bytes_out.add(n as u64);
+            let n = ready!(poll_send(&mut connection.transport, cx, lane.unsent()))?;
+            connection.worker.counters.client_bytes_out.add(n as u64);
             lane.advance(n);
         }
         // Silent tunnels hold no buffer.
         lane.buffer = Vec::new();
         if lane.ended {
-            wire.socket.shutdown_write();
+            connection.transport.shutdown_write();
             lane.closed = true;
             return Poll::Ready(Ok(()));
         }
@@ -162,11 +175,15 @@ impl Tunnel {
     }
 }
 
-fn poll_send(socket: &mut Socket, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-    socket.poll_write(cx, &[IoSlice::new(bytes)], false)
+fn poll_send(
+    transport: &mut Transport,
+    cx: &mut Context<'_>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    transport.poll_write(cx, &[IoSlice::new(bytes)], false)
 }
 
-/// Reads into an empty buffer, which keeps no memory if nothing is there.
+/// Reads into an empty buffer, which stays without memory if nothing has arrived.
 fn poll_read_into(
     duplex: &mut Box<dyn Duplex>,
     cx: &mut Context<'_>,

@@ -43,7 +43,7 @@ fn uploads_stream_with_back_pressure_and_the_connection_goes_on() {
 }
 
 #[test]
-fn an_upload_is_read_only_as_it_is_wanted() {
+fn an_upload_is_read_only_as_the_handler_reads_it() {
     on_worker(async {
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
         let wait = RefCell::new(Some(wait));
@@ -80,7 +80,7 @@ fn an_upload_is_read_only_as_it_is_wanted() {
 }
 
 #[test]
-fn continue_is_said_when_the_body_is_wanted_and_only_then() {
+fn continue_is_sent_only_when_the_handler_reads_the_body() {
     on_worker(async {
         let bench = Bench::new(|request| match request.head.path() {
             "/refused" => ok("no;"),
@@ -98,7 +98,7 @@ fn continue_is_said_when_the_body_is_wanted_and_only_then() {
         );
         client.send("hello").await;
         client.until("POST / hello").await;
-        // Sent without waiting: no need to say it.
+        // The client does not wait for 100, so none is sent.
         client
             .send(format!(
                 "{POST}Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello"
@@ -106,7 +106,7 @@ fn continue_is_said_when_the_body_is_wanted_and_only_then() {
             .await;
         assert!(client.until("\r\n").await.starts_with("HTTP/1.1 200"));
         client.until("POST / hello").await;
-        // The answer came first: the body is not wanted any more, and may or may not come.
+        // The response came first, so the body may or may not follow.
         client.send("POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
         let answer = client.rest().await;
         assert!(
@@ -174,7 +174,7 @@ fn interim_heads_go_before_the_final_one_to_http_1_1_only() {
     });
 }
 
-/// Answers before it has read the body, and ends the answer once the body has failed or ended.
+/// Responds before it has read the body, and ends the response when the body has failed or ended.
 fn early(mut request: Request) -> Answer {
     let (go, mut wait) = tokio::sync::oneshot::channel::<()>();
     tokio::task::spawn_local(async move {
@@ -191,7 +191,7 @@ fn early(mut request: Request) -> Answer {
 }
 
 #[test]
-fn a_body_that_fails_during_the_answer_leaves_no_request_behind_it() {
+fn after_a_request_body_fails_no_further_request_is_read() {
     const SMUGGLED: &str = "\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
     let too_long = [
         format!("400\r\n{}\r\n", "x".repeat(1024)),
@@ -234,7 +234,7 @@ fn a_body_that_fails_during_the_answer_leaves_no_request_behind_it() {
 }
 
 #[test]
-fn trailers_go_to_who_takes_them() {
+fn trailers_are_sent_only_to_clients_that_accept_them() {
     on_worker(async {
         let bench = Bench::new(|_| {
             let mut fields = Fields::new();
@@ -254,7 +254,7 @@ fn trailers_go_to_who_takes_them() {
 }
 
 #[test]
-fn a_body_that_breaks_off_looks_cut() {
+fn a_truncated_body_looks_truncated() {
     on_worker(async {
         let bench = Bench::new(|request| {
             let mut response = Response::new(200);
@@ -325,7 +325,7 @@ fn a_fault_gets_its_status_and_names_its_cause() {
 }
 
 #[test]
-fn a_panic_is_a_500_before_the_head_and_a_cut_after_it() {
+fn a_panic_is_a_500_before_the_head_and_a_truncation_after_it() {
     on_worker(async {
         let bench = Bench::new(|request| match request.head.path() {
             "/later" => Answer::later(async { panic!("in a future") }),
@@ -353,7 +353,7 @@ fn a_panic_is_a_500_before_the_head_and_a_cut_after_it() {
 }
 
 #[test]
-fn an_upgrade_is_a_tunnel_with_half_closes() {
+fn an_upgrade_becomes_a_tunnel_that_forwards_half_closes() {
     on_worker(async {
         let bench = Bench::new(|request| {
             let mut response = Response::new(101);
@@ -391,5 +391,54 @@ fn an_upgrade_is_a_tunnel_with_half_closes() {
         nowhere.until("502 unexpected-status\n").await;
         nowhere.send("GET /up HTTP/1.1\r\nHost: a\r\n\r\n").await;
         nowhere.until("502 unexpected-status\n").await;
+    });
+}
+
+#[test]
+fn parts_of_files_are_read_into_memory_if_the_transport_cannot_send_them() {
+    on_worker(async {
+        let content: Vec<u8> = (0..300_000).map(|i| b'a' + (i % 26) as u8).collect();
+        let mut file = tempfile::tempfile().expect("a file");
+        std::io::Write::write_all(&mut file, &content).expect("written");
+        let file = Arc::new(std::os::fd::OwnedFd::from(file));
+        let bench = Bench::new(move |request| {
+            let ranges = match request.head.path() {
+                "/short" => vec![0..10, 299_990..300_001],
+                _ => vec![1..200_000, 200_000..299_999],
+            };
+            let parts = ranges.into_iter().map(|range| {
+                let file = file.clone();
+                Ok(Frame::File(crate::handler::FileRange { file, range }))
+            });
+            let mut response = Response::new(200);
+            response.body = frames(parts.collect());
+            Answer::Ready(Ok(response))
+        });
+        // The client takes a little at a time.
+        let mut client = bench.client_with_room(1000);
+        client.send(GET).await;
+        client.until("\r\n\r\n").await;
+        let got = client.until("0\r\n\r\n").await;
+        let mut expected = String::new();
+        let (mut rest, left) = (&content[1..299_999], [199_999, 99_999]);
+        for mut part in left {
+            while part > 0 {
+                let n = part.min(64 << 10);
+                let (piece, after) = rest.split_at(n);
+                expected += &format!("{n:x}\r\n{}\r\n", String::from_utf8_lossy(piece));
+                (rest, part) = (after, part - n);
+            }
+        }
+        assert!(
+            got == expected + "0\r\n\r\n",
+            "the bytes of the file, in chunks"
+        );
+        // A file that is too short truncates the response.
+        client.send("GET /short HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let got = client.rest().await;
+        assert!(
+            got.contains("a\r\nabcdefghij\r\n") && !got.ends_with("0\r\n\r\n"),
+            "{got}"
+        );
     });
 }

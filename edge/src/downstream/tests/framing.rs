@@ -1,4 +1,4 @@
-//! What is refused, what is accepted, and where one request ends and the next begins.
+//! Refused and accepted requests, and where one request ends and the next begins.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn malformed_requests_get_their_status_and_a_closed_connection() {
 }
 
 #[test]
-fn what_is_correct_but_unusual_is_served() {
+fn unusual_but_correct_requests_are_served() {
     let p = "POST / HTTP/1.1\r\nHost: a\r\n";
     let accepted = [
         (
@@ -102,7 +102,7 @@ fn pipelined_requests_are_answered_in_order_and_turns_are_bounded() {
 }
 
 #[test]
-fn connections_persist_as_the_versions_say() {
+fn connections_persist_as_each_version_specifies() {
     let cases = [
         ("GET / HTTP/1.1\r\nHost: a\r\n", true),
         (
@@ -132,7 +132,7 @@ fn connections_persist_as_the_versions_say() {
 }
 
 #[test]
-fn keep_alive_is_announced_when_set_and_requests_are_counted() {
+fn keep_alive_is_announced_if_configured_and_requests_are_limited() {
     on_worker(async {
         let options = Options {
             keepalive_header: true,

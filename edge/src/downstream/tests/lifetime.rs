@@ -1,11 +1,11 @@
-//! Drain, and the swap of what requests are served with.
+//! Draining, and replacing the handlers and limits.
 
 use std::time::Duration;
 
 use super::*;
 
 #[test]
-fn a_drain_closes_the_idle_and_lets_the_busy_finish() {
+fn a_drain_closes_idle_connections_and_lets_requests_finish() {
     on_worker(async {
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
         let wait = std::cell::RefCell::new(Some(wait));
@@ -48,7 +48,7 @@ fn a_drain_closes_the_idle_and_lets_the_busy_finish() {
 }
 
 #[test]
-fn a_drain_cuts_what_is_not_done_in_time() {
+fn a_drain_cuts_requests_that_take_too_long() {
     on_worker(async {
         let bench = Bench::new(|_| Answer::later(std::future::pending()));
         let mut client = bench.client();
@@ -83,6 +83,6 @@ fn the_next_request_of_a_connection_sees_a_new_handler() {
 
 #[test]
 fn an_idle_connection_is_small() {
-    let connection = size_of::<super::super::http1::Connection>();
+    let connection = size_of::<super::super::http1::Http1>();
     assert!(connection <= 256, "{connection} bytes");
 }

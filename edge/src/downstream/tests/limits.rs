@@ -5,7 +5,7 @@ use super::*;
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
 
 #[test]
-fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
+fn an_incomplete_head_gets_408_and_a_silent_connection_just_closes() {
     on_worker(async {
         let bench = Bench::new(|_| ok("x;"));
         let mut slow = bench.client();
@@ -30,7 +30,7 @@ fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
 }
 
 #[test]
-fn a_head_in_drops_is_timed_from_its_first_byte() {
+fn a_slow_head_is_timed_from_its_first_byte() {
     on_worker(async {
         let bench = Bench::new(|_| ok("x;"));
         let mut client = bench.client();
@@ -38,7 +38,7 @@ fn a_head_in_drops_is_timed_from_its_first_byte() {
             client.send([byte]).await;
             tokio::task::yield_now().await;
             bench.advance_s(2);
-            // A sweep has seen the time: the clock is looked at ten times a second.
+            // A sweep has read the clock, which happens ten times per second.
             tokio::time::sleep(super::super::deadlines::TICK).await;
         }
         assert!(client.rest().await.starts_with("HTTP/1.1 408 "));
@@ -46,7 +46,7 @@ fn a_head_in_drops_is_timed_from_its_first_byte() {
 }
 
 #[test]
-fn an_upload_that_stalls_or_trickles_is_408() {
+fn an_upload_that_stalls_or_is_too_slow_gets_408() {
     on_worker(async {
         let bench = Bench::new(echo);
         let mut stalled = bench.client();
@@ -81,7 +81,7 @@ fn an_upload_that_stalls_or_trickles_is_408() {
 }
 
 #[test]
-fn bodies_over_the_limit_are_413_declared_or_not() {
+fn bodies_over_the_limit_get_413_declared_or_not() {
     on_worker(async {
         let options = Options {
             body: 10,
@@ -109,7 +109,7 @@ fn bodies_over_the_limit_are_413_declared_or_not() {
 }
 
 #[test]
-fn a_reader_that_stops_is_cut() {
+fn a_client_that_stops_reading_is_cut() {
     on_worker(async {
         let bench = Bench::new(|_| ok(vec![b'x'; 100_000]));
         let mut client = bench.client_with_room(1000);
@@ -125,7 +125,7 @@ fn a_reader_that_stops_is_cut() {
 }
 
 #[test]
-fn a_client_that_only_stops_sending_is_answered() {
+fn a_client_that_only_stops_sending_gets_its_response() {
     on_worker(async {
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
         let wait = std::cell::RefCell::new(Some(wait));
@@ -151,7 +151,7 @@ fn a_client_that_only_stops_sending_is_answered() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_request_with_it() {
+fn a_request_is_abandoned_when_its_client_resets() {
     on_worker(async {
         let (dropped, gone) = tokio::sync::oneshot::channel::<()>();
         let dropped = std::cell::RefCell::new(Some(dropped));
@@ -173,7 +173,7 @@ fn a_client_that_leaves_takes_its_request_with_it() {
 }
 
 impl Client {
-    /// Whether an answer has come.
+    /// Whether a response has arrived.
     fn got_something(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut buf = [0; 1024];

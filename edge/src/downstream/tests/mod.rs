@@ -1,4 +1,4 @@
-//! Downstream as a client sees it: a worker with a handler made for the test, and raw bytes.
+//! Downstream as a client sees it: a worker with a test's handler, and raw bytes.
 
 mod bodies;
 mod framing;
@@ -16,11 +16,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use super::transport::Transport;
 use super::{ConnectionBalance, Options, Serving, Worker, WorkerContext};
 use crate::handler::{Answer, Body, BodyStream, Fault, Frame, Handler, Peer, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
-use crate::sys::net::Socket;
 use crate::telemetry::Counters;
 
 /// A handler that is a function.
@@ -32,7 +32,7 @@ impl<F: Fn(Request) -> Answer> Handler for Answering<F> {
     }
 }
 
-/// A worker with its clock in hand.
+/// A worker with a manual clock.
 struct Bench {
     worker: Rc<Worker>,
     clock: Clock,
@@ -74,9 +74,9 @@ impl Bench {
         self.client_with_room(1 << 20)
     }
 
-    /// A client before whom at most `room` bytes lie unread.
+    /// A client that leaves at most `room` bytes unread each way.
     fn client_with_room(&self, room: usize) -> Client {
-        let (near, far) = Socket::pair(room);
+        let (near, far) = Transport::pair(room);
         let address = ([127, 0, 0, 1], 1).into();
         let peer = Peer {
             client: std::net::Ipv4Addr::LOCALHOST.into(),
@@ -91,7 +91,7 @@ impl Bench {
         }
     }
 
-    /// Waits for what the next ticks bring.
+    /// Waits, for up to 50 ticks, until a condition holds.
     async fn until(&self, reached: impl Fn(&Bench) -> bool) {
         for _ in 0..50 {
             if reached(self) {
@@ -109,7 +109,7 @@ impl Bench {
 
 /// The other end of a connection.
 struct Client {
-    socket: Socket,
+    socket: Transport,
     got: Vec<u8>,
 }
 
@@ -120,7 +120,7 @@ impl Client {
             let sent = poll_fn(|cx| self.socket.poll_write(cx, &[IoSlice::new(rest)], false)).await;
             match sent {
                 Ok(n) => rest = &rest[n..],
-                // The other end has closed; what it said first is still to be read.
+                // The other end has closed; its last bytes are still to be read.
                 Err(_) => return,
             }
         }
@@ -134,7 +134,7 @@ impl Client {
         Ok((n > 0).then_some(n))
     }
 
-    /// What comes up to and with these bytes, which must come.
+    /// Reads up to and including these bytes, which must arrive.
     async fn until(&mut self, end: &str) -> String {
         loop {
             if let Some(at) = memchr::memmem::find(&self.got, end.as_bytes()) {
@@ -150,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Everything until the connection is closed.
+    /// Reads until the connection is closed.
     async fn rest(&mut self) -> String {
         while let Some(_more) = self.read().await.expect("closed without a reset") {}
         String::from_utf8_lossy(&std::mem::take(&mut self.got)).into_owned()
@@ -191,7 +191,7 @@ fn ok(body: impl Into<Bytes>) -> Answer {
     Answer::Ready(Ok(response))
 }
 
-/// Answers with method, target and body, once the body has been read.
+/// Responds with method, target and body after reading the body.
 fn echo(mut request: Request) -> Answer {
     Answer::later(async move {
         let mut text = format!("{} {} ", request.head.method.as_str(), request.head.target);

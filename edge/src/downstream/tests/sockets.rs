@@ -1,4 +1,4 @@
-//! Over loopback: accepting, handing over, the limit of connections, and the queue at the end.
+//! Over loopback: accepting, handing over, the limit of connections, and the accept queue at shutdown.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::super::ConnectionSetup;
 use super::super::connection_balance::HandedOver;
 use super::*;
+use crate::sys::Address;
 use crate::sys::listen_options::ListenOptions;
 use crate::sys::net::Listener;
 
@@ -20,6 +21,13 @@ fn bind(address: SocketAddr) -> Listener {
         },
     )
     .expect("bind")
+}
+
+fn bound(listener: &Listener) -> SocketAddr {
+    match listener.local() {
+        Address::Ip(address) => address,
+        Address::Unix => unreachable!("bound to an IP address"),
+    }
 }
 
 fn any() -> SocketAddr {
@@ -35,7 +43,7 @@ fn context(balance: &Arc<ConnectionBalance>, index: usize) -> WorkerContext {
     }
 }
 
-/// Asks once on a connection that stays open.
+/// Sends one request on a connection that stays open.
 fn ask(stream: &mut TcpStream) -> String {
     stream.write_all(GET.as_bytes()).expect("write");
     let mut got = Vec::new();
@@ -49,7 +57,7 @@ fn ask(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn few_connections_spread_over_the_workers() {
+fn few_connections_are_balanced_over_the_workers() {
     let balance = ConnectionBalance::new(2);
     let (ready, address) = mpsc::channel();
     let (stop, stopped) = tokio::sync::watch::channel(false);
@@ -72,9 +80,9 @@ fn few_connections_spread_over_the_workers() {
             });
         })
     };
-    // One of the two accepts everything, as the kernel may have it.
+    // One worker accepts everything, as the kernel may distribute connections.
     let listener = bind(any());
-    let target = listener.local();
+    let target = bound(&listener);
     let threads = [worker(0, Some(listener)), worker(1, None)];
     address.recv().expect("a worker");
     address.recv().expect("a worker");
@@ -101,7 +109,7 @@ fn few_connections_spread_over_the_workers() {
 }
 
 #[test]
-fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
+fn a_drain_waits_for_handed_over_connections_and_gets_no_further_ones() {
     on_worker(async {
         let balance = ConnectionBalance::new(2);
         let worker = |index: usize, text: &'static str| {
@@ -110,7 +118,7 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
         };
         let (zero, one) = (worker(0, "zero;"), worker(1, "one;"));
         let listener = bind(any());
-        let target = listener.local();
+        let target = bound(&listener);
         let mut streams: Vec<_> = (0..4)
             .map(|_| TcpStream::connect(target).expect("connect"))
             .collect();
@@ -121,7 +129,7 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
         tokio::task::spawn_local(async move {
             listening.listen(listener, ConnectionSetup::plain()).await
         });
-        // The other one drains in the very turn in which some lie in its inbox.
+        // The other worker begins to drain while connections wait in its inbox.
         while zero.counters.connections_handed_over.get() == 0 {
             tokio::task::yield_now().await;
         }
@@ -147,7 +155,7 @@ fn a_drain_waits_for_what_was_handed_over_and_gets_nothing_more() {
 }
 
 #[test]
-fn a_connection_in_the_inbox_is_part_of_the_drain() {
+fn a_drain_includes_connections_in_the_inbox() {
     on_worker(async {
         let balance = ConnectionBalance::new(2);
         let worker = Worker::new(
@@ -155,7 +163,7 @@ fn a_connection_in_the_inbox_is_part_of_the_drain() {
             serving(Options::default(), |_| ok("x;")),
         );
         let listener = bind(any());
-        let mut stream = TcpStream::connect(listener.local()).expect("connect");
+        let mut stream = TcpStream::connect(bound(&listener)).expect("connect");
         stream.write_all(GET.as_bytes()).expect("write");
         let mut listener = listener;
         let accepted = poll_fn(|cx| match listener.accept(cx) {
@@ -186,7 +194,7 @@ fn the_limit_of_connections_holds_and_idle_ones_make_room() {
         };
         let worker = Worker::new(context(&balance, 0), serving(options, |_| ok("x;")));
         let listener = bind(any());
-        let target = listener.local();
+        let target = bound(&listener);
         let listening = worker.clone();
         tokio::task::spawn_local(async move {
             listening.listen(listener, ConnectionSetup::plain()).await
@@ -207,7 +215,7 @@ fn the_limit_of_connections_holds_and_idle_ones_make_room() {
 }
 
 #[test]
-fn who_waits_in_the_queue_when_it_ends_is_served() {
+fn connections_in_the_accept_queue_are_served_before_the_listener_ends() {
     on_worker(async {
         let balance = ConnectionBalance::new(1);
         let worker = Worker::new(
@@ -216,7 +224,7 @@ fn who_waits_in_the_queue_when_it_ends_is_served() {
         );
         let listener = bind(any());
         let mut waiting: Vec<_> = (0..20)
-            .map(|_| TcpStream::connect(listener.local()).expect("connect"))
+            .map(|_| TcpStream::connect(bound(&listener)).expect("connect"))
             .collect();
         for stream in &mut waiting {
             stream.write_all(GET.as_bytes()).expect("write");

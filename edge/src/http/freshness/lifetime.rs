@@ -1,18 +1,21 @@
 //! Freshness lifetime and age on arrival (RFC 9111 4.2.1 to 4.2.3).
 
-use super::{By, Exchanged, InForce, Reason, Source, Terms, clamp_s, date_of, is_heuristic};
-use crate::http::cache_control::{ResponseDirectives, Scope, seconds_of};
+use super::{
+    EffectivePolicy, Exchanged, PolicySource, Reason, Source, Terms, clamp_s, date_of, is_heuristic,
+};
+use crate::http::cache_control::{ResponseDirectives, Scope, delta_seconds};
 use crate::http::targeted::AccelExpires;
 use crate::http::{Fields, Status, date};
 
-/// How long a response is fresh, counted from when the origin generated it.
+/// The freshness lifetime of a response, counted from when the origin generated it.
 pub(super) struct Lifetime {
     pub(super) seconds: u32,
     pub(super) source: Source,
 }
 
 impl Lifetime {
-    /// What is left of it on arrival, milliseconds; less than 0: for so long it has been over.
+    /// The remaining lifetime on arrival in milliseconds; negative if the response was stale by
+    /// then.
     pub(super) fn left_ms(&self, age: &Age) -> i64 {
         let lifetime_ms = i64::from(self.seconds) * 1000;
         match self.source {
@@ -22,15 +25,16 @@ impl Lifetime {
     }
 }
 
-/// The lifetime of a response (RFC 9111 4.2.1) by the first that says one: the policy in force, Expires
-/// where that is Cache-Control, the configuration's `valid`, and a tenth of its rest so far.
+/// The lifetime of a response (RFC 9111 4.2.1). The first of these sources that specifies one
+/// applies: the policy in force, Expires if that policy is Cache-Control, the configured `valid`,
+/// and the heuristic of a tenth of the time since Last-Modified.
 ///
-/// What nobody gives a lifetime is of use only with `no-cache`, and may be stored then where a
-/// cache may take its status for cacheable (RFC 9111 3).
+/// A response without a lifetime is usable only with `no-cache`. Such a response may be stored if
+/// its status permits heuristic caching (RFC 9111 3).
 pub(super) fn of(
     status: Status,
     response: &Fields,
-    force: &InForce,
+    force: &EffectivePolicy,
     terms: &Terms<'_>,
     exchanged: Exchanged,
 ) -> Result<Lifetime, Reason> {
@@ -60,20 +64,20 @@ pub(super) fn of(
     }
 }
 
-/// The lifetime that the response itself gives.
+/// The lifetime that the response itself specifies.
 fn said(
     response: &Fields,
-    force: &InForce,
+    force: &EffectivePolicy,
     terms: &Terms<'_>,
     exchanged: Exchanged,
 ) -> Option<(u32, Source)> {
     let directives = &force.policy.directives;
     match force.by {
-        By::Targeted => {
+        PolicySource::Targeted => {
             let (seconds, _) = directive_s(directives)?;
             Some((seconds, Source::Targeted))
         }
-        By::Accel(accel) => {
+        PolicySource::Accel(accel) => {
             let seconds = match accel {
                 AccelExpires::Never => 0,
                 AccelExpires::Seconds(seconds) => seconds,
@@ -83,14 +87,14 @@ fn said(
             };
             Some((clamp_s(seconds), Source::AccelExpires))
         }
-        By::CacheControl => directive_s(directives).or_else(|| {
+        PolicySource::CacheControl => directive_s(directives).or_else(|| {
             let expires_s = expires_s(response, exchanged).filter(|_| !terms.ignore.expires);
             Some((expires_s?, Source::Expires))
         }),
     }
 }
 
-/// `s-maxage`, else `max-age`.
+/// `s-maxage`, otherwise `max-age`.
 fn directive_s(directives: &ResponseDirectives) -> Option<(u32, Source)> {
     match directives.s_maxage {
         Some(seconds) => Some((seconds, Source::SMaxage)),
@@ -98,8 +102,8 @@ fn directive_s(directives: &ResponseDirectives) -> Option<(u32, Source)> {
     }
 }
 
-/// Expires less Date, or less the time of arrival where there is no valid Date (RFC 9110 6.6.1).
-/// Invalid or contradictory ones mean "already expired" (RFC 9111 5.3).
+/// Expires minus Date, or minus the time of arrival if Date is missing or invalid (RFC 9110 6.6.1).
+/// An invalid or contradictory Expires means "already expired" (RFC 9111 5.3).
 fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
     let mut values = fields.get_all("expires");
     let expires = values.next()?;
@@ -114,29 +118,29 @@ fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
     ))
 }
 
-/// A tenth of the time for which the representation had not changed (RFC 9111 4.2.2).
+/// A tenth of the time between Last-Modified and the response's creation (RFC 9111 4.2.2).
 fn heuristic_s(fields: &Fields, exchanged: Exchanged) -> Option<u64> {
     let modified_s = fields.get("last-modified").and_then(date::parse)?;
     let unchanged_s = generated_s(fields, exchanged).checked_sub(modified_s)?;
     Some(unchanged_s / 10)
 }
 
-/// Date, or the time of arrival where there is no valid one.
+/// Date, or the time of arrival if Date is missing or invalid.
 fn generated_s(fields: &Fields, exchanged: Exchanged) -> u64 {
     date_of(fields).unwrap_or(exchanged.response_ms / 1000)
 }
 
-/// How old a response was on arrival.
+/// The age of a response on arrival.
 pub(super) struct Age {
     /// corrected_initial_age (RFC 9111 4.2.3), milliseconds.
     pub(super) initial_ms: u64,
-    /// Age can't be read.
+    /// Whether Age was present and malformed.
     invalid: bool,
 }
 
 impl Age {
-    /// An age that can't be read counts as more than this many seconds, after which the response is of
-    /// no use without being validated.
+    /// Replaces the age by more than this many seconds if Age was malformed. `seconds` is the time
+    /// after which the response can't be used without revalidation.
     pub(super) fn or_beyond(mut self, seconds: u64) -> Age {
         if self.invalid {
             self.initial_ms = self.initial_ms.max((seconds + 1) * 1000);
@@ -144,11 +148,12 @@ impl Age {
         self
     }
 
-    /// The larger of what our clock says against Date, and of what its Age says plus the whole time
-    /// the exchange took. Clocks that went backwards count as no time.
+    /// The larger of the apparent age (arrival minus Date) and the corrected age (Age plus the
+    /// duration of the exchange). Negative differences of clocks count as 0.
     ///
-    /// Both clocks are read in whole seconds here, so that a difference of one may be nothing but
-    /// rounding. It counts as none: else what is fresh for one second would often be stale on arrival.
+    /// Both clocks are in whole seconds here, so a difference of one second may be a rounding error
+    /// and counts as 0. Otherwise a response with a lifetime of one second would often be stale on
+    /// arrival.
     pub(super) fn of(fields: &Fields, ignored: bool, exchanged: Exchanged) -> Age {
         let Exchanged {
             request_ms,
@@ -169,11 +174,12 @@ impl Age {
     }
 }
 
-/// Age in seconds (RFC 9111 5.1); 0 when absent, `None` when it is not one number on one line.
+/// Age in seconds (RFC 9111 5.1): 0 if absent, `None` if Age is not a single number on a single
+/// line.
 ///
-/// Of a list the first member counts, which is our neighbour's. One that repeats itself has been put
-/// together from two lines, and like those it says nothing. RFC 9111 would have us ignore what is
-/// invalid; it is safer to ask again.
+/// The first member of a list counts, because the nearest cache wrote it. A list in which that
+/// number occurs again was joined from two lines and is as invalid as two lines. RFC 9111 says to
+/// ignore an invalid Age; treating the response as stale is safer.
 fn age_s(fields: &Fields) -> Option<u32> {
     let mut lines = fields.get_all("age");
     let Some(line) = lines.next() else {
@@ -181,11 +187,7 @@ fn age_s(fields: &Fields) -> Option<u32> {
     };
     let mut members = line.split(|&b| b == b',').map(<[u8]>::trim_ascii);
     let first = members.next()?;
-    let number = |text: &[u8]| {
-        let valid = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-        valid.then(|| seconds_of(text))
-    };
-    let seconds = number(first)?;
-    let apart = members.all(|member| number(member).is_some_and(|other| other != seconds));
+    let seconds = delta_seconds(first)?;
+    let apart = members.all(|member| delta_seconds(member).is_some_and(|other| other != seconds));
     (apart && lines.next().is_none()).then_some(seconds)
 }

@@ -1,4 +1,4 @@
-//! What primary keys are made of, where the configuration says so: template and query parameters.
+//! Configured rules for primary keys: the template and the query parameters.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,42 +12,43 @@ use crate::http::pattern::Pattern;
 use crate::http::vary::Normal;
 use crate::http::{Fields, Scheme, cookies, hop, vary};
 
-/// More fields, cookies and literals than this no template may have.
+/// Largest number of headers, cookies and literals in a template.
 pub const EXTRAS_MAX: usize = 16;
 
-/// What primary keys are made of. The default: scheme, host, path and query as they are.
+/// Rules for building primary keys. By default a key consists of scheme, host, path and query,
+/// unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules {
     omitted: Omitted,
     extras: Vec<Extra>,
-    /// Query parameters are put in order of their names; those of one name keep theirs.
+    /// Whether query parameters are sorted by name; parameters of the same name keep their order.
     pub sort: bool,
-    /// Query parameters that are left out.
+    /// Query parameters to remove.
     pub ignore: Vec<Pattern>,
-    /// Query parameters that alone are kept; empty: all.
+    /// The only query parameters to keep; if empty, all are kept.
     pub only: Vec<Pattern>,
-    /// Language tags, to one of which Accept-Language is reduced, in keys, variants and shared
-    /// fetches; empty: it is not.
+    /// Language tags that Accept-Language is reduced to, in keys, variants and shared fetches; if
+    /// empty, it is not reduced.
     pub languages: Vec<Box<str>>,
 }
 
-/// What a key has beyond its URL, in the order of the template.
+/// An addition to a key beyond the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Extra {
-    /// A request field; lower case.
+    /// A request header, in lower case.
     Header(String),
     Cookie(String),
     Literal(String),
 }
 
-/// What is wrong with a template.
+/// An error in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError {
-    /// Which bytes of it.
+    /// The bytes of the template that the error concerns.
     pub at: Range<usize>,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What to do about it.
+    /// How to correct it.
     pub help: String,
 }
 
@@ -60,11 +61,12 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl KeyRules {
-    /// From a template such as `{scheme}{host}{path}{query}{header:X-Tenant}`.
+    /// Parses a template such as `{scheme}{host}{path}{query}{header:X-Tenant}`.
     ///
-    /// `{path}` is needed. `{scheme}`, `{host}` and `{query}` may be left out: requests that differ in
-    /// them share responses then, and without `{query}` the origin is asked without one. `{header:…}`,
-    /// `{cookie:…}` and other text come on top. The order makes no difference between URLs.
+    /// `{path}` is required. Requests that differ only in an omitted `{scheme}`, `{host}` or
+    /// `{query}` share responses, and without `{query}` the origin is asked without a query.
+    /// `{header:…}`, `{cookie:…}` and literal text are added to the key. The order does not affect
+    /// which URLs are distinguished.
     pub fn parse(template: &str) -> Result<KeyRules, KeyError> {
         let mut rules = KeyRules::default();
         let mut seen = Vec::new();
@@ -77,7 +79,11 @@ impl KeyRules {
                     Some(close) => at + close + 2,
                     None => {
                         let help = "end it with `}`";
-                        return Err(error(at..template.len(), "this never ends", help));
+                        return Err(error(
+                            at..template.len(),
+                            "this brace is never closed",
+                            help,
+                        ));
                     }
                 },
             };
@@ -85,7 +91,7 @@ impl KeyRules {
             at = end;
         }
         if !seen.contains(&"{path}") {
-            let help = "add {path}: without it, all paths of a route share one response";
+            let help = "add {path}: without it, all paths of a route would share one response";
             return Err(error(0..template.len(), "a key needs the path", help));
         }
         rules.omitted = Omitted {
@@ -96,7 +102,7 @@ impl KeyRules {
         Ok(rules)
     }
 
-    /// Adds one part: text without braces, or something in braces.
+    /// Adds one part of the template: literal text, or an expression in braces.
     fn add<'a>(
         &mut self,
         part: &'a str,
@@ -113,7 +119,7 @@ impl KeyRules {
             }
             None => Extra::Literal(part.to_owned()),
             Some(_) if seen.contains(&part) => {
-                return Err(error(at, "this is here twice", "take one of them out"));
+                return Err(error(at, "this occurs twice", "remove one of them"));
             }
             Some("scheme" | "host" | "path" | "query") => {
                 seen.push(part);
@@ -125,24 +131,28 @@ impl KeyRules {
             }
         };
         if self.extras.len() == EXTRAS_MAX {
-            let what = format!("more than {EXTRAS_MAX} fields, cookies and literals");
-            return Err(error(at, what, "each of them multiplies what is stored"));
+            let what = format!("more than {EXTRAS_MAX} headers, cookies and literals");
+            return Err(error(
+                at,
+                what,
+                "each of them multiplies the stored responses",
+            ));
         }
         self.extras.push(extra);
         Ok(())
     }
 
-    /// Whether keys are made of scheme, host, path and query just as they are: as `KeyHash::of`.
+    /// Whether keys consist of the unchanged scheme, host, path and query, as in `KeyHash::of`.
     pub fn is_plain(&self) -> bool {
         self.omitted == Omitted::default() && self.extras.is_empty() && self.takes_query_as_it_is()
     }
 
-    /// Whether keys hold anything of a request's fields.
+    /// Whether keys contain request headers or cookies.
     pub fn needs_fields(&self) -> bool {
         self.headers().next().is_some() || self.cookies().next().is_some()
     }
 
-    /// The request fields that keys hold: lower case. Shared fetches carry them.
+    /// The request headers in the key, in lower case. Shared fetches carry them.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         self.extras.iter().filter_map(|extra| match extra {
             Extra::Header(name) => Some(&**name),
@@ -150,7 +160,7 @@ impl KeyRules {
         })
     }
 
-    /// The cookies that keys hold. Shared fetches carry them, as `cookies::only` gives them.
+    /// The cookies in the key. Shared fetches carry them, in the form of `cookies::only`.
     pub fn cookies(&self) -> impl Iterator<Item = &str> {
         self.extras.iter().filter_map(|extra| match extra {
             Extra::Cookie(name) => Some(&**name),
@@ -158,7 +168,7 @@ impl KeyRules {
         })
     }
 
-    /// The key of a request.
+    /// Builds the key of a request.
     pub fn key(
         &self,
         scheme: Scheme,
@@ -174,7 +184,7 @@ impl KeyRules {
         }
     }
 
-    /// The hash of that key.
+    /// Computes the hash of the key without building it.
     pub fn hash(
         &self,
         scheme: Scheme,
@@ -200,7 +210,7 @@ impl KeyRules {
         text
     }
 
-    /// Those of these rules that make a difference for `resource`.
+    /// The subset of these rules that affects `resource`.
     pub fn of_urls(&self) -> KeyRules {
         KeyRules {
             extras: Vec::new(),
@@ -209,7 +219,7 @@ impl KeyRules {
         }
     }
 
-    /// What `Key::resource` is for all keys of this URL.
+    /// The `Key::resource` of all keys of this URL.
     pub fn resource(
         &self,
         scheme: Scheme,
@@ -253,9 +263,9 @@ impl KeyRules {
         }
     }
 
-    /// The query that keys hold, and with which the origin is asked on behalf of all: parameters in
-    /// order, and without those that are left out. Nothing is decoded. Empty parameters are dropped
-    /// where there is any rule for them; what nothing is left of is no query.
+    /// The query as it is in keys and in requests to the origin: sorted and without ignored
+    /// parameters, if so configured. Escapes are not decoded. If any rule applies, empty parameters
+    /// are dropped, and a query without parameters becomes `None`.
     pub fn query<'a>(&self, query: Option<&'a str>) -> Option<Cow<'a, str>> {
         let query = query.filter(|_| !self.omitted.query)?;
         if self.takes_query_as_it_is() {
@@ -288,7 +298,7 @@ impl KeyRules {
     }
 }
 
-/// A template that means the same.
+/// Formats an equivalent template.
 impl fmt::Display for KeyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
@@ -311,24 +321,25 @@ impl fmt::Display for KeyRules {
     }
 }
 
-/// What stands before the first `=`.
+/// The parameter's name: everything before the first `=`.
 fn name_of(parameter: &str) -> &str {
     parameter
         .split_once('=')
         .map_or(parameter, |(name, _)| name)
 }
 
-/// `header:NAME` or `cookie:NAME`.
+/// Parses `header:NAME` or `cookie:NAME`.
 fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
     let (kind, name) = inside.split_once(':').unwrap_or((inside, ""));
     if !matches!(kind, "header" | "cookie") {
-        let what = format!("nothing is called {{{inside}}}");
-        let help = "there are {scheme}, {host}, {path}, {query}, {header:NAME} and {cookie:NAME}";
+        let what = format!("there is no variable {{{inside}}}");
+        let help =
+            "the variables are {scheme}, {host}, {path}, {query}, {header:NAME} and {cookie:NAME}";
         return Err(error(at, what, help));
     }
     if !is_token(name.as_bytes()) {
-        let what = format!("`{name}` is no name of a {kind}");
-        let help = format!("write a name behind the colon: {{{kind}:NAME}}");
+        let what = format!("`{name}` is not a valid {kind} name");
+        let help = format!("write a name after the colon: {{{kind}:NAME}}");
         return Err(error(at, what, help));
     }
     if kind == "cookie" {
@@ -340,25 +351,25 @@ fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
         return Err(error(at, what, format!("{why}; {}", instead(&name))));
     }
     if name == "cookie" {
-        let help = "name the cookies that matter: {cookie:NAME}";
+        let help = "name single cookies: {cookie:NAME}";
         return Err(error(
             at,
-            "all cookies together tell every client apart",
+            "the complete Cookie header differs for every client",
             help,
         ));
     }
     Ok(Extra::Header(name))
 }
 
-/// What to write instead of a field that can't be part of a key.
+/// Suggests a replacement for a header that can't be part of a key.
 fn instead(name: &str) -> &'static str {
     match name {
-        _ if name.contains("host") => "{host} is what the request is for",
+        _ if name.contains("host") => "use {host}, the host of the request",
         _ if name.contains("proto") || name.contains("scheme") || name.contains("ssl") => {
-            "{scheme} is what the request came by"
+            "use {scheme}, the scheme of the request"
         }
-        _ if name.contains("url") || name.contains("uri") => "{path} is what the request is for",
-        _ => "take it out",
+        _ if name.contains("url") || name.contains("uri") => "use {path}, the path of the request",
+        _ => "remove it",
     }
 }
 
@@ -403,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_rules_make_plain_keys() {
+    fn default_rules_make_keys_of_the_unchanged_url() {
         for plain in [KeyRules::default(), rules("{query}{path}{host}{scheme}")] {
             assert!(plain.is_plain() && !plain.needs_fields());
             let key = plain_key(&plain, Scheme::Https, "A:443", "/b?c");
@@ -420,13 +431,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_makes_no_difference() {
+    fn omitted_parts_make_no_difference() {
         let key = |rules: &KeyRules, scheme, host, target| plain_key(rules, scheme, host, target);
         let any = rules("{path}");
         let one = key(&any, Scheme::Http, "a", "/p?q");
         assert_eq!(one, key(&any, Scheme::Https, "b:8080", "/p"));
         assert_ne!(one, key(&any, Scheme::Http, "a", "/P"));
-        // Nor is it what a request without Host has under other rules.
+        // An omitted host differs from the empty host of a request without Host under other rules.
         assert_ne!(one, Key::new(Scheme::Http, "", "/p", None));
         assert_eq!(one.to_string(), "*://*/p");
         let hostless = rules("{scheme}{path}{query}");
@@ -439,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_cookies_and_literals_come_on_top() {
+    fn headers_cookies_and_literals_are_added_to_the_url() {
         let rules = rules("v2 {scheme}{host}{path}{query}{header:X-Tenant}{cookie:lang}");
         assert!(rules.needs_fields() && !rules.is_plain());
         assert_eq!(rules.headers().collect::<Vec<_>>(), ["x-tenant"]);
@@ -477,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_means_the_same() {
+    fn a_displayed_template_is_equivalent() {
         for template in [
             "{scheme}{host}{path}{query}",
             "v2{header:X-A}{path}{cookie:B} {query}",
@@ -493,22 +504,30 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_checked() {
+    fn malformed_templates_are_rejected() {
         for (template, part, what) in [
             ("", "", "a key needs the path"),
             ("{host}", "{host}", "a key needs the path"),
-            ("{path}{url}", "{url}", "nothing is called {url}"),
-            ("{path}{}", "{}", "nothing is called {}"),
-            ("{path}{host", "{host", "this never ends"),
+            ("{path}{url}", "{url}", "there is no variable {url}"),
+            ("{path}{}", "{}", "there is no variable {}"),
+            ("{path}{host", "{host", "this brace is never closed"),
             ("{path}}", "}", "a `}` without `{`"),
             ("{path}é}x{host}", "é}x", "a `}` without `{`"),
-            ("{path}{host}{path}", "{path}", "this is here twice"),
-            ("{path}{header:}", "{header:}", "`` is no name of a header"),
-            ("{path}{header}", "{header}", "`` is no name of a header"),
+            ("{path}{host}{path}", "{path}", "this occurs twice"),
+            (
+                "{path}{header:}",
+                "{header:}",
+                "`` is not a valid header name",
+            ),
+            (
+                "{path}{header}",
+                "{header}",
+                "`` is not a valid header name",
+            ),
             (
                 "{path}{cookie:a b}",
                 "{cookie:a b}",
-                "`a b` is no name of a cookie",
+                "`a b` is not a valid cookie name",
             ),
             (
                 "{path}{header:TE}",
@@ -538,7 +557,7 @@ mod tests {
             (
                 "{path}{header:Cookie}",
                 "{header:Cookie}",
-                "all cookies together tell every client apart",
+                "the complete Cookie header differs for every client",
             ),
         ] {
             let error = KeyRules::parse(template).expect_err(template);
@@ -555,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_left_out_and_ordered() {
+    fn parameters_are_removed_and_sorted() {
         let list = |names: &[&str]| names.iter().map(|name| Pattern::new(name)).collect();
         let rules = |sort, ignore: &[&str], only: &[&str]| KeyRules {
             sort,
@@ -632,7 +651,7 @@ mod tests {
         }
 
         #[test]
-        fn a_normal_query_is_normal_and_in_any_order_the_same(
+        fn a_normalised_query_is_stable_and_independent_of_order(
             mut parameters in prop::collection::vec("[ab]{0,2}=[a=%]{0,2}", 0..6),
         ) {
             let rules = KeyRules { sort: true, ignore: vec![Pattern::new("ab*")], ..KeyRules::default() };
@@ -640,14 +659,14 @@ mod tests {
             let normal = rules.query(Some(&query)).map(Cow::into_owned);
             let again = rules.query(normal.as_deref()).map(Cow::into_owned);
             prop_assert_eq!(&again, &normal);
-            // Of one name the order counts, of others not.
+            // The order of parameters with the same name matters; the order of names does not.
             parameters.sort_by_key(|parameter| std::cmp::Reverse(name_of(parameter).to_owned()));
             let other = parameters.join("&");
             prop_assert_eq!(rules.query(Some(&other)).map(Cow::into_owned), normal);
         }
 
         #[test]
-        fn any_template_is_judged(template in "[{}a-c:é ]{0,12}|\\{path\\}\\{(header|cookie):[a-z:]{0,4}\\}") {
+        fn every_template_is_parsed_or_rejected_with_a_valid_position(template in "[{}a-c:é ]{0,12}|\\{path\\}\\{(header|cookie):[a-z:]{0,4}\\}") {
             if let Err(error) = KeyRules::parse(&template) {
                 prop_assert!(template.get(error.at).is_some());
             }

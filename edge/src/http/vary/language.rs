@@ -1,5 +1,4 @@
-//! Accept-Language (RFC 9110 12.5.4): brought into one form, or reduced to one of the languages that
-//! there are.
+//! Accept-Language (RFC 9110 12.5.4): normalised, or reduced to one of the configured languages.
 
 use std::cmp::Reverse;
 
@@ -8,17 +7,17 @@ use smallvec::SmallVec;
 use crate::http::Fields;
 use crate::http::coding::thousandths;
 
-/// Longer lists are left as they are, and reduced by so many of their ranges; those of browsers have
-/// up to ten.
+/// Largest number of language ranges; browsers send up to ten. A longer list is not normalised, and
+/// only its first ranges count when it is reduced.
 const RANGES_MAX: usize = 32;
 
-/// A language range, and its weight in thousandths.
+/// A language range and its weight in thousandths.
 type Range<'a> = (&'a [u8], u16);
 
-/// Which of these languages a request prefers: by lookup (RFC 4647 3.4) for the range with the
-/// largest weight; of several with one weight, the language that the list has first. `de-CH` falls
-/// back to `de`; `*` is any language that no other range is about. `None` without the field, and
-/// where nothing fits. Ranges that are invalid do not count.
+/// The configured language that a request prefers: the result of a lookup (RFC 4647 3.4) for the
+/// range with the largest weight, and among equal weights the first configured language. `de-CH`
+/// falls back to `de`; `*` matches any language that no other range matches. Returns `None` without
+/// the header, or if nothing matches. Invalid ranges are ignored.
 pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a str> {
     let members = request.members("accept-language").take(RANGES_MAX);
     let ranges: SmallVec<[Range<'_>; 8]> = members.filter_map(range).collect();
@@ -41,14 +40,14 @@ pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a 
     candidates.max().map(|(_, Reverse(at))| &*languages[at])
 }
 
-/// The language that a range leads to, with subtags cut off its end until there is one.
+/// Finds the language for a range, removing subtags from its end until one matches.
 fn look_up(range: &[u8], languages: &[Box<str>]) -> Option<usize> {
     let fits = (0..languages.len()).filter(|&at| begins_with(range, languages[at].as_bytes()));
-    // Of two that are the same, the first.
+    // Of two equal languages, the first.
     fits.max_by_key(|&at| (languages[at].len(), Reverse(at)))
 }
 
-/// The first language that no range but `*` is about.
+/// The first language that no range except `*` matches.
 fn first_other(ranges: &[Range<'_>], languages: &[Box<str>]) -> Option<usize> {
     languages.iter().position(|language| {
         let about = |range: &[u8]| range != b"*" && begins_with(language.as_bytes(), range);
@@ -56,7 +55,7 @@ fn first_other(ranges: &[Range<'_>], languages: &[Box<str>]) -> Option<usize> {
     })
 }
 
-/// Whether the first subtags of one are those of the other.
+/// Whether the subtags of `other` are the first subtags of `one`.
 fn begins_with(one: &[u8], other: &[u8]) -> bool {
     let at = other.len();
     one.len() >= at
@@ -68,8 +67,8 @@ fn is(range: &[u8], language: &str) -> bool {
     range.eq_ignore_ascii_case(language.as_bytes())
 }
 
-/// Whether a text has the form of a language tag (RFC 5646 2.1): a language, or `i` or `x` with
-/// something behind it, and subtags of which the last is more than one letter.
+/// Whether a text has the form of a language tag (RFC 5646 2.1): a language, or `i` or `x` with a
+/// subtag, and subtags of which the last has more than one letter.
 pub fn is_language_tag(text: &str) -> bool {
     let (first, last) = (text.split('-').next(), text.rsplit('-').next());
     is_language_range(text.as_bytes())
@@ -77,7 +76,7 @@ pub fn is_language_tag(text: &str) -> bool {
         && last.is_some_and(|last| last.len() > 1)
 }
 
-/// Appends the normal form; says whether there is one.
+/// Appends the normal form; returns whether there is one.
 pub(super) fn append_normal(request: &Fields, out: &mut Vec<u8>) -> bool {
     let Some(mut ranges) = ranges(request) else {
         return false;
@@ -88,7 +87,7 @@ pub(super) fn append_normal(request: &Fields, out: &mut Vec<u8>) -> bool {
     });
     let mut written: SmallVec<[&[u8]; 8]> = SmallVec::new();
     for (range, weight) in ranges {
-        // Of two weights for one range the larger counts.
+        // If a range is listed twice, the larger weight counts.
         if written
             .iter()
             .any(|other| other.eq_ignore_ascii_case(range))
@@ -109,7 +108,7 @@ fn lower(range: &[u8]) -> impl Iterator<Item = u8> {
     range.iter().map(u8::to_ascii_lowercase)
 }
 
-/// `;q=0.8`; nothing for 1.
+/// Appends `;q=0.8`, or nothing for a weight of 1.
 fn append_weight(weight: u16, out: &mut Vec<u8>) {
     if weight == 1000 {
         return;
@@ -127,7 +126,7 @@ fn append_weight(weight: u16, out: &mut Vec<u8>) {
     }
 }
 
-/// All ranges with their weights; `None` without any, with too many, and if one is invalid.
+/// All ranges with their weights; `None` if there are none, too many, or an invalid one.
 fn ranges(request: &Fields) -> Option<SmallVec<[Range<'_>; 8]>> {
     let mut ranges = SmallVec::new();
     for member in request.members("accept-language") {
@@ -153,7 +152,7 @@ fn range(member: &[u8]) -> Option<Range<'_>> {
     Some((range, thousandths(weight)?))
 }
 
-/// A basic language range (RFC 4647 2.1).
+/// Whether the text is a basic language range (RFC 4647 2.1).
 fn is_language_range(range: &[u8]) -> bool {
     let subtag = |subtag: &[u8]| {
         (1..=8).contains(&subtag.len()) && subtag.iter().all(u8::is_ascii_alphanumeric)
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_mean_the_same_have_one_form() {
+    fn equivalent_lists_have_one_normal_form() {
         for same in [
             &["en, de"][..],
             &["de,en"],
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_valid_stays() {
+    fn invalid_lists_are_unchanged() {
         for (line, kept) in [
             ("", ""),
             ("en, d e", "en,d e"),
@@ -245,24 +244,24 @@ mod tests {
             ("pt-br-x-any", Some("pt-BR")),
             ("zh-Hant-TW, en;q=0.9", Some("zh-Hant")),
             ("zh-TW, en;q=0.9", Some("en")),
-            // By weight, then by the order of the languages.
+            // The weight decides, then the order of the languages.
             ("en;q=0.5, de-CH;q=0.501", Some("de")),
             ("de, en", Some("en")),
             ("fr, de;q=0.1, en;q=0.01", Some("de")),
             ("en;q=0.1, de;q=0.5, en", Some("en")),
-            // Any other.
+            // `*` matches any other language.
             ("*", Some("en")),
             ("en;q=0.5, *", Some("de")),
             ("en, de, zh-Hant, *;q=0.3", Some("en")),
             ("en;q=0, *;q=0.3", Some("de")),
             ("fr, *;q=0.1", Some("en")),
             ("*;q=0, de", Some("de")),
-            // What is refused.
+            // Refused languages.
             ("de;q=0", None),
             ("de-CH, de;q=0", None),
             ("de-CH, de;q=0, en;q=0.1", Some("en")),
             ("*;q=0", None),
-            // What is not valid.
+            // Invalid values.
             ("", None),
             ("en_US, d e, de;q=0.2", Some("de")),
             ("de;q=2, de;x=1", None),
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn language_tags_are_told_from_other_text() {
+    fn language_tags_are_distinguished_from_other_text() {
         for tag in [
             "de",
             "de-CH",
@@ -315,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_preferred_language_is_one_of_them_and_prefers_itself(
+        fn the_preferred_language_is_configured_and_prefers_itself(
             line in "([a-cA-C]{2}(-[a-bA-B]{2})?(;q=[01](\\.[0-9]{0,3})?)?[, ]{0,2}|\\*(;q=0\\.[0-9])?,|[ -~]){0,6}",
             languages in prop::collection::vec("[a-c]{2}(-[a-b]{2})?", 0..4),
         ) {
@@ -325,14 +324,14 @@ mod tests {
                 prop_assert!(languages.contains(&once.as_str()));
                 prop_assert_eq!(reduced(once, &languages), Some(once.clone()));
             }
-            // Requests that mean the same prefer the same.
+            // Equivalent requests prefer the same language.
             if let Some(normal) = normal(&[&line]) {
                 prop_assert_eq!(reduced(&normal, &languages), once);
             }
         }
 
         #[test]
-        fn a_normal_form_is_normal(line in "([a-cA-C*]{1,2}(;q=[01](\\.[0-9]{0,3})?)?[, ]{0,2}){0,5}") {
+        fn normalising_twice_changes_nothing(line in "([a-cA-C*]{1,2}(;q=[01](\\.[0-9]{0,3})?)?[, ]{0,2}){0,5}") {
             let once = normal(&[&line]).expect("the field is there");
             prop_assert_eq!(normal(&[&once]), Some(once));
         }

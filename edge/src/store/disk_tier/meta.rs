@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::http::FieldBlock;
 use crate::store::head::{Head, Selected};
 
 /// One more whenever the fields below change: what is of another version is not read.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// An object's head, as it is kept.
 pub struct Kept {
@@ -32,7 +33,8 @@ struct Written<'a> {
     block: u64,
     since: u64,
     status: u16,
-    fields: &'a [u8],
+    #[serde(borrow)]
+    fields: WrittenBlock<'a>,
     length: Option<u64>,
     etag: Option<&'a [u8]>,
     last_modified_s: Option<u64>,
@@ -54,6 +56,15 @@ struct Written<'a> {
     generation: u64,
 }
 
+/// Field lines with their index. The index is written too, so that a head needs no parsing when it
+/// is read, only a check.
+#[derive(Serialize, Deserialize)]
+struct WrittenBlock<'a> {
+    bytes: &'a [u8],
+    text: u32,
+    lines: u32,
+}
+
 /// A head as bytes; `length`: that of all content, which may have become known at its end.
 pub fn encode(
     (key, born_seq): (&[u8], u64),
@@ -72,7 +83,11 @@ pub fn encode(
         block,
         since,
         status: head.status,
-        fields: &head.fields,
+        fields: WrittenBlock {
+            bytes: head.fields.as_bytes(),
+            text: head.fields.text().len() as u32,
+            lines: head.fields.len() as u32,
+        },
         length,
         etag: head.etag.as_deref(),
         last_modified_s: head.last_modified_s,
@@ -102,13 +117,15 @@ pub fn decode(bytes: &[u8]) -> Option<Kept> {
     if written.version != VERSION || !rest.is_empty() || written.block == 0 {
         return None;
     }
+    let WrittenBlock { bytes, text, lines } = written.fields;
+    let fields = FieldBlock::from_bytes(Bytes::copy_from_slice(bytes), text, lines)?;
     let vary = written.vary.map(|(names, variant)| Selected {
         names: names.into_iter().map(Into::into).collect(),
         variant,
     });
     let head = Head {
         status: written.status,
-        fields: Bytes::copy_from_slice(written.fields),
+        fields,
         length: written.length,
         etag: written.etag.map(Bytes::copy_from_slice),
         last_modified_s: written.last_modified_s,
@@ -149,10 +166,11 @@ mod tests {
         let text = || prop::collection::vec(any::<u8>(), 0..40);
         let vary = prop::option::of((prop::collection::vec("[a-z-]{1,12}", 0..4), any::<u128>()));
         let tags = prop::collection::vec(any::<u64>(), 0..5);
-        (numbers, flags, text(), prop::option::of(text()), vary, tags).prop_map(
-            |(n, flags, fields, etag, vary, tags)| Head {
+        let lines = prop::collection::vec(("[a-zA-Z-]{1,12}", "[ -~]{0,20}"), 0..6);
+        (numbers, flags, lines, prop::option::of(text()), vary, tags).prop_map(
+            |(n, flags, lines, etag, vary, tags)| Head {
                 status: n[0] as u16,
-                fields: fields.into(),
+                fields: (lines.iter().map(|(name, value)| (&**name, &**value))).collect(),
                 length: flags[0].then_some(n[1]),
                 etag: etag.map(Into::into),
                 last_modified_s: flags[1].then_some(n[2]),
@@ -179,6 +197,7 @@ mod tests {
             let bytes = encode((key.as_bytes(), born), (1 << 20, 7), &head, head.length);
             let kept = decode(&bytes).expect("what was written");
             prop_assert_eq!(&kept.head, &head);
+            prop_assert!(kept.head.fields.lines().eq(head.fields.lines()));
             prop_assert_eq!((&*kept.key, kept.born_seq), (key.as_bytes(), born));
             // And nothing shorter is.
             for end in 0..bytes.len() {

@@ -14,7 +14,7 @@ use crate::store::head::Head;
 use crate::store::object::{Object, Phase, State};
 use crate::store::page::PAGE;
 use crate::store::{Store, TableKey};
-use crate::volume::{Content, Id, Source, Volume};
+use crate::volume::{Content, Id, RecordSource, Volume};
 
 /// About what a head takes while it waits.
 const HEAD_BYTES: u64 = 1024;
@@ -43,7 +43,7 @@ struct PendingWrite {
     told: bool,
 }
 
-impl Source for PendingWrite {
+impl RecordSource for PendingWrite {
     fn id(&self) -> Id {
         self.id
     }

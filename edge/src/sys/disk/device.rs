@@ -1,4 +1,4 @@
-//! A device: a file or block device, read and written at places.
+//! Devices: files and block devices, read and written at given positions.
 
 use std::fmt;
 use std::io;
@@ -13,64 +13,64 @@ use super::real::Real;
 pub enum How {
     /// Through the page cache, waiting for the disk.
     Wait,
-    /// Only what is in memory: `WouldBlock` if that is nothing; it may be less than was asked for.
-    /// `Unsupported` where the file system can't tell.
+    /// Read only data in memory. Fails with `WouldBlock` if there is none, may return fewer bytes
+    /// than requested, and fails with `Unsupported` if the file system can't tell.
     AtHand,
-    /// Past the page cache. Places, lengths and memory are aligned to `buffer::ALIGNED`.
+    /// Bypass the page cache. Positions, lengths and memory are aligned to `buffer::ALIGNED`.
     Direct,
 }
 
 /// A file or block device.
 ///
 /// # Safety
-/// When `read` gives `n`, the first `n` bytes of the pieces have been written to.
+/// If `read` returns `n`, the first `n` bytes of the pieces have been written to.
 pub unsafe trait Device: Send + Sync {
-    /// Its size in bytes.
+    /// The size in bytes.
     fn size(&self) -> u64;
 
-    /// Makes a file exactly this long, with room on the disk for all of it. A block device can't be
-    /// changed: it must be at least as large.
+    /// Sets a file's exact length and allocates all of its disk space. A block device can't be
+    /// changed and must be at least as large.
     ///
     /// # Errors
-    /// There is not so much room.
+    /// There is not enough space.
     fn set_size(&self, bytes: u64) -> Result<(), OpenError>;
 
-    /// Reads from `at` on into one piece after another; how many bytes. Less than asked for only at
-    /// the end, and with `How::AtHand`.
+    /// Reads from position `at` into one piece after another; returns the number of bytes. Fewer
+    /// bytes than requested are returned only at the end, or with `How::AtHand`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system failed.
     fn read(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]], how: How) -> io::Result<usize>;
 
-    /// Writes all pieces one after another from `at` on, past the page cache where that is possible:
-    /// for that, place, lengths and memory are aligned to `buffer::ALIGNED`.
+    /// Writes all pieces one after another from position `at`, bypassing the page cache if
+    /// possible. For that, position, lengths and memory are aligned to `buffer::ALIGNED`.
     ///
     /// # Errors
-    /// What the system says; what was written then is not known.
+    /// The system failed; an unknown part was written.
     fn write(&self, at: u64, from: &[&[u8]]) -> io::Result<()>;
 
-    /// Returns when all that was written would outlast a loss of power.
+    /// Returns when everything written would survive a loss of power.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system failed.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A device that nobody else has now, until it is dropped.
+/// A device locked for exclusive use until it is dropped.
 pub struct Opened {
-    /// Itself; its size is what was found.
+    /// The device, with the size that was found.
     pub device: Arc<dyn Device>,
-    /// Whether it is an empty file, made just now or before.
+    /// Whether it is an empty file, newly created or not.
     pub fresh: bool,
     /// Whether it is a block device.
     pub is_block: bool,
 }
 
-/// Opens a regular file or a block device and locks it; a file is made where there is none. Nothing
-/// that is in it is changed.
+/// Opens and locks a regular file or a block device, creating a file if there is none. The content
+/// is not changed.
 ///
 /// # Errors
-/// It is none of those, somebody else has it, or the system says no.
+/// The path is something else, another process uses it, or the system failed.
 pub fn open(path: &Path) -> Result<Opened, OpenError> {
     let (real, fresh, is_block) = Real::open(path)?;
     Ok(Opened {
@@ -80,12 +80,12 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
     })
 }
 
-/// Why a device can't be used. Each names the path, and what to do.
+/// Why a device can't be used. Each message names the path and a remedy.
 #[derive(Debug)]
 pub enum OpenError {
-    /// It would be the same the next time: the configuration is to be changed.
+    /// A permanent error that requires a change of the configuration.
     Refused(String),
-    /// The system failed; it may be better later.
+    /// A failure of the system that may be temporary.
     Failed(String),
 }
 

@@ -1,4 +1,5 @@
-//! Files: whole small ones read, others appended to, devices. Nothing else opens a file by name.
+//! Files and devices: small files are read whole, logs are appended to, volumes are opened. No
+//! other code opens files by name.
 
 pub mod device;
 pub mod path_info;
@@ -14,10 +15,10 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// The text of a file of at most `bytes_max` bytes.
+/// Reads a text file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// What the system says; `InvalidData` when the file is longer or is not UTF-8.
+/// The system failed; `InvalidData` if the file is longer or is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let mut text = String::new();
     let read = File::open(path)?
@@ -30,11 +31,11 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// A file to which each write appends, made if it is not there. A named pipe has to have a reader: nobody
-/// waits for one.
+/// Opens a file for appending, creating it if necessary. A named pipe must have a reader, because
+/// the call does not wait for one.
 ///
 /// # Errors
-/// What the system says.
+/// The system failed.
 pub fn open_append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
@@ -45,24 +46,24 @@ pub fn open_append(path: &Path) -> io::Result<File> {
         }
         error => error,
     })?;
-    // Only opening was not to wait.
+    // Only the opening must not block.
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
     Ok(file)
 }
 
-/// Whether a file can be opened for reading.
+/// Checks that a file can be opened for reading.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it can't.
 pub fn look_at(path: &Path) -> io::Result<()> {
     File::open(path).map(drop)
 }
 
-/// Makes an empty file where there is nothing.
+/// Creates an empty file if the path does not exist.
 ///
 /// # Errors
-/// What the system says.
+/// The system failed.
 pub fn make_if_missing(path: &Path) -> io::Result<()> {
     match path.try_exists()? {
         true => Ok(()),
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn appends_and_reads_within_the_limit() -> io::Result<()> {
+    fn a_file_is_appended_to_and_read_within_the_limit() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("file");
         open_append(&path)?.write_all(b"one ")?;

@@ -1,53 +1,53 @@
-//! What is at a path, without opening it.
+//! Properties of a path, determined without opening it.
 
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A path, as far as can be seen from outside.
+/// Properties of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathInfo {
-    /// What is there.
+    /// What the path leads to.
     pub kind: Kind,
-    /// The same for all paths that lead there.
+    /// The identity, equal for all paths to the same file or device.
     pub identity: Identity,
-    /// The file system that it is on, or would be: its device number.
+    /// The device number of the file system that contains the path, or would contain it.
     pub file_system: u64,
-    /// Bytes that are free there.
+    /// Free bytes on that file system.
     pub free: u64,
 }
 
-/// What is at a path.
+/// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing, but a folder for it.
+    /// Nothing, in an existing folder.
     Nothing,
-    /// Not even that.
+    /// Nothing, and the folder does not exist.
     NoFolder,
-    /// A regular file, with so many bytes of the disk allocated.
+    /// A regular file, with this many bytes allocated on the disk.
     File(u64),
-    /// A block device of so many bytes; 0: not known.
+    /// A block device of this many bytes; 0 if unknown.
     Block(u64),
-    /// Something else, by name.
+    /// Something else, described for messages.
     Other(&'static str),
 }
 
-/// What two paths to the same thing have in common.
+/// Identifies a file or device independently of its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A file: device and inode.
     File(u64, u64),
-    /// A block device's number.
+    /// The number of a block device.
     Device(u64),
-    /// What would be made there, without symbolic links.
+    /// The path of a file that does not exist, without symbolic links.
     Name(PathBuf),
 }
 
-/// Looks what is at a path.
+/// Determines the properties of a path.
 ///
 /// # Errors
-/// What the system says, but for something that is not there.
+/// The system failed. A missing file is not an error.
 pub fn look(path: &Path) -> io::Result<PathInfo> {
     match fs::metadata(path) {
         Ok(found) => seen(path, &found),
@@ -56,7 +56,7 @@ pub fn look(path: &Path) -> io::Result<PathInfo> {
     }
 }
 
-/// Whether something on the way to a path, or at its end, is not there.
+/// Whether an error means that a part of a path is missing.
 fn is_missing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -119,7 +119,7 @@ fn free(path: &Path) -> io::Result<u64> {
     Ok(all.f_bavail.saturating_mul(all.f_frsize))
 }
 
-/// The size of a block device, which anyone may know, as Linux tells it: in sectors of 512 bytes.
+/// The size of a block device, which Linux publishes in sectors of 512 bytes.
 fn device_bytes(number: u64) -> u64 {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let told = super::read_text(
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_to_a_file_are_one() -> io::Result<()> {
+    fn all_paths_to_a_file_have_one_identity() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a");
         let other = folder.path().join("b");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_has_a_name() -> io::Result<()> {
+    fn other_kinds_of_files_are_named() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
         assert_eq!(look(folder.path())?.kind, Kind::Other("a folder"));
         let null = look(Path::new("/dev/null"))?;

@@ -1,4 +1,4 @@
-//! The devices that there are: regular files and block devices, by two descriptors each.
+//! Real devices: regular files and block devices, with two descriptors each.
 
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -17,13 +17,13 @@ use smallvec::SmallVec;
 use super::device::{Device, How, OpenError};
 use crate::sys::buffer::{ALIGNED, Buffer};
 
-/// More pieces than this the system does not take at once (`IOV_MAX`).
+/// Largest number of pieces in one system call (`IOV_MAX`).
 const PIECES_MAX: usize = 1024;
 
-/// How much is written at a time to fill a file with zeros.
+/// Bytes written at a time to fill a file with zeros.
 const ZEROS: usize = 1 << 20;
 
-// From linux/magic.h: file systems whose files are memory.
+// File systems in memory (linux/magic.h).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
@@ -31,20 +31,22 @@ pub(super) struct Real {
     path: PathBuf,
     is_block: bool,
     size: AtomicU64,
-    /// Through the page cache; holds the lock.
+    /// The descriptor that uses the page cache and holds the lock.
     buffered: File,
-    /// The same file past the page cache, if its file system has that.
+    /// A descriptor of the same file that bypasses the page cache, if the file system supports
+    /// that.
     direct: Option<File>,
-    /// Whether the file system takes what goes by `direct`; it says so only when it is asked.
+    /// Whether direct reads and writes work. Some file systems reveal only on use that they don't.
     is_direct: AtomicBool,
-    /// Whether it is memory: a read never waits.
+    /// Whether the file system is in memory, so that reads never wait.
     is_memory: bool,
-    /// Whether the file system can tell what is at hand; it says so only when it is asked.
+    /// Whether the file system can tell what is in memory. Some reveal only on use that they can't.
     tells_at_hand: AtomicBool,
 }
 
 impl Real {
-    /// Opened and locked; whether it is an empty file; whether it is a block device.
+    /// Opens and locks a device; returns it, whether it is an empty file, and whether it is a block
+    /// device.
     pub(super) fn open(path: &Path) -> Result<(Real, bool, bool), OpenError> {
         let buffered = open_regular_or_block(path)?;
         lock(path, &buffered)?;
@@ -55,7 +57,7 @@ impl Real {
             true => (&buffered).seek(SeekFrom::End(0)).map_err(failed)?,
             false => found.len(),
         };
-        // Records are read where they are: what lies behind one is of no use to its reader.
+        // Records are read individually, so readahead is of no use.
         let _ = rustix::fs::fadvise(&buffered, 0, None, Advice::Random);
         let real = Real {
             path: path.to_owned(),
@@ -70,14 +72,14 @@ impl Real {
         Ok((real, !is_block && size == 0, is_block))
     }
 
-    /// The descriptor past the page cache, if that works.
+    /// The descriptor that bypasses the page cache, if that works.
     fn direct(&self) -> Option<&File> {
         let is_direct = self.is_direct.load(Ordering::Relaxed);
         self.direct.as_ref().filter(|_| is_direct)
     }
 
-    /// Whether this is a file system's way to say that it has no direct reads and writes after all.
-    /// All is aligned, so there is nothing else that can be invalid.
+    /// Whether an error means that the file system supports no direct reads and writes. Everything
+    /// is aligned, so no other argument can be invalid.
     fn lacks_direct(&self, error: &io::Error) -> bool {
         let lacks = matches!(
             error.raw_os_error(),
@@ -110,7 +112,7 @@ impl Real {
     }
 
     fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
-        // What the page cache has of it is dropped: who reads directly does not trust it.
+        // The cached pages are dropped, because a direct read is used when they are not trusted.
         let length: usize = into.iter().map(|piece| piece.len()).sum();
         let length = NonZeroU64::new(length as u64);
         let _ = rustix::fs::fadvise(&self.buffered, at, length, Advice::DontNeed);
@@ -126,10 +128,10 @@ impl Real {
         read_all(&self.buffered, at, into)
     }
 
-    /// Gives a file all of its room on the disk.
+    /// Allocates the file's disk space.
     fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
         loop {
-            // From the start on: also an earlier part may have holes.
+            // Allocation begins at the start, because earlier parts may have holes too.
             match rustix::fs::fallocate(&self.buffered, FallocateFlags::empty(), 0, to) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -152,8 +154,8 @@ impl Real {
     }
 }
 
-// SAFETY: what is read goes through `preadv2`, whose result is the number of bytes that the kernel
-// has written into the pieces, front to back.
+// SAFETY: reads use `preadv2`, whose result is the number of bytes that the kernel has written into
+// the pieces, front to back.
 unsafe impl Device for Real {
     fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
@@ -175,7 +177,7 @@ unsafe impl Device for Real {
             self.size.store(bytes, Ordering::Relaxed);
         }
         if let Err(error) = self.allocate(before.min(bytes), bytes) {
-            // What could be had of the room is given back: others need it, too.
+            // The part of the space that was allocated is released for others.
             let _ = rustix::fs::ftruncate(&self.buffered, before.min(bytes));
             return Err(no_room(&self.path, bytes, &error));
         }
@@ -209,14 +211,15 @@ unsafe impl Device for Real {
     }
 }
 
-/// Opens it if it is something that can be a volume, and makes a file if there is nothing.
+/// Opens a path that can be a volume, creating a file if it does not exist.
 fn open_regular_or_block(path: &Path) -> Result<File, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
-    // Looked at before it is opened: opening a pipe or a character device may do something already.
+    // The type is checked before opening, because opening a pipe or a character device can have
+    // side effects.
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => {}
-        // The kernel gives a block device to one such user alone, and to none while it is mounted.
+        // The kernel opens a block device exclusively only once, and not while it is mounted.
         Ok(found) if found.file_type().is_block_device() => {
             options.custom_flags(libc::O_EXCL);
         }
@@ -257,13 +260,13 @@ fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     }
 }
 
-/// The same file once more, past the page cache, if its file system has that.
+/// Opens the same file again to bypass the page cache, if its file system supports that.
 fn open_direct(path: &Path, dev: u64, ino: u64) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     let file = options.custom_flags(libc::O_DIRECT).open(path).ok()?;
     let found = file.metadata().ok()?;
-    // Somebody may have put another file in its place.
+    // Another file may have replaced the first one.
     ((found.dev(), found.ino()) == (dev, ino)).then_some(file)
 }
 
@@ -287,7 +290,7 @@ fn no_room(path: &Path, bytes: u64, error: &io::Error) -> OpenError {
     }
 }
 
-/// Whether direct reads and writes take these.
+/// Whether position and pieces are aligned for direct reads and writes.
 fn is_aligned<T>(at: u64, pieces: impl Iterator<Item = (*const T, usize)>) -> bool {
     let mut bits = at as usize;
     for (memory, length) in pieces {
@@ -298,7 +301,7 @@ fn is_aligned<T>(at: u64, pieces: impl Iterator<Item = (*const T, usize)>) -> bo
 
 type Iovecs = SmallVec<[libc::iovec; 18]>;
 
-/// The pieces, but for their first `done` bytes; not more of them than the system takes at once.
+/// The pieces without their first `done` bytes, and at most as many as one system call accepts.
 fn iovecs(into: &mut [&mut [MaybeUninit<u8>]], done: usize) -> Iovecs {
     let mut skip = done;
     let mut pieces = Iovecs::new();
@@ -319,7 +322,8 @@ fn iovecs(into: &mut [&mut [MaybeUninit<u8>]], done: usize) -> Iovecs {
     pieces
 }
 
-/// One read into memory that need not be initialised: behind the first `done` bytes of the pieces.
+/// Performs one read into possibly uninitialised memory, after the first `done` bytes of the
+/// pieces.
 fn preadv2(
     file: &File,
     at: u64,
@@ -329,9 +333,9 @@ fn preadv2(
 ) -> io::Result<usize> {
     let at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
     let pieces = iovecs(into, done);
-    // SAFETY: the descriptor is open for as long as `file` is borrowed, and `pieces` holds as many
-    // iovecs as is said. Each is about a part of `into`, of just that length, which is borrowed
-    // alone until this returns; the kernel only writes to it.
+    // SAFETY: the descriptor is open while `file` is borrowed, and `pieces` contains the stated
+    // number of iovecs. Each describes a part of `into` with its exact length, which is borrowed
+    // exclusively until this returns; the kernel only writes to it.
     let read = unsafe {
         libc::preadv2(
             file.as_raw_fd(),
@@ -391,7 +395,7 @@ mod tests {
     fn read(device: &dyn Device, at: u64, length: usize, how: How) -> io::Result<Vec<u8>> {
         let mut buffer = Buffer::new(length);
         let n = device.read(at, &mut [&mut buffer.spare()[..length]], how)?;
-        // SAFETY: `read` has written to so many.
+        // SAFETY: `read` has written this many bytes.
         unsafe { buffer.set_filled(n) };
         Ok(buffer.filled().to_vec())
     }
@@ -402,7 +406,7 @@ mod tests {
         buffer
     }
 
-    /// A folder on this file system, and one in memory where there is one.
+    /// A folder on this file system, and one in memory if available.
     fn folders() -> Vec<tempfile::TempDir> {
         let memory = tempfile::tempdir_in("/dev/shm");
         std::iter::once(tempfile::tempdir().expect("a folder"))
@@ -411,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_of_exactly_its_size_and_keeps_what_is_written() {
+    fn a_file_gets_exactly_its_size_and_keeps_its_content() {
         for folder in folders() {
             let path = folder.path().join("volume");
             let size = 1 << 20;
@@ -424,7 +428,7 @@ mod tests {
                 assert_eq!(found.mode() & 0o777, 0o600);
                 let (a, b) = (block(1), block(2));
                 let device = &*opened.device;
-                // Aligned, and not.
+                // Aligned and unaligned writes.
                 device.write(8192, &[a.filled(), b.filled()]).expect("room");
                 device.write(5, &[b"abc", b"", b"defg"]).expect("room");
                 device.sync().expect("synced");
@@ -439,7 +443,8 @@ mod tests {
                 assert_eq!(&all[8192..12288], [1; 4096]);
                 assert_eq!(&all[12288..], [2; 4096]);
             }
-            // It is read through memory, so it is there, if anyone can tell.
+            // The data was just read through the page cache, so it is in memory, if the file system
+            // can tell.
             read(device, 5, 7, How::Wait).expect("read");
             match read(device, 5, 7, How::AtHand) {
                 Ok(bytes) => assert_eq!(bytes, b"abcdefg"),
@@ -471,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_user_and_is_not_changed_by_opening_it() {
+    fn a_file_is_locked_and_not_changed_by_opening_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("volume");
         std::fs::write(&path, b"something else").expect("written");
@@ -488,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_for_a_volume_is_refused() {
+    fn a_path_that_cannot_be_a_volume_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).expect("a pipe");
@@ -504,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_finds_no_room_gives_back_what_it_got() {
+    fn a_file_without_enough_space_releases_what_it_allocated() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("volume");
         let opened = open(&path).expect("opened");

@@ -1,4 +1,4 @@
-//! A device in memory for tests: it loses power, fails, stalls and decays when it is told to.
+//! A simulated device in memory for tests: on request it loses power, fails, stalls or loses bits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,30 +10,30 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::device::{Device, How, OpenError};
 
-/// What a disk writes at once, or not at all.
+/// Bytes that a disk writes atomically.
 pub const SECTOR: usize = 512;
 
-/// What `How::AtHand` finds.
+/// What a read with `How::AtHand` finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtHand {
-    /// All is in memory.
+    /// All data is in memory.
     All,
-    /// Nothing is.
+    /// No data is in memory.
     Nothing,
-    /// This many bytes of each read are.
+    /// This many bytes of each read are in memory.
     First(usize),
-    /// It can't tell.
+    /// The device can't tell.
     Unsupported,
 }
 
-/// How often what was asked for.
+/// Numbers of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads that waited or went past the page cache.
+    /// Reads that waited or bypassed the page cache.
     pub reads: u64,
-    /// Reads of what is at hand.
+    /// Reads limited to data in memory.
     pub reads_at_hand: u64,
-    /// Reads past the page cache.
+    /// Reads that bypassed the page cache.
     pub reads_direct: u64,
     /// Writes.
     pub writes: u64,
@@ -50,13 +50,13 @@ pub struct Simulated {
 }
 
 struct State {
-    /// As it is read now.
+    /// The current content.
     content: Vec<u8>,
-    /// As it is after the last sync.
+    /// The content at the last sync.
     durable: Vec<u8>,
-    /// What was written to each sector since, oldest first.
+    /// The later writes to each sector, oldest first.
     unsynced: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    /// What the page cache holds in place of what was written: by place.
+    /// Bytes of the page cache that differ from the written ones, by position.
     stale: BTreeMap<u64, u8>,
     at_hand: AtHand,
     /// Writes until the one during which power is lost.
@@ -70,13 +70,14 @@ struct State {
 }
 
 impl Simulated {
-    /// Of this many bytes, all zero.
+    /// Creates a device of this many zero bytes.
     pub fn new(size: u64) -> Arc<Simulated> {
-        // Both by themselves: pages of zeros that nobody writes to cost nothing.
+        // The two vectors are allocated separately, because pages of zeros that are never written
+        // take no memory.
         Simulated::with(vec![0; size as usize], vec![0; size as usize])
     }
 
-    /// With this content.
+    /// Creates a device with this content.
     pub fn of(content: Vec<u8>) -> Arc<Simulated> {
         Simulated::with(content.clone(), content)
     }
@@ -101,8 +102,9 @@ impl Simulated {
         })
     }
 
-    /// Loses power: this device fails from here on, and the new one has what survived. Of each
-    /// sector that was written since the last sync that is any one of the writes, or none.
+    /// Simulates a loss of power: this device fails from here on, and the returned one has the
+    /// surviving content. For each sector written since the last sync, that is any one of the
+    /// writes, or none.
     pub fn crash(&self, seed: u64) -> Arc<Simulated> {
         let mut state = self.state.lock();
         state.is_dead = true;
@@ -120,7 +122,7 @@ impl Simulated {
         Simulated::of(content)
     }
 
-    /// The process is killed, and the system is not: all that was written is there.
+    /// Simulates a killed process: all written data survives.
     pub fn kill(&self) -> Arc<Simulated> {
         let mut state = self.state.lock();
         state.is_dead = true;
@@ -128,57 +130,58 @@ impl Simulated {
         Simulated::of(state.content.clone())
     }
 
-    /// Power goes during the write after `writes` more; `crash` says what survives of it.
+    /// Simulates a loss of power during the write after the next `writes`; `crash` then returns the
+    /// surviving content.
     pub fn crash_after(&self, writes: u64) {
         self.state.lock().writes_left = Some(writes);
     }
 
-    /// Whether that has happened.
+    /// Whether power was lost.
     pub fn is_dead(&self) -> bool {
         self.state.lock().is_dead
     }
 
-    /// Reads fail with this error of the system's, `None`: no more.
+    /// Lets reads fail with this system error; `None` ends that.
     pub fn fail_reads(&self, errno: Option<i32>) {
         self.state.lock().read_errno = errno;
     }
 
-    /// Writes and syncs fail with this error of the system's, `None`: no more.
+    /// Lets writes and syncs fail with this system error; `None` ends that.
     pub fn fail_writes(&self, errno: Option<i32>) {
         self.state.lock().write_errno = errno;
     }
 
-    /// Flips a bit, for good.
+    /// Flips a bit permanently.
     pub fn flip(&self, at: u64, bit: u32) {
         let mut state = self.state.lock();
         state.content[at as usize] ^= 1 << (bit % 8);
         state.durable[at as usize] ^= 1 << (bit % 8);
     }
 
-    /// Flips a bit of what the page cache holds: direct reads find it as it was written.
+    /// Flips a bit in the page cache; direct reads still find the written value.
     pub fn flip_cached(&self, at: u64, bit: u32) {
         let mut state = self.state.lock();
         let byte = state.content[at as usize] ^ (1 << (bit % 8));
         state.stale.insert(at, byte);
     }
 
-    /// What `How::AtHand` finds from here on.
+    /// Sets what `How::AtHand` finds from here on.
     pub fn set_at_hand(&self, at_hand: AtHand) {
         self.state.lock().at_hand = at_hand;
     }
 
-    /// Reads that wait for the disk stand still until `release_reads`.
+    /// Blocks reads that wait for the disk until `release_reads`.
     pub fn hold_reads(&self) {
         self.state.lock().holds_reads = true;
     }
 
-    /// Ends that.
+    /// Releases blocked reads.
     pub fn release_reads(&self) {
         self.state.lock().holds_reads = false;
         self.changed.notify_all();
     }
 
-    /// Returns when so many reads stand still.
+    /// Waits until this many reads are blocked.
     pub fn wait_for_held(&self, reads: usize) {
         let mut state = self.state.lock();
         while state.held < reads {
@@ -186,22 +189,22 @@ impl Simulated {
         }
     }
 
-    /// Reads that stand still.
+    /// Number of blocked reads.
     pub fn held(&self) -> usize {
         self.state.lock().held
     }
 
-    /// How often what was asked for.
+    /// Numbers of calls.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
 
-    /// All that is on it now.
+    /// The current content.
     pub fn content(&self) -> Vec<u8> {
         self.state.lock().content.clone()
     }
 
-    /// Locked, once nothing holds this read back.
+    /// Locks the state, once reads are not blocked.
     fn state_to_read(&self, how: How) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         if how != How::AtHand && state.holds_reads && !state.is_dead {
@@ -217,7 +220,7 @@ impl Simulated {
 }
 
 impl State {
-    /// What a read finds: how many bytes at most.
+    /// Largest number of bytes that a read finds.
     fn begin_read(&mut self, how: How) -> io::Result<usize> {
         self.is_alive()?;
         if how == How::AtHand {
@@ -244,7 +247,7 @@ impl State {
         }
     }
 
-    /// At most so many bytes from there on.
+    /// At most this many bytes from this position.
     fn bytes(&self, at: usize, length: usize, how: How) -> Cow<'_, [u8]> {
         let end = self.content.len().min(at + length);
         let mut bytes = Cow::Borrowed(&self.content[at..end]);
@@ -263,7 +266,7 @@ impl State {
             .retain(|place, _| !written.contains(&(*place as usize)));
     }
 
-    /// Remembers the sectors between two places as written.
+    /// Records the sectors between two positions as written.
     fn note(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR..to.div_ceil(SECTOR) {
             let at = sector * SECTOR;
@@ -275,7 +278,7 @@ impl State {
     }
 }
 
-// SAFETY: each piece is written to from its first byte on, front to back, and counted.
+// SAFETY: each piece is written from its first byte on, front to back, and counted.
 unsafe impl Device for Simulated {
     fn size(&self) -> u64 {
         self.state.lock().content.len() as u64
@@ -362,7 +365,7 @@ unsafe impl Device for Simulated {
     }
 }
 
-/// The next of a sequence of numbers (splitmix64).
+/// The next number of a sequence (splitmix64).
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -377,7 +380,7 @@ mod tests {
     fn read(device: &Simulated, at: u64, length: usize, how: How) -> Vec<u8> {
         let mut memory = vec![MaybeUninit::uninit(); length];
         let n = device.read(at, &mut [&mut memory], how).expect("read");
-        // SAFETY: `read` has written to so many.
+        // SAFETY: `read` has written this many bytes.
         memory[..n]
             .iter()
             .map(|b| unsafe { b.assume_init() })
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_synced_survives_and_of_the_rest_any_sectors() {
+    fn synced_data_survives_and_any_other_sectors_may() {
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..100 {
             let device = Simulated::new(2048);
@@ -402,12 +405,12 @@ mod tests {
             assert!(content.chunks(SECTOR).all(|s| s.iter().all(|b| *b == s[0])));
             seen.insert(sectors);
         }
-        // 1, 2 or 3; 0 or 2; 0 or 4.
+        // The first sector has 3 possible values, the others 2 each.
         assert_eq!(seen.len(), 3 * 2 * 2);
     }
 
     #[test]
-    fn it_decays_and_fails_as_told() {
+    fn a_device_fails_and_loses_bits_on_request() {
         let device = Simulated::new(1024);
         device.flip(5, 0);
         device.flip_cached(6, 1);

@@ -1,29 +1,29 @@
-//! How often a place in the code may repeat itself: ten times in ten seconds, then the number of the rest.
+//! The limit of each place in the code: ten messages in ten seconds, then the number of the others.
 
 use std::collections::HashMap;
 
 use tracing::Level;
 use tracing::callsite::Identifier;
 
-/// Messages of one place that are told in one window.
-const TOLD_MAX: u64 = 10;
-/// A window, microseconds.
+/// Messages of one place that are logged in one window.
+const LOGGED_MAX: u64 = 10;
+/// The length of a window, microseconds.
 const WINDOW_US: u64 = 10_000_000;
-/// Places that are looked after. The program has fewer, with all its libraries.
+/// Most places that are tracked. The program has fewer, with all its libraries.
 const PLACES_MAX: usize = 1024;
 
-/// What was told lately, by place.
+/// The current window of each place.
 #[derive(Default)]
 pub(super) struct Limit(HashMap<Identifier, Window>);
 
 struct Window {
     began_us: u64,
-    told: u64,
-    held: Option<Held>,
+    logged: u64,
+    suppressed: Option<Suppressed>,
 }
 
-/// What was not told.
-pub(super) struct Held {
+/// Messages that were not logged.
+pub(super) struct Suppressed {
     pub(super) level: Level,
     pub(super) count: u64,
     /// The text of the last one.
@@ -31,8 +31,8 @@ pub(super) struct Held {
 }
 
 impl Limit {
-    /// Whether a message of this place is told. If not, it is counted.
-    pub(super) fn is_to_be_told(
+    /// Whether a message of this place is logged. If not, it is counted.
+    pub(super) fn allows(
         &mut self,
         place: &Identifier,
         level: Level,
@@ -44,24 +44,24 @@ impl Limit {
         }
         let window = self.0.entry(place.clone()).or_insert(Window {
             began_us: now_us,
-            told: 0,
-            held: None,
+            logged: 0,
+            suppressed: None,
         });
-        // What was held back has its line first: `ended` opens the next window.
-        if window.held.is_none() && now_us.saturating_sub(window.began_us) >= WINDOW_US {
-            (window.began_us, window.told) = (now_us, 0);
+        // Suppressed messages are summed up first: `ended` opens the next window.
+        if window.suppressed.is_none() && now_us.saturating_sub(window.began_us) >= WINDOW_US {
+            (window.began_us, window.logged) = (now_us, 0);
         }
-        if window.told < TOLD_MAX {
-            window.told += 1;
+        if window.logged < LOGGED_MAX {
+            window.logged += 1;
             return true;
         }
-        match &mut window.held {
-            Some(held) => {
-                held.count += 1;
-                text.clone_into(&mut held.last);
+        match &mut window.suppressed {
+            Some(suppressed) => {
+                suppressed.count += 1;
+                text.clone_into(&mut suppressed.last);
             }
             None => {
-                window.held = Some(Held {
+                window.suppressed = Some(Suppressed {
                     level,
                     count: 1,
                     last: text.to_owned(),
@@ -71,18 +71,18 @@ impl Limit {
         false
     }
 
-    /// Whether a place may hold something back before its next message is told.
+    /// Whether the next message of some place may be suppressed.
     pub(super) fn is_watching(&self) -> bool {
-        self.0.values().any(|window| window.told >= TOLD_MAX)
+        self.0.values().any(|window| window.logged >= LOGGED_MAX)
     }
 
-    /// What was held back in windows that have ended by now. `u64::MAX`: in all.
-    pub(super) fn ended(&mut self, now_us: u64) -> Vec<Held> {
+    /// Messages that were suppressed in windows which have ended by `now_us`. `u64::MAX`: in all.
+    pub(super) fn ended(&mut self, now_us: u64) -> Vec<Suppressed> {
         let mut ended = Vec::new();
         for window in self.0.values_mut() {
             if now_us.saturating_sub(window.began_us) >= WINDOW_US {
-                (window.began_us, window.told) = (now_us, 0);
-                ended.extend(window.held.take());
+                (window.began_us, window.logged) = (now_us, 0);
+                ended.extend(window.suppressed.take());
             }
         }
         ended

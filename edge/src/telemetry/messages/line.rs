@@ -1,5 +1,5 @@
-//! The line of a message. Text may be an origin's or a file's: nothing in it begins a line or moves a
-//! terminal.
+//! The line of a message. Its text may come from an origin or a file, so it is escaped: it can neither
+//! begin a line nor control a terminal.
 
 use std::fmt::{Debug, Write};
 use std::time::{Duration, UNIX_EPOCH};
@@ -7,22 +7,22 @@ use std::time::{Duration, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Longest text of a message; what is longer ends in `...`.
+/// Longest text of a message; a longer one is cut and ends in `...`.
 const TEXT_MAX: usize = 16 << 10;
 /// Lines of one message.
 const LINES_MAX: usize = 200;
-/// What a message of several lines goes on with.
-const GOES_ON: &str = "\n    | ";
+/// The beginning of each further line of a message.
+const CONTINUATION: &str = "\n    | ";
 
 /// A message with its fields, escaped: `text name=value`.
 pub(super) fn text(event: &Event<'_>) -> String {
     let mut parts = Parts::default();
     event.record(&mut parts);
     let mut out = String::new();
-    // A report has lines of its own. They are marked, so none looks like a message.
+    // A report has several lines. They are marked, so that none looks like a message.
     for (i, line) in parts.message.lines().take(LINES_MAX).enumerate() {
         if i > 0 {
-            out += GOES_ON;
+            out += CONTINUATION;
         }
         escape(&mut out, line);
     }
@@ -100,7 +100,7 @@ impl Visit for Parts {
     }
 }
 
-/// Takes so much text and no more.
+/// Text up to `TEXT_MAX`.
 struct Bounded(String);
 
 impl Write for Bounded {
@@ -115,8 +115,8 @@ impl Write for Bounded {
     }
 }
 
-/// Letters, digits and visible ASCII as they are; a backslash, and all that may move a terminal or turn
-/// text around, escaped.
+/// Writes letters, digits and visible ASCII as they are, and escapes backslashes, control characters
+/// and characters that change the direction of text.
 fn escape(out: &mut String, text: &str) {
     let end = text.floor_char_boundary(TEXT_MAX);
     for c in text[..end].chars() {
@@ -124,7 +124,7 @@ fn escape(out: &mut String, text: &str) {
             '\\' => *out += "\\\\",
             ' '..='~' => out.push(c),
             '…' | '–' | '—' | '“' | '”' | '‘' | '’' => out.push(c),
-            // What rustc-like reports draw with.
+            // Box drawing characters of reports.
             '\u{2500}'..='\u{257f}' => out.push(c),
             c if c.is_alphanumeric() => out.push(c),
             '\n' => *out += "\\n",

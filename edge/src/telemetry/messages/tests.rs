@@ -1,4 +1,4 @@
-//! Messages: their lines, how often they repeat themselves, and that nobody waits for their writer.
+//! Messages: the form of their lines, the limit of repetitions, and that no thread waits for the writer.
 
 use std::sync::mpsc;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// What was written.
+/// The text that was written.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -37,8 +37,8 @@ fn to_sink() -> (Messages, Sink, Clock) {
     (messages, sink, clock)
 }
 
-/// Runs it with its messages going there.
-fn telling(messages: &Messages, run: impl FnOnce()) {
+/// Runs a function with its messages logged to `messages`.
+fn logging_to(messages: &Messages, run: impl FnOnce()) {
     let subscriber = tracing_subscriber::registry().with(messages.clone());
     tracing::subscriber::with_default(subscriber, run);
 }
@@ -46,7 +46,7 @@ fn telling(messages: &Messages, run: impl FnOnce()) {
 #[test]
 fn a_message_is_a_line_with_its_fields() {
     let (messages, sink, _) = to_sink();
-    telling(&messages, || {
+    logging_to(&messages, || {
         tracing::warn!(
             volume = "disk1",
             size = 5,
@@ -63,7 +63,7 @@ fn a_message_is_a_line_with_its_fields() {
 #[test]
 fn a_report_keeps_its_lines_and_none_of_them_can_be_forged() {
     let (messages, sink, _) = to_sink();
-    telling(&messages, || {
+    logging_to(&messages, || {
         let hostile = "x\n2000-10-10T13:55:36.000Z ERROR forged\r\u{1b}[2J\u{202e}";
         tracing::error!(name = hostile, "two lines:\n{hostile}");
     });
@@ -82,19 +82,19 @@ fn repeat(times: usize) {
 }
 
 #[test]
-fn what_repeats_itself_is_told_ten_times_and_counted() {
+fn a_repeated_message_is_logged_ten_times_and_then_counted() {
     let (messages, sink, clock) = to_sink();
-    telling(&messages, || {
+    logging_to(&messages, || {
         repeat(1244);
         tracing::info!("another place is not held back");
         clock.advance_us(9_999_999);
-        assert_eq!(messages.left_to_say(false), Vec::<String>::new());
+        assert_eq!(messages.summaries(false), Vec::<String>::new());
         clock.advance_us(1);
-        let said = messages.left_to_say(false);
-        assert_eq!(said.len(), 1);
+        let summaries = messages.summaries(false);
+        assert_eq!(summaries.len(), 1);
         assert!(
-            said[0].ends_with(" WARN and 1,234 more like it: again 1243\n"),
-            "{said:?}"
+            summaries[0].ends_with(" WARN and 1,234 more like it: again 1243\n"),
+            "{summaries:?}"
         );
         repeat(1);
     });
@@ -104,9 +104,9 @@ fn what_repeats_itself_is_told_ten_times_and_counted() {
 }
 
 #[test]
-fn a_slow_place_is_never_held_back() {
+fn a_rare_message_is_never_suppressed() {
     let (messages, sink, clock) = to_sink();
-    telling(&messages, || {
+    logging_to(&messages, || {
         for _ in 0..30 {
             repeat(1);
             clock.advance_us(1_100_000);
@@ -115,12 +115,12 @@ fn a_slow_place_is_never_held_back() {
     assert_eq!(sink.text().lines().count(), 30);
 }
 
-/// Hangs in its first write until it is let go.
+/// Hangs in its first write until the test lets it go on.
 struct Gated(mpsc::Receiver<()>, Sink);
 
 impl Write for Gated {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // It goes on when the other end is dropped.
+        // The write goes on when the other end is dropped.
         let _ = self.0.recv();
         self.1.write(bytes)
     }
@@ -131,37 +131,41 @@ impl Write for Gated {
 }
 
 #[test]
-fn a_writer_that_hangs_holds_nobody_up() -> io::Result<()> {
+fn a_writer_that_hangs_blocks_no_thread() -> io::Result<()> {
     let (gate, gate_end) = mpsc::channel();
     let sink = Sink::default();
     let to = Box::new(Gated(gate_end, sink.clone()));
     let messages = Messages::on(to, MessageTarget::Stderr, false, Clock::manual(0));
     messages.start_thread()?;
     for n in 0..5 * QUEUE {
-        messages.tell(format!("{n}\n"));
+        messages.submit(format!("{n}\n"));
     }
     drop(gate);
     messages.finish(LONG);
-    messages.tell("too late\n".to_owned());
+    messages.submit("too late\n".to_owned());
     let text = sink.text();
-    let (lost, told): (Vec<&str>, Vec<&str>) = text
+    let (lost, logged): (Vec<&str>, Vec<&str>) = text
         .lines()
         .partition(|line| line.ends_with("messages were lost"));
-    assert!((QUEUE..=QUEUE + 2).contains(&told.len()), "{}", told.len());
+    assert!(
+        (QUEUE..=QUEUE + 2).contains(&logged.len()),
+        "{}",
+        logged.len()
+    );
     let number = |line: &str| {
         let words = line.split(' ').rev().nth(3).unwrap_or_default();
         words.replace(',', "").parse::<usize>().expect("a number")
     };
     let lost: usize = lost.into_iter().map(number).sum();
-    assert_eq!(told.len() + lost, 5 * QUEUE);
+    assert_eq!(logged.len() + lost, 5 * QUEUE);
     Ok(())
 }
 
 #[test]
-fn what_was_held_back_is_said_at_the_end() -> io::Result<()> {
+fn suppressed_messages_are_summed_up_at_the_end() -> io::Result<()> {
     let (messages, sink, _) = to_sink();
     messages.start_thread()?;
-    telling(&messages, || repeat(25));
+    logging_to(&messages, || repeat(25));
     messages.finish(LONG);
     assert!(
         sink.text().contains("and 15 more like it: again 24\n"),
@@ -178,13 +182,13 @@ fn after_reopening_messages_go_to_the_new_file() -> io::Result<()> {
     let target = MessageTarget::File(path.clone());
     let messages = Messages::new(target, false, Clock::manual(0));
     messages.begin()?;
-    messages.tell("old\n".to_owned());
+    messages.submit("old\n".to_owned());
     while disk::read_text(&path, 100)?.is_empty() {
         thread::yield_now();
     }
     std::fs::rename(&path, &moved)?;
     messages.reopen();
-    messages.tell("new\n".to_owned());
+    messages.submit("new\n".to_owned());
     messages.finish(LONG);
     assert_eq!(disk::read_text(&path, 100)?, "new\n");
     assert_eq!(disk::read_text(&moved, 100)?, "old\n");
@@ -192,20 +196,20 @@ fn after_reopening_messages_go_to_the_new_file() -> io::Result<()> {
 }
 
 #[test]
-fn thousands_are_set_apart() {
+fn thousands_are_separated_by_commas() {
     let shown: Vec<String> = [0, 999, 1000, 1_234_567].map(thousands).into();
     assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
 }
 
 proptest! {
     #[test]
-    fn whatever_is_told_only_messages_begin_with_a_time(text in "(\\PC|[\n\r\x1b\u{85}\u{2028}\"\\\\=])*") {
+    fn for_any_text_only_messages_begin_with_a_time(text in "(\\PC|[\n\r\x1b\u{85}\u{2028}\"\\\\=])*") {
         let (messages, sink, _) = to_sink();
-        telling(&messages, || tracing::info!(field = text.as_str(), "{text}"));
-        let told = sink.text();
-        prop_assert!(told.ends_with('\n'));
-        prop_assert!(told.chars().all(|c| c == '\n' || !c.is_control()));
-        let mut lines = told.lines();
+        logging_to(&messages, || tracing::info!(field = text.as_str(), "{text}"));
+        let logged = sink.text();
+        prop_assert!(logged.ends_with('\n'));
+        prop_assert!(logged.chars().all(|c| c == '\n' || !c.is_control()));
+        let mut lines = logged.lines();
         prop_assert!(lines.next().expect("a line").starts_with("2000-10-10T13:55:36.000Z  INFO "));
         prop_assert!(lines.all(|line| line.starts_with("    | ")));
     }

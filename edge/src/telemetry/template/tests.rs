@@ -1,4 +1,4 @@
-//! Templates: what is refused, what they look like, and that hostile bytes stay within their field.
+//! Templates: which are refused, the lines of others, and that hostile bytes stay within their field.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ fn record<'a>() -> AccessRecord<'a> {
     AccessRecord {
         time_unix_ms: 971_186_136_042,
         client: Ipv4Addr::new(192, 0, 2, 1).into(),
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 5000)),
+        peer: (Ipv4Addr::LOCALHOST, 5000).into(),
         scheme: "http",
         method: "GET",
         authority: "cdn.example.com",
@@ -93,7 +93,7 @@ fn every_field_has_its_form() {
 }
 
 #[test]
-fn braces_are_doubled_and_request_fields_are_named_once() {
+fn doubled_braces_are_literal_and_request_headers_are_listed_once() {
     let values: [Option<&[u8]>; 2] = [Some(b"a b"), None];
     let record = AccessRecord {
         request_fields: &values,
@@ -106,7 +106,7 @@ fn braces_are_doubled_and_request_fields_are_named_once() {
 }
 
 #[test]
-fn what_is_wrong_is_found_at_its_place() {
+fn a_fault_is_found_at_its_place() {
     use TemplateFault::*;
     let many = "{status} ".repeat(65);
     for (text, at, fault) in [
@@ -135,7 +135,7 @@ fn what_is_wrong_is_found_at_its_place() {
     assert!(Template::parse("{request_us}us").is_ok());
 }
 
-/// A line taken apart along its template: the values of what clients choose, unescaped.
+/// Parses a line by its template: the unescaped values of the fields that clients choose.
 fn read_back(template: &Template, record: &AccessRecord<'_>, line: &[u8]) -> Vec<Vec<u8>> {
     let (mut rest, mut values) = (line, Vec::new());
     let mut stamp = Stamp::default();

@@ -1,4 +1,4 @@
-//! A response on its way in: bytes from the wire, its head, its content by frames.
+//! Receives a response: bytes from the transport, its head, its content in frames.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -18,18 +18,18 @@ use crate::upstream::transport::Transport;
 const READ_MAX: usize = 128 << 10;
 /// Size of the first read on a connection, and of the buffer that an idle one keeps.
 const READ_MIN: usize = 8 << 10;
-/// Longest trailer section.
+/// Longest trailer section, bytes.
 const TRAILERS_MAX: usize = 16 << 10;
-/// Interim heads (1xx) in one exchange.
+/// Most interim heads (1xx) in one exchange.
 const INTERIM_MAX: usize = 64;
 
-/// What was received and not used, and how to read it.
+/// Bytes that were received and not used yet, and how they are framed.
 pub(super) struct Incoming {
     buffer: BytesMut,
-    /// How much is asked for at once.
+    /// Size of the next read.
     size: usize,
-    /// Bytes in which no complete head was found.
-    looked_at: usize,
+    /// Length of the buffer when it was last searched for a complete head, without success.
+    searched: usize,
     /// Interim heads of this exchange so far, and their bytes.
     interim: usize,
     interim_bytes: usize,
@@ -40,16 +40,16 @@ enum Decoding {
     Sized(u64),
     Chunked(Box<Decoder>),
     UntilClose,
-    /// No content is to come.
+    /// There is no more content.
     Ended,
 }
 
 /// A step through the content.
 pub(in crate::upstream) enum Step {
     Frame(Frame),
-    /// More has to be read first.
+    /// More must be read first.
     More,
-    /// All has come.
+    /// All content was taken.
     End,
 }
 
@@ -58,14 +58,14 @@ impl Incoming {
         Incoming {
             buffer: BytesMut::new(),
             size: READ_MIN,
-            looked_at: 0,
+            searched: 0,
             interim: 0,
             interim_bytes: 0,
             decoding: Decoding::Ended,
         }
     }
 
-    /// Whether all of a response was taken and nothing came behind it.
+    /// Whether all of a response was taken and nothing was received after it.
     pub(super) fn is_clean(&self) -> bool {
         self.buffer.is_empty() && self.has_ended()
     }
@@ -101,13 +101,13 @@ impl Incoming {
         Poll::Ready(Ok(n))
     }
 
-    /// Whether all of this room may be filled with content straight from the wire.
+    /// Whether all of this room may be filled with content directly from the transport.
     pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
         let enough = |left| left >= room.remaining() as u64;
         self.buffer.is_empty() && matches!(self.decoding, Decoding::Sized(left) if enough(left))
     }
 
-    /// Reads content straight into `room`, which `may_fill` allowed; 0 at the end.
+    /// Reads content directly into `room`, which `may_fill` allowed; 0 at the end.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -124,12 +124,12 @@ impl Incoming {
         Poll::Ready(Ok(n))
     }
 
-    /// The head, once it is complete; the content follows it. All heads of an exchange together,
-    /// interim ones included, may have `most` bytes.
+    /// The head, once it is complete. `most` limits the bytes of all heads of an exchange together,
+    /// interim ones included.
     pub(super) fn head(&mut self, method: &Method, most: usize) -> Result<Option<Received>, Fault> {
-        // A head that comes byte by byte is not read over and over: it ends with a line.
-        let fresh = self.buffer.get(self.looked_at..).unwrap_or_default();
-        let worth_it = self.looked_at == 0 || memchr::memchr(b'\n', fresh).is_some();
+        // A head that comes byte by byte is not parsed for each byte, since it ends with a line.
+        let new = self.buffer.get(self.searched..).unwrap_or_default();
+        let worth_it = self.searched == 0 || memchr::memchr(b'\n', new).is_some();
         let received = match worth_it && !self.buffer.is_empty() {
             true => response::parse(method, &self.buffer)?,
             false => None,
@@ -139,7 +139,7 @@ impl Incoming {
         if length > most || (received.is_none() && length == most) {
             return Err(Reason::BadHead.into());
         }
-        self.looked_at = match &received {
+        self.searched = match &received {
             Some(_) => 0,
             None => length,
         };
@@ -158,7 +158,7 @@ impl Incoming {
         Ok(received)
     }
 
-    /// An origin that sends one interim head after the other would never let go of the worker.
+    /// Limits the interim heads: an origin that sends them endlessly would keep the worker busy.
     fn count(&mut self, received: &Received) -> Result<(), Fault> {
         if matches!(received.status, 101 | 200..) {
             (self.interim, self.interim_bytes) = (0, 0);
@@ -172,7 +172,7 @@ impl Incoming {
         }
     }
 
-    /// The next step through what was read.
+    /// The next step through the received content.
     pub(super) fn step(&mut self) -> Result<Step, Fault> {
         match &mut self.decoding {
             Decoding::Ended => return Ok(Step::End),
@@ -215,7 +215,7 @@ impl Incoming {
         Step::Frame(Frame::Data(self.buffer.split_to(n).freeze()))
     }
 
-    /// The server has closed: whether that is the content's end.
+    /// The server has closed the connection: a fault unless that is the content's end.
     pub(super) fn close(&mut self) -> Result<(), Fault> {
         match std::mem::replace(&mut self.decoding, Decoding::Ended) {
             Decoding::UntilClose | Decoding::Ended => Ok(()),
@@ -223,7 +223,7 @@ impl Incoming {
         }
     }
 
-    /// What was read and not used.
+    /// Bytes that were received and not used.
     pub(super) fn into_rest(self) -> Bytes {
         self.buffer.freeze()
     }

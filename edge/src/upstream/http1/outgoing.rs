@@ -1,4 +1,4 @@
-//! A request on its way out: its head, then its content, framed as the head says.
+//! Sends a request: its head, then its content, framed as the head says.
 
 use std::io::{IoSlice, Write as _};
 use std::task::{Context, Poll, ready};
@@ -14,27 +14,27 @@ use crate::upstream::hop;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
 
-/// What is still to be sent. Head and first content go out in one write when both are at hand.
+/// The unsent rest of a request. Head and first content go out in one write if both are available.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    /// The head, and the framing around chunks; written up to `at`.
+    /// The head, later the framing of chunks; written up to `at`.
     text: Vec<u8>,
     at: usize,
-    /// Content that follows the text, and what follows that.
+    /// Content that follows the text, and the framing that follows the content.
     content: Bytes,
     tail: &'static [u8],
     upload: Upload,
-    /// Bytes of content still to come if declared; chunked if not.
+    /// Bytes of content still to come; `None` for content without a declared length, which is chunked.
     left: Option<u64>,
     /// Whether nothing more is to be taken from the upload.
     ended: bool,
-    /// Why it cannot be completed. Then it has no end either: the origin must not take what it got
-    /// for a whole request (RFC 9112 8).
+    /// Why the request cannot be completed. Its end is then never sent, so that the origin does not
+    /// take the beginning for a whole request (RFC 9112 8).
     broken: Option<Fault>,
 }
 
 impl Outgoing {
-    /// Begins a request whose head is `text`, complete; gives the text of the last one back.
+    /// Begins a request with this complete head; returns the buffer of the last one.
     pub(super) fn load(&mut self, text: Vec<u8>, upload: Upload) -> Vec<u8> {
         self.left = upload.length();
         self.ended = self.left == Some(0);
@@ -58,7 +58,7 @@ impl Outgoing {
         self.ended && self.is_written()
     }
 
-    /// Whether the client has nothing more to give.
+    /// Whether all content was taken from the client.
     pub(super) fn has_gathered(&self) -> bool {
         self.ended
     }
@@ -67,7 +67,8 @@ impl Outgoing {
         self.at == self.text.len() && self.content.is_empty() && self.tail.is_empty()
     }
 
-    /// Sends on; ready when all is written, or as soon as it cannot be: then for ever.
+    /// Sends more. Ready when everything is written, or as soon as that is impossible; then every
+    /// further call returns the same fault.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -102,7 +103,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes the next frame, if it is there.
+    /// Takes the next frame from the client, if it has come.
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
         if self.at == self.text.len() {
             self.text.clear();
@@ -112,7 +113,7 @@ impl Outgoing {
             Poll::Pending => Ok(()),
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => self.take(bytes),
             Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.end(&fields),
-            // No client sends these.
+            // Uploads have no parts of files.
             Poll::Ready(Some(Ok(Frame::File(_)))) => Err(Reason::SendFailed.into()),
             Poll::Ready(Some(Err(fault))) => Err(fault),
             Poll::Ready(None) => self.end(&Fields::new()),
@@ -188,7 +189,7 @@ impl Outgoing {
     }
 }
 
-/// Trailers may not hold what would have to be known before the content (RFC 9110 6.5.1).
+/// Writes trailers, without fields that must be known before the content (RFC 9110 6.5.1).
 fn write_trailers(fields: &Fields, out: &mut Vec<u8>) {
     for (name, value) in fields.iter().filter(|(name, _)| hop::may_trail(name)) {
         out.extend(name.iter().map(u8::to_ascii_lowercase));
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
     use crate::handler::Body;
 
-    /// All that is gathered of a body, without a wire.
+    /// Everything that is sent of a body, without a transport.
     fn gathered(length: Option<u64>, frames: &[&'static [u8]]) -> Result<Vec<u8>, Fault> {
         let mut outgoing = Outgoing {
             left: length,
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_framed_and_never_other_than_declared() {
+    fn content_is_framed_and_never_longer_or_shorter_than_declared() {
         assert_eq!(gathered(Some(5), &[b"he", b"llo"]), Ok(b"hello".to_vec()));
         assert!(gathered(Some(4), &[b"he", b"llo"]).is_err());
         assert!(gathered(Some(6), &[b"he", b"llo"]).is_err());
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_request_forgets_the_last_one() {
+    fn a_new_request_keeps_nothing_of_the_last_one() {
         let mut outgoing = Outgoing::default();
         let body = Body::Bytes(Bytes::from_static(b"abc"));
         outgoing.load(b"first".to_vec(), Upload::new(body));
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_rests_holds_no_request() {
+    fn an_idle_connection_holds_no_request() {
         let mut outgoing = Outgoing::default();
         let content = Bytes::from(vec![b'x'; 100]);
         let upload = Upload::new(Body::Bytes(content.clone()));

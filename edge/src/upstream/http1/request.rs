@@ -1,4 +1,4 @@
-//! The request that the origin gets, built from the one that came in.
+//! Builds the head of the request that the origin gets from the client's request.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -10,21 +10,21 @@ use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::is_in;
 use crate::http::{Fields, Method, Version};
 use crate::reason::Reason;
-use crate::upstream::hop::{self, Ending};
+use crate::upstream::hop::{self, HopByHop};
 
-/// The name under which we stand in Via.
+/// Sluice's name in Via.
 pub(super) const PSEUDONYM: &[u8] = b"sluice";
 
-/// A request that came through this many of us is going round in circles.
+/// A request that has passed this many instances of Sluice is in a loop.
 const PASSES_MAX: usize = 8;
 
-/// Protocols beyond these are not asked for; real requests name one.
+/// Most protocols forwarded in Upgrade; real requests name one.
 const PROTOCOLS_MAX: usize = 16;
 
-/// Fields that are replaced by ours or belong to framing.
+/// Headers that are replaced or belong to framing.
 const REPLACED: &[&str] = &["host", "content-length", "expect"];
 
-/// What a request is built from, beside the body.
+/// What a request's head is built from.
 pub(in crate::upstream) struct Source<'a> {
     pub(in crate::upstream) head: &'a Head,
     pub(in crate::upstream) peer: &'a Peer,
@@ -38,8 +38,8 @@ pub(in crate::upstream) struct Source<'a> {
 
 /// Appends the request's head to `out`, without the empty line that ends it.
 ///
-/// Connection fields end here (`hop`). What came in as Forwarded and X-Forwarded-* is replaced by
-/// what we know, and trusted proxies told us, of the client. Field names go out in lower case.
+/// Hop-by-hop headers end here (`hop`). Forwarded and X-Forwarded-* are replaced by what is known of
+/// the client, from its connection and from trusted proxies. Header names are sent in lower case.
 pub(in crate::upstream) fn build(source: &Source<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let head = source.head;
     refuse_loops(&head.fields)?;
@@ -49,7 +49,7 @@ pub(in crate::upstream) fn build(source: &Source<'_>, out: &mut Vec<u8>) -> Resu
     copy_fields(head, source.length.is_none(), out)?;
     line(out, b"via", via(head.version).as_bytes());
     announce_client(source, out);
-    ask_for(head, out)?;
+    write_options(head, out)?;
     frame(&head.method, source.length, out);
     Ok(())
 }
@@ -61,7 +61,7 @@ fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `line` with what is not known to be a correct field yet; the name in lower case.
+/// `line` for a name and a value that were not checked yet; the name in lower case.
 fn checked_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Fault> {
     if !is_token(name) || !is_field_value(value) {
         return Err(Reason::SendFailed.into());
@@ -72,8 +72,8 @@ fn checked_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Faul
     Ok(())
 }
 
-/// The target goes as it is, but for a few bytes that no URI may hold and that clients send all the
-/// same: those are percent-encoded, which means the same (RFC 3986 2.1).
+/// Writes the request line. The target is sent as received, except for a few bytes that a URI must not
+/// contain although clients send them: they are percent-encoded, which means the same (RFC 3986 2.1).
 fn request_line(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
     let (method, target) = (head.method.as_str().as_bytes(), head.target.as_bytes());
     if !is_token(method) || target.is_empty() || !target.iter().all(u8::is_ascii_graphic) {
@@ -110,13 +110,13 @@ fn encode(target: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Via with our name too often: the request has been here before (RFC 9110 7.6.3).
+/// Refuses a request whose Via has Sluice's name too often (RFC 9110 7.6.3).
 fn refuse_loops(fields: &Fields) -> Result<(), Fault> {
-    let ours = |member: &&[u8]| {
-        let mut words = member.split(|b| b.is_ascii_whitespace());
-        words.nth(1) == Some(PSEUDONYM)
+    let is_own = |member: &&[u8]| {
+        let mut parts = member.split(|b| b.is_ascii_whitespace());
+        parts.nth(1) == Some(PSEUDONYM)
     };
-    match fields.members("via").filter(ours).count() {
+    match fields.members("via").filter(is_own).count() {
         0..PASSES_MAX => Ok(()),
         _ => Err(Reason::Loop.into()),
     }
@@ -131,11 +131,11 @@ fn host<'a>(source: &Source<'a>) -> &'a str {
     }
 }
 
-/// Copies what goes on; Trailer only where the content will be chunked and can have some.
+/// Copies the headers that are forwarded; Trailer only if the content is chunked and can have trailers.
 fn copy_fields(head: &Head, trailers: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
-    let ending = Ending::of(&head.fields);
+    let hop_by_hop = HopByHop::of(&head.fields);
     for (name, value) in head.fields.iter() {
-        if ending.covers(name) || is_in(REPLACED, name) || hop::is_forwarding(name) {
+        if hop_by_hop.covers(name) || is_in(REPLACED, name) || hop::is_forwarding(name) {
             continue;
         }
         if !trailers && name.eq_ignore_ascii_case(b"trailer") {
@@ -146,17 +146,18 @@ fn copy_fields(head: &Head, trailers: bool, out: &mut Vec<u8>) -> Result<(), Fau
     Ok(())
 }
 
-/// Our entry in Via, with the version that the message came in (RFC 9110 7.6.3).
+/// Sluice's entry in Via, with the version in which the message was received (RFC 9110 7.6.3).
 pub(super) fn via(version: Version) -> &'static str {
     match version {
         Version::Http10 => "1.0 sluice",
         Version::Http11 => "1.1 sluice",
         Version::Http2 => "2.0 sluice",
+        Version::Http3 => "3.0 sluice",
     }
 }
 
-/// Says who asks: the client, and behind it the proxy that introduced it, where one did. What was
-/// said of hops before and between is not passed on: it is the client's word, or nobody's.
+/// Writes X-Forwarded-* and Forwarded: the client, then the trusted proxy that named it, if there is
+/// one. Entries about earlier hops are not forwarded, since nobody vouches for them.
 fn announce_client(source: &Source<'_>, out: &mut Vec<u8>) {
     let (peer, authority) = (source.peer, source.head.authority.as_bytes());
     let proxy = peer.address.ip().to_canonical();
@@ -180,7 +181,7 @@ fn announce_client(source: &Source<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `for=…` (RFC 7239 6). IPv6 addresses stand in quotes, since they hold colons.
+/// Writes `for=…` (RFC 7239 6). IPv6 addresses are quoted, since they contain colons.
 fn write_node(out: &mut Vec<u8>, address: IpAddr) {
     // Writing to a `Vec` does not fail.
     let _ = match address {
@@ -189,7 +190,7 @@ fn write_node(out: &mut Vec<u8>, address: IpAddr) {
     };
 }
 
-/// `for=…;host=…;proto=…` (RFC 7239 4). A host stands in quotes, since it may hold a colon.
+/// Writes `for=…;host=…;proto=…` (RFC 7239 4). The host is quoted, since it may contain a colon.
 fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>) {
     write_node(out, source.peer.client);
     let authority = source.head.authority.as_bytes();
@@ -207,8 +208,8 @@ fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>) {
     out.extend_from_slice(source.peer.scheme.as_str().as_bytes());
 }
 
-/// The protocols that the origin is asked to switch to. Not HTTP/2 in the clear and not TLS: those
-/// would carry requests that nobody here looks at, past every rule (RFC 9110 7.8).
+/// The protocols that are forwarded in Upgrade (RFC 9110 7.8). Not HTTP/2 in clear text and not TLS:
+/// requests within these would bypass every rule of the configuration.
 pub(in crate::upstream) fn protocols(head: &Head) -> impl Iterator<Item = &[u8]> {
     let asked = head.upgrade.then(|| head.fields.members("upgrade"));
     let asked = asked.into_iter().flatten().take(PROTOCOLS_MAX);
@@ -218,8 +219,8 @@ pub(in crate::upstream) fn protocols(head: &Head) -> impl Iterator<Item = &[u8]>
     })
 }
 
-/// Asks on the client's behalf for what concerns this hop: another protocol, trailers.
-fn ask_for(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
+/// Writes the connection options that the client asked for: another protocol, trailers.
+fn write_options(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
     let protocols: SmallVec<[&[u8]; 4]> = protocols(head).collect();
     if !protocols.is_empty() {
         checked_line(out, b"upgrade", &protocols.join(&b", "[..]))?;
@@ -233,8 +234,8 @@ fn ask_for(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Declares the content (RFC 9112 6): its length, 0 too for methods that are expected to have
-/// content (RFC 9110 8.6), or chunked where it is not known.
+/// Declares the content (RFC 9112 6): its length, also 0 for methods that usually have content
+/// (RFC 9110 8.6), or chunked if the length is not known.
 fn frame(method: &Method, length: Option<u64>, out: &mut Vec<u8>) {
     match length {
         Some(0) if !matches!(method, Method::Post | Method::Put | Method::Patch) => {}

@@ -1,4 +1,4 @@
-//! What the origin answered, checked and turned into our words.
+//! Parses and checks the head of the origin's response.
 
 use std::mem::MaybeUninit;
 
@@ -10,17 +10,17 @@ use crate::handler::Fault;
 use crate::http::fields::is_field_value;
 use crate::http::{Fields, Method, Status, Version};
 use crate::reason::Reason;
-use crate::upstream::hop::{self, Ending};
+use crate::upstream::hop::{self, HopByHop};
 
-/// Field lines in one head or trailer section.
+/// Most header lines in one head or trailer section.
 const LINES_MAX: usize = 256;
 
 /// How a response's content is delimited (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Content {
-    /// There is none. The Content-Length it would have had, where HEAD or 304 tells.
+    /// There is no content. `declared` is the Content-Length of a response to HEAD or a 304.
     None { declared: Option<u64> },
-    /// Exactly so many bytes.
+    /// This many bytes.
     Sized(u64),
     /// By the chunked coding.
     Chunked,
@@ -35,7 +35,7 @@ pub(in crate::upstream) struct Received {
     pub(in crate::upstream) length: usize,
     pub(in crate::upstream) status: Status,
     pub(in crate::upstream) version: Version,
-    /// The field lines that go on, without ours.
+    /// The headers that are forwarded, without Sluice's own.
     pub(in crate::upstream) fields: Fields,
     pub(in crate::upstream) content: Content,
     /// Whether the connection may be used again.
@@ -44,8 +44,8 @@ pub(in crate::upstream) struct Received {
     pub(in crate::upstream) protocols: SmallVec<[Vec<u8>; 1]>,
 }
 
-/// Reads the head at the front of `bytes`; `None` while it is not complete. `method` is what was
-/// asked, on which the framing depends.
+/// Parses the head at the beginning of `bytes`; `None` while it is not complete. The framing depends on
+/// the request's `method`.
 pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Received>, Fault> {
     let mut lines = [const { MaybeUninit::<Header<'_>>::uninit() }; LINES_MAX];
     let mut head = httparse::Response::new(&mut []);
@@ -88,7 +88,7 @@ fn values<'a>(
     headers.iter().filter(named).map(|header| header.value)
 }
 
-/// The members of a list over all lines of that name, empty ones included.
+/// The list members of all lines of that name, empty ones included.
 fn members<'a>(
     headers: &'a [Header<'a>],
     name: &'a str,
@@ -104,9 +104,9 @@ fn says_close(headers: &[Header<'_>]) -> bool {
 
 /// Decides how the content is delimited.
 ///
-/// Both Transfer-Encoding and Content-Length, a last coding that is not chunked, Transfer-Encoding
-/// in HTTP/1.0 and differing lengths are ways to make two readers see two different messages
-/// (RFC 9112 6.1, 6.3), so they are errors.
+/// Transfer-Encoding together with Content-Length, a last coding other than chunked,
+/// Transfer-Encoding in HTTP/1.0 and differing lengths are errors: two recipients may frame such a
+/// message in two ways (RFC 9112 6.1, 6.3).
 fn content(
     method: &Method,
     status: Status,
@@ -128,7 +128,7 @@ fn content(
     })
 }
 
-/// The only coding we know is a single `chunked`.
+/// Whether the content is chunked. Any other transfer coding is an error.
 fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
     let mut codings = members(headers, "transfer-encoding");
     match (codings.next(), codings.next()) {
@@ -138,7 +138,7 @@ fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
     }
 }
 
-/// The one length that all Content-Length values agree on (RFC 9110 8.6 allows to repeat it).
+/// The length on which all Content-Length values agree (RFC 9110 8.6 allows repetitions).
 fn length(headers: &[Header<'_>]) -> Result<Option<u64>, Fault> {
     let mut length = None;
     for value in members(headers, "content-length") {
@@ -157,15 +157,15 @@ fn digits(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// The field lines of a head without those that end at this hop; names in lower case.
+/// The headers of a head without those that end at this hop; names in lower case.
 fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
-    let ending = Ending::new(values(headers, "connection"));
+    let hop_by_hop = HopByHop::new(values(headers, "connection"));
     // Names, values, four bytes around each; and Via.
     let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
     let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
     for header in headers {
         let (name, value) = (header.name.as_bytes(), header.value);
-        if header.name.eq_ignore_ascii_case("content-length") || ending.covers(name) {
+        if header.name.eq_ignore_ascii_case("content-length") || hop_by_hop.covers(name) {
             continue;
         }
         if !is_field_value(value) {
@@ -182,12 +182,12 @@ fn lower(name: &[u8]) -> SmallVec<[u8; 40]> {
     name
 }
 
-/// Our own entry among the field lines of a response.
+/// Adds Sluice's Via entry to a response.
 pub(in crate::upstream) fn add_via(fields: &mut Fields, version: Version) {
     fields.append("via", request::via(version));
 }
 
-/// Reads a trailer section; only what may go on is kept (RFC 9110 6.5.1).
+/// Parses a trailer section and keeps the fields that may be forwarded (RFC 9110 6.5.1).
 pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
     let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
     let parsed = httparse::parse_headers(text, &mut lines);
@@ -195,7 +195,7 @@ pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
         return Err("bad trailers");
     };
     if length != text.len() {
-        return Err("bytes behind the trailers");
+        return Err("bytes after the trailers");
     }
     let mut fields = Fields::new();
     for line in lines {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_delimited_in_one_way_or_not_at_all() {
+    fn content_is_delimited_in_one_way_or_refused() {
         let of = |method: &Method, status: u16, lines: &[&str]| {
             let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
             let text = format!("HTTP/1.1 {status} X\r\n{lines}\r\n");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_connection_end_here() {
+    fn hop_by_hop_headers_are_removed() {
         let text = "HTTP/1.1 200 OK\r\nConnection: x-hop, set-cookie\r\nKeep-Alive: timeout=5\r\n\
                     X-Hop: 1\r\nSet-Cookie: a=b\r\nContent-Length: 5\r\nUpgrade: h2c\r\n\
                     Via: 1.0 origin\r\n\r\n";
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_only_by_http_1_1_that_does_not_say_close() {
+    fn a_connection_is_kept_only_with_http_1_1_and_without_close() {
         let keeps = |head: &str| parsed(&Method::Get, head).expect("a head").keeps;
         assert!(keeps("HTTP/1.1 200 OK\r\n\r\n"));
         assert!(!keeps("HTTP/1.1 200 OK\r\nConnection: x, Close\r\n\r\n"));

@@ -1,4 +1,4 @@
-//! Content in both directions: whole, cut, lying, endless.
+//! Content in both directions: complete, cut, of the wrong length, endless.
 
 use super::*;
 
@@ -94,12 +94,12 @@ fn a_body_that_ends_early_or_breaks_its_framing_is_a_fault() {
 
 #[test]
 fn a_reset_connection_cuts_even_a_body_without_length() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.0 200 OK\r\n\r\nhello");
-        // The test has read it all by now and says so.
-        wire.read(4);
-        wire.reset();
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.0 200 OK\r\n\r\nhello");
+        // The test has read everything by now.
+        served.read(4);
+        served.reset();
     });
     run(async {
         let fed = Fed::default();
@@ -122,17 +122,17 @@ fn a_reset_connection_cuts_even_a_body_without_length() {
 }
 
 #[test]
-fn what_comes_after_the_declared_length_is_never_a_response() {
-    let origin = Origin::new(|number, wire| {
-        wire.request();
+fn bytes_after_the_declared_length_are_never_a_response() {
+    let origin = Origin::new(|number, served| {
+        served.request();
         match number {
             0 => {
                 let mut answer = HELLO.to_vec();
                 answer.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
-                wire.send(&answer);
-                wire.await_close();
+                served.send(&answer);
+                served.await_close();
             }
-            _ => assert!(wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")),
+            _ => assert!(served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")),
         }
     });
     run(async {
@@ -144,7 +144,7 @@ fn what_comes_after_the_declared_length_is_never_a_response() {
 }
 
 #[test]
-fn trailers_are_passed_without_what_they_must_not_hold() {
+fn trailers_are_forwarded_without_forbidden_fields() {
     let origin = Origin::once(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
          5\r\nhello\r\n0\r\nX-Sum: 1\r\nContent-Length: 7\r\nSet-Cookie: a=b\r\n\r\n",
@@ -165,13 +165,13 @@ fn trailers_are_passed_without_what_they_must_not_hold() {
 }
 
 #[test]
-fn a_big_body_comes_whole_and_its_length_counts_down() {
+fn a_large_body_is_complete_and_its_length_counts_down() {
     const SIZE: usize = 5_000_000;
-    let origin = Origin::new(|_, wire| {
-        while wire.request().is_some() {
-            wire.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").as_bytes());
+    let origin = Origin::new(|_, served| {
+        while served.request().is_some() {
+            served.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").as_bytes());
             let content: Vec<u8> = (0..SIZE).map(|i| (i / 7) as u8).collect();
-            wire.send(&content);
+            served.send(&content);
         }
     });
     run(async {
@@ -198,15 +198,16 @@ fn a_big_body_comes_whole_and_its_length_counts_down() {
 #[test]
 fn an_origin_is_held_back_while_nobody_reads() {
     let (tell, sent) = channel();
-    let origin = Origin::new(move |_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.1 200 OK\r\n\r\n");
-        wire.stream
+    let origin = Origin::new(move |_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 200 OK\r\n\r\n");
+        served
+            .stream
             .set_write_timeout(Some(Duration::from_millis(200)))
             .expect("a socket option");
         let mut total = 0_u64;
-        // The write that is held back for so long ends the flood.
-        while let Ok(n) = wire.stream.write(&[b'x'; 65536]) {
+        // The origin stops when a write blocks for that long.
+        while let Ok(n) = served.stream.write(&[b'x'; 65536]) {
             total += n as u64;
             if total >= 1 << 30 {
                 break;
@@ -220,7 +221,7 @@ fn an_origin_is_held_back_while_nobody_reads() {
         assert!(matches!(response.body.frame().await, Some(Ok(_))));
         let total = tokio::task::spawn_blocking(move || sent.recv()).await;
         let total = total.expect("no panic").expect("a total");
-        // What the kernel's two buffers hold, far from the endless body.
+        // The kernel's two buffers, much less than the endless body.
         assert!(total < 64 << 20, "{total} bytes were taken");
     });
 }
@@ -240,8 +241,8 @@ fn an_upload_is_held_back_while_the_origin_does_not_read() {
     }
     let (let_go, wait) = channel::<()>();
     let wait = std::sync::Mutex::new(wait);
-    let origin = Origin::new(move |_, wire| {
-        wire.request();
+    let origin = Origin::new(move |_, served| {
+        served.request();
         let _ = wait.lock().map(|wait| wait.recv());
     });
     let mut options = Options::new(vec![origin.server()]);
@@ -253,19 +254,19 @@ fn an_upload_is_held_back_while_the_origin_does_not_read() {
 }
 
 #[test]
-fn uploads_are_framed_by_what_is_known_of_their_length() {
-    let origin = Origin::new(|_, wire| {
-        while let Some(head) = wire.request() {
+fn an_upload_is_chunked_unless_its_length_is_known() {
+    let origin = Origin::new(|_, served| {
+        while let Some(head) = served.request() {
             let content = match head.contains("transfer-encoding: chunked") {
-                true => wire.read(b"3\r\nabc\r\n3\r\ndef\r\n0\r\nx-sum: 1\r\n\r\n".len()),
-                false if head.contains("content-length: 6") => wire.read(6),
+                true => served.read(b"3\r\nabc\r\n3\r\ndef\r\n0\r\nx-sum: 1\r\n\r\n".len()),
+                false if head.contains("content-length: 6") => served.read(6),
                 false => Vec::new(),
             };
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
                 content.len()
             );
-            wire.send(&[head.into_bytes(), content].concat());
+            served.send(&[head.into_bytes(), content].concat());
         }
     });
     run(async {
@@ -297,10 +298,10 @@ fn uploads_are_framed_by_what_is_known_of_their_length() {
 
 #[test]
 fn an_early_response_is_delivered_and_the_connection_closed() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
-        wire.await_close();
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
+        served.await_close();
     });
     run(async {
         let testing = origin.upstream();
@@ -314,17 +315,17 @@ fn an_early_response_is_delivered_and_the_connection_closed() {
 }
 
 #[test]
-fn an_answer_is_read_even_if_the_origin_refuses_the_rest_of_the_upload() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
+fn a_response_is_read_even_if_the_origin_refuses_the_rest_of_the_upload() {
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
         // Closing with unread content resets the connection.
     });
     run(async {
         let testing = origin.upstream();
         let content = Bytes::from(vec![b'x'; 8 << 20]);
         let got = testing.fetch(post(Body::Bytes(content))).await;
-        // The reset may overtake the answer; then it is a fault and never a hang.
+        // The reset may overtake the response; the result is then a fault, and not a hang.
         let fault = matches!(
             got,
             Err(Reason::ClosedBeforeHead | Reason::SendFailed | Reason::BodyCut)
@@ -335,9 +336,9 @@ fn an_answer_is_read_even_if_the_origin_refuses_the_rest_of_the_upload() {
 
 #[test]
 fn an_upload_that_fails_is_the_clients_fault() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.await_close();
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.await_close();
     });
     run(async {
         let testing = origin.upstream();
@@ -362,21 +363,23 @@ fn the_padding_of_a_chunk_size_is_bounded() {
     }
 }
 
-/// Answers early with half of its content; tells the test all it read up to the close.
-fn hasty() -> Origin {
-    Origin::new(|_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+/// Answers early with half of its content; sends the test everything it read up to the close.
+fn answering_early() -> Origin {
+    Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
         let mut rest = Vec::new();
-        // A reset ends it too.
-        let _ = wire.stream.read_to_end(&mut rest);
-        let _ = wire.tell.send(String::from_utf8_lossy(&rest).into_owned());
+        // A reset ends the loop, too.
+        let _ = served.stream.read_to_end(&mut rest);
+        let _ = served
+            .tell
+            .send(String::from_utf8_lossy(&rest).into_owned());
     })
 }
 
 #[test]
 fn an_upload_that_fails_after_an_early_head_never_looks_whole() {
-    let origin = hasty();
+    let origin = answering_early();
     run(async {
         let testing = origin.upstream();
         let fed = Fed::default();
@@ -398,7 +401,7 @@ fn an_upload_that_fails_after_an_early_head_never_looks_whole() {
 }
 
 #[test]
-fn the_fault_of_an_upload_stays() {
+fn a_failed_upload_keeps_its_fault() {
     let fed = Fed::default();
     fed.feed(Some(Err(Reason::ClientGone.into())));
     fed.feed(None);
@@ -413,12 +416,12 @@ fn the_fault_of_an_upload_stays() {
 #[test]
 fn abandoning_a_request_or_its_response_closes_the_connection() {
     let (tell, closed) = channel();
-    let origin = Origin::new(move |number, wire| {
-        wire.request();
+    let origin = Origin::new(move |number, served| {
+        served.request();
         if number == 1 {
-            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin");
+            served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin");
         }
-        wire.await_close();
+        served.await_close();
         tell.send(number).expect("the test listens");
     });
     run(async {

@@ -1,9 +1,9 @@
-//! Response heads: what is passed on, what is refused and under which name.
+//! Response heads: which headers are forwarded, which heads are refused and with which cause.
 
 use super::*;
 
 #[test]
-fn broken_heads_are_refused_by_name() {
+fn broken_heads_are_refused_with_their_cause() {
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(70_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: a\r\n".repeat(257));
     let table: &[(&[u8], Reason)] = &[
@@ -73,7 +73,7 @@ fn broken_heads_are_refused_by_name() {
 }
 
 #[test]
-fn what_the_parser_lets_pass_comes_out_clean() {
+fn tolerated_mistakes_of_an_origin_are_not_forwarded() {
     let origin = Origin::once("\r\nHTTP/1.1 200 é\nX: y\nContent-Length: 2\n\nok");
     run(async {
         let testing = origin.upstream();
@@ -84,7 +84,7 @@ fn what_the_parser_lets_pass_comes_out_clean() {
 }
 
 #[test]
-fn fields_go_on_without_those_of_the_connection() {
+fn headers_are_forwarded_without_hop_by_hop_ones() {
     let origin = Origin::once(
         "HTTP/1.1 200 OK\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n\
          Proxy-Authenticate: Basic\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nVia: 1.1 far\r\n\
@@ -146,7 +146,7 @@ fn responses_without_content_keep_their_length_and_their_connection() {
 }
 
 #[test]
-fn interim_heads_are_shown_but_not_100() {
+fn interim_heads_except_100_are_forwarded() {
     let origin = Origin::once(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: x\r\n\
          X: 1\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -168,21 +168,21 @@ fn interim_heads_are_shown_but_not_100() {
 
 #[test]
 fn a_flood_of_interim_heads_is_refused() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        while wire.send(b"HTTP/1.1 102 Processing\r\n\r\n") {}
+    let origin = Origin::new(|_, served| {
+        served.request();
+        while served.send(b"HTTP/1.1 102 Processing\r\n\r\n") {}
     });
     let testing = origin.upstream();
     assert_eq!(run(testing.fetch(get("/"))), Err(Reason::BadHead));
 }
 
-/// Answers with so many interim heads of 100 bytes before the final one, again and again.
+/// Sends `count` interim heads of 100 bytes before each final one.
 fn interim_heads(count: usize) -> Origin {
     let interim = format!("HTTP/1.1 103 X\r\nLink: {}\r\n\r\n", "x".repeat(74));
     let mut answer = interim.repeat(count).into_bytes();
     assert_eq!(answer.len(), 100 * count);
     answer.extend_from_slice(HELLO);
-    Origin::new(move |_, wire| while wire.request().is_some() && wire.send(&answer) {})
+    Origin::new(move |_, served| while served.request().is_some() && served.send(&answer) {})
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn interim_heads_are_bounded_in_number_and_together_in_size() {
             let mut options = Options::new(vec![origin.server()]);
             options.head = most;
             let testing = Testing::new(options);
-            // Each exchange has the whole bound for itself.
+            // The bound holds for each exchange on its own.
             for _ in 0..2 {
                 let got = testing.fetch(get("/")).await.map(|(status, _)| status);
                 assert_eq!(got, accepted.then_some(200).ok_or(Reason::BadHead));

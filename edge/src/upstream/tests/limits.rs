@@ -1,11 +1,11 @@
-//! Timeouts, caps, the queue, and servers that cannot be reached.
+//! Timeouts, limits, the queue, and servers that cannot be reached.
 
 use super::*;
 
 fn silent() -> Origin {
-    Origin::new(|_, wire| {
-        wire.request();
-        wire.await_close();
+    Origin::new(|_, served| {
+        served.request();
+        served.await_close();
     })
 }
 
@@ -35,12 +35,12 @@ fn a_silent_origin_times_out_after_an_upload_with_trailers() {
 }
 
 #[test]
-fn a_slow_upload_is_not_the_origins_delay_after_an_early_head_either() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
-        wire.read(b"4\r\nslow\r\n0\r\n\r\n".len());
-        wire.send(b"hello");
+fn after_an_early_head_a_slow_upload_is_not_the_origins_delay() {
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+        served.read(b"4\r\nslow\r\n0\r\n\r\n".len());
+        served.send(b"hello");
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
@@ -61,10 +61,10 @@ fn a_slow_upload_is_not_the_origins_delay_after_an_early_head_either() {
 
 #[test]
 fn a_body_that_stalls_times_out() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
-        wire.await_close();
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        served.await_close();
     });
     let mut options = Options::new(vec![origin.server()]);
     options.read_timeout = Duration::from_millis(20);
@@ -74,12 +74,12 @@ fn a_body_that_stalls_times_out() {
 
 #[test]
 fn a_slow_client_is_not_the_origins_delay() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
-        wire.request();
-        wire.send(b"world");
-        wire.await_close();
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        served.request();
+        served.send(b"world");
+        served.await_close();
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
@@ -91,7 +91,7 @@ fn a_slow_client_is_not_the_origins_delay() {
             .await
             .expect("a response");
         assert!(matches!(response.body.frame().await, Some(Ok(_))));
-        // For longer than the timeout nobody asks for more.
+        // Nobody reads for longer than the timeout.
         tokio::time::sleep(Duration::from_millis(700)).await;
         fed.data(b"\r\n\r\n");
         fed.feed(None);
@@ -102,10 +102,10 @@ fn a_slow_client_is_not_the_origins_delay() {
 
 #[test]
 fn a_client_that_uploads_slowly_is_not_the_origins_delay() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.read(b"4\r\nslow\r\n0\r\n\r\n".len());
-        wire.send(HELLO);
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.read(b"4\r\nslow\r\n0\r\n\r\n".len());
+        served.send(HELLO);
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
@@ -124,7 +124,7 @@ fn a_client_that_uploads_slowly_is_not_the_origins_delay() {
 }
 
 #[test]
-fn a_refused_connection_goes_on_to_the_next_server() {
+fn after_a_refused_connection_the_next_server_is_tried() {
     let origin = Origin::always(HELLO);
     run(async {
         let options = Options::new(vec![server(refusing()), origin.server()]);
@@ -133,7 +133,7 @@ fn a_refused_connection_goes_on_to_the_next_server() {
             assert!(testing.fetch(get("/")).await.is_ok());
         }
         let status = testing.status();
-        // Once it failed it is left alone while there is another.
+        // The server that failed is avoided while there is another.
         assert_eq!((status[0].failures, status[1].requests), (1, 6));
         assert_eq!(testing.counters.upstream_retries.get(), 1);
         testing.clock.advance_us(6_000_000);
@@ -145,7 +145,7 @@ fn a_refused_connection_goes_on_to_the_next_server() {
 }
 
 #[test]
-fn tries_are_limited_and_the_last_reason_is_told() {
+fn tries_are_limited_and_the_last_cause_is_returned() {
     run(async {
         let mut options = Options::new((0..4).map(|_| server(refusing())).collect());
         options.retries = 2;
@@ -163,7 +163,7 @@ fn tries_are_limited_and_the_last_reason_is_told() {
 }
 
 #[test]
-fn a_name_without_address_has_its_own_reason() {
+fn a_name_without_address_has_its_own_cause() {
     let unknown = Server {
         host: "no-such-name.invalid".into(),
         ..server(refusing())
@@ -173,7 +173,7 @@ fn a_name_without_address_has_its_own_reason() {
 }
 
 #[test]
-fn backups_are_asked_last() {
+fn backups_are_used_last() {
     let (main, spare) = (Origin::always(HELLO), Origin::always(HELLO));
     run(async {
         let mut backup = spare.server();
@@ -196,12 +196,12 @@ async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
 }
 
 #[test]
-fn a_full_server_makes_wait_in_turn_and_the_queue_is_bounded() {
+fn requests_for_a_full_server_wait_in_turn_and_the_queue_is_bounded() {
     let (answer, answers) = channel::<()>();
     let answers = std::sync::Mutex::new(answers);
-    let origin = Origin::new(move |_, wire| {
-        while wire.request().is_some() {
-            if answers.lock().is_ok_and(|a| a.recv().is_err()) || !wire.send(HELLO) {
+    let origin = Origin::new(move |_, served| {
+        while served.request().is_some() {
+            if answers.lock().is_ok_and(|a| a.recv().is_err()) || !served.send(HELLO) {
                 return;
             }
         }
@@ -230,12 +230,12 @@ fn a_full_server_makes_wait_in_turn_and_the_queue_is_bounded() {
 }
 
 #[test]
-fn a_place_that_is_given_up_goes_to_the_next_in_the_queue() {
-    let origin = Origin::new(|number, wire| {
-        wire.request();
+fn a_released_permit_goes_to_the_next_request_in_the_queue() {
+    let origin = Origin::new(|number, served| {
+        served.request();
         match number {
-            0 => wire.await_close(),
-            _ => assert!(wire.send(HELLO)),
+            0 => served.await_close(),
+            _ => assert!(served.send(HELLO)),
         }
     });
     run(async {
@@ -255,7 +255,7 @@ fn a_place_that_is_given_up_goes_to_the_next_in_the_queue() {
 }
 
 #[test]
-fn waiting_in_the_queue_has_an_end() {
+fn waiting_in_the_queue_is_limited() {
     let origin = silent();
     run(async {
         let mut options = Options::new(vec![origin.server()]);
@@ -269,7 +269,7 @@ fn waiting_in_the_queue_has_an_end() {
 }
 
 #[test]
-fn a_panic_in_the_clients_body_leaks_no_place() {
+fn a_panic_in_the_clients_body_leaks_no_permit() {
     struct Panics;
     impl BodyStream for Panics {
         fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
@@ -308,7 +308,7 @@ fn requests_are_spread_over_servers_by_weight() {
 }
 
 #[test]
-fn a_dead_connections_place_is_not_given_twice() {
+fn the_permit_of_a_dead_connection_is_not_given_twice() {
     use crate::upstream::lease::Grant;
     use crate::upstream::pool::Failed;
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
@@ -321,7 +321,7 @@ fn a_dead_connections_place_is_not_given_twice() {
         }
         testing.clock.advance_us(61_000_000);
         let pool = &testing.upstream.0.pool;
-        // One server is full, the other avoided: someone waits, and would take either.
+        // One server is full, the other avoided: a request waits, and would take either.
         let _held = pool.take(0);
         pool.note_connect(1, false);
         let failed = Failed::new();

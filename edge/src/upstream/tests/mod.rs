@@ -1,4 +1,4 @@
-//! Exchanges over real sockets with origins written by hand, and what they are written with.
+//! Exchanges over real sockets with scripted origins, and the helpers for them.
 
 mod bodies;
 mod heads;
@@ -22,6 +22,7 @@ use super::*;
 use crate::handler::{Body, BodyStream, Fault, Frame, Head, Peer};
 use crate::http::Scheme;
 use crate::reason::Reason;
+use crate::telemetry::ServerNumbers;
 
 /// Runs on a worker's kind of runtime; a test that hangs fails.
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -35,15 +36,15 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .expect("the test hangs")
 }
 
-/// An origin: each connection is answered by `script` on a thread of its own; the number counts
-/// the connections from 0.
+/// An origin: `script` serves each connection on a thread of its own; its number counts connections
+/// from 0.
 struct Origin {
     address: SocketAddr,
     seen: Receiver<String>,
 }
 
 impl Origin {
-    fn new(script: impl Fn(usize, &mut Wire) + Send + Sync + 'static) -> Origin {
+    fn new(script: impl Fn(usize, &mut ServedConnection) + Send + Sync + 'static) -> Origin {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (tell, seen) = channel();
@@ -52,7 +53,7 @@ impl Origin {
             for (number, stream) in listener.incoming().enumerate() {
                 let (script, tell) = (script.clone(), tell.clone());
                 let Ok(stream) = stream else { return };
-                std::thread::spawn(move || script(number, &mut Wire { stream, tell }));
+                std::thread::spawn(move || script(number, &mut ServedConnection { stream, tell }));
             }
         });
         Origin { address, seen }
@@ -60,15 +61,15 @@ impl Origin {
 
     /// Answers every request with the same bytes, on one connection after another.
     fn always(answer: &'static [u8]) -> Origin {
-        Origin::new(move |_, wire| while wire.request().is_some() && wire.send(answer) {})
+        Origin::new(move |_, served| while served.request().is_some() && served.send(answer) {})
     }
 
     /// Answers the first request with these bytes and closes.
     fn once(answer: impl Into<Vec<u8>>) -> Origin {
         let answer = answer.into();
-        Origin::new(move |_, wire| {
-            if wire.request().is_some() {
-                wire.send(&answer);
+        Origin::new(move |_, served| {
+            if served.request().is_some() {
+                served.send(&answer);
             }
         })
     }
@@ -99,20 +100,20 @@ fn server(address: SocketAddr) -> Server {
     }
 }
 
-/// A port on which nobody listens.
+/// An address that refuses connections.
 fn refusing() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address")
 }
 
 /// The origin's end of a connection.
-struct Wire {
+struct ServedConnection {
     stream: TcpStream,
     tell: Sender<String>,
 }
 
-impl Wire {
-    /// Reads one head and tells the test; `None` when the edge closed. Content is left unread.
+impl ServedConnection {
+    /// Reads one head and sends it to the test; `None` if the edge closed. Content is left unread.
     fn request(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -123,7 +124,7 @@ impl Wire {
             }
         }
         let head = String::from_utf8(head).expect("a head in ASCII");
-        // Nobody may be listening any more.
+        // The test may have dropped the receiver.
         let _ = self.tell.send(head.clone());
         Some(head)
     }
@@ -153,7 +154,7 @@ impl Wire {
     }
 }
 
-/// An upstream with what a test wants to see of it.
+/// An upstream and the state that tests look at.
 struct Testing {
     upstream: Upstream,
     counters: Arc<Counters>,
@@ -184,7 +185,7 @@ impl Testing {
         self.start(request).response.await.map_err(|f| f.reason)
     }
 
-    /// Status and content, or why there is no whole response.
+    /// Status and content, or why there is no complete response.
     async fn fetch(&self, request: Request) -> Result<(u16, Vec<u8>), Reason> {
         let mut response = self.ask(request).await?;
         Ok((response.status, content(&mut response.body).await?))

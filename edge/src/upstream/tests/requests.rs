@@ -1,4 +1,4 @@
-//! What the origin is asked.
+//! The request that the origin gets.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn sent(testing: &Testing, origin: &Origin, request: Request) -> String {
 }
 
 #[test]
-fn a_request_is_built_anew() {
+fn a_request_is_built_from_its_checked_parts() {
     let origin = Origin::always(HELLO);
     let fields = [
         ("Host", "ignored.example"),
@@ -55,7 +55,7 @@ fn a_request_is_built_anew() {
 }
 
 #[test]
-fn clients_of_every_kind_are_announced() {
+fn the_client_is_named_to_the_origin() {
     let origin = Origin::always(HELLO);
     let testing = origin.upstream();
     let mut asked = get("/");
@@ -78,7 +78,7 @@ fn clients_of_every_kind_are_announced() {
 }
 
 #[test]
-fn a_client_is_announced_with_the_proxy_that_introduced_it() {
+fn a_client_is_named_together_with_the_trusted_proxy() {
     let origin = Origin::always(HELLO);
     let claims = [("X-Forwarded-For", "203.0.113.66, 2001:db8::7, 10.0.0.9")];
     let mut asked = request(Method::Get, "/", &claims);
@@ -105,7 +105,7 @@ fn the_host_may_be_configured() {
 }
 
 #[test]
-fn targets_go_as_they_are_save_what_no_uri_may_hold() {
+fn targets_are_sent_as_received_except_for_bytes_that_no_uri_may_contain() {
     let origin = Origin::always(HELLO);
     let table = [
         ("/", "/"),
@@ -130,7 +130,7 @@ fn targets_go_as_they_are_save_what_no_uri_may_hold() {
 }
 
 #[test]
-fn a_request_in_circles_is_stopped_before_it_reaches_a_server() {
+fn a_request_in_a_loop_is_stopped_before_it_reaches_a_server() {
     let origin = Origin::always(HELLO);
     let testing = origin.upstream();
     let seven = ["1.1 sluice"; 7].join(", ");
@@ -146,7 +146,7 @@ fn a_request_in_circles_is_stopped_before_it_reaches_a_server() {
 }
 
 #[test]
-fn connect_is_not_for_an_edge() {
+fn connect_is_refused() {
     let testing = Testing::new(Options::new(Vec::new()));
     let answer = testing.upstream.handle(request(Method::Connect, "/", &[]));
     assert!(matches!(answer, Answer::Ready(Ok(response)) if response.status == 501));

@@ -1,4 +1,4 @@
-//! Keeping connections, and what happens when the origin did not.
+//! Keeping connections for reuse, and what happens when the origin closed them.
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn idle_connections_expire() {
 }
 
 #[test]
-fn idle_connections_are_swept_without_being_asked_for() {
+fn expired_connections_are_closed_without_another_request() {
     let origin = Origin::always(HELLO);
     run(async {
         let mut options = Options::new(vec![origin.server()]);
@@ -125,20 +125,20 @@ fn an_origin_of_http_1_0_is_not_trusted_with_keepalive() {
     });
 }
 
-/// Answers the first request of each connection; of the first connection only, closes on the
-/// second one without a word.
+/// Answers the first request of each connection. On the first connection, closes after the second
+/// request without a response.
 fn closing_on_reuse() -> Origin {
-    Origin::new(|number, wire| {
-        wire.request();
-        wire.send(HELLO);
-        if wire.request().is_some() && number > 0 {
-            wire.send(HELLO);
+    Origin::new(|number, served| {
+        served.request();
+        served.send(HELLO);
+        if served.request().is_some() && number > 0 {
+            served.send(HELLO);
         }
     })
 }
 
 #[test]
-fn a_request_that_met_a_closed_connection_is_repeated_only_if_that_is_safe() {
+fn a_request_on_a_closed_connection_is_repeated_only_if_that_is_safe() {
     let get_it = || get("/");
     let put_it = || {
         let mut put = request(Method::Put, "/", &[]);
@@ -159,7 +159,7 @@ fn a_request_that_met_a_closed_connection_is_repeated_only_if_that_is_safe() {
                 Ok(response) => assert!(repeated && response.status == 200),
                 Err(fault) => {
                     assert!(!repeated && fault.reason == Reason::StaleConnection);
-                    // It may have been acted upon: nobody else may repeat it either.
+                    // The origin may have processed it, so no other code may repeat it either.
                     assert!(!fault.retryable);
                 }
             }
@@ -170,12 +170,12 @@ fn a_request_that_met_a_closed_connection_is_repeated_only_if_that_is_safe() {
 }
 
 #[test]
-fn a_request_is_repeated_once_and_not_for_ever() {
-    let origin = Origin::new(|number, wire| {
-        wire.request();
+fn a_request_is_repeated_only_once() {
+    let origin = Origin::new(|number, served| {
+        served.request();
         if number == 0 {
-            wire.send(HELLO);
-            wire.request();
+            served.send(HELLO);
+            served.request();
         }
     });
     run(async {
@@ -189,11 +189,11 @@ fn a_request_is_repeated_once_and_not_for_ever() {
 
 #[test]
 fn a_request_is_not_repeated_once_a_byte_of_the_response_came() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(HELLO);
-        wire.request();
-        wire.send(b"HTTP/1.1 200");
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(HELLO);
+        served.request();
+        served.send(b"HTTP/1.1 200");
     });
     run(async {
         let testing = origin.upstream();
@@ -205,13 +205,14 @@ fn a_request_is_not_repeated_once_a_byte_of_the_response_came() {
 }
 
 #[test]
-fn a_post_does_not_go_over_a_connection_that_is_known_to_be_closed() {
+fn a_post_is_not_sent_on_a_connection_that_the_kernel_knows_to_be_closed() {
     let (tell, closed) = channel();
-    let origin = Origin::new(move |number, wire| {
-        wire.request();
-        wire.send(HELLO);
+    let origin = Origin::new(move |number, served| {
+        served.request();
+        served.send(HELLO);
         if number == 0 {
-            wire.stream
+            served
+                .stream
                 .shutdown(Shutdown::Both)
                 .expect("an open socket");
             tell.send(()).expect("the test listens");
@@ -220,7 +221,7 @@ fn a_post_does_not_go_over_a_connection_that_is_known_to_be_closed() {
     run(async {
         let testing = origin.upstream();
         testing.fetch(get("/")).await.expect("a response");
-        // Blocks the runtime, which therefore does not learn of the close.
+        // This blocks the runtime, which therefore does not learn of the close.
         closed.recv().expect("the origin closes");
         let got = testing
             .fetch(post(Body::Bytes(Bytes::from_static(b"x"))))
@@ -230,7 +231,7 @@ fn a_post_does_not_go_over_a_connection_that_is_known_to_be_closed() {
 }
 
 #[test]
-fn a_worker_that_ends_leaves_no_gauge_behind() {
+fn when_a_worker_ends_its_gauges_return_to_0() {
     let origin = Origin::always(HELLO);
     run(async {
         let testing = origin.upstream();
@@ -253,20 +254,20 @@ fn a_worker_that_ends_leaves_no_gauge_behind() {
 }
 
 #[test]
-fn what_an_idle_connection_says_unasked_answers_nobody() {
-    let origin = Origin::new(move |number, wire| {
-        wire.request();
-        wire.send(HELLO);
+fn an_unrequested_response_on_an_idle_connection_is_never_used() {
+    let origin = Origin::new(move |number, served| {
+        served.request();
+        served.send(HELLO);
         if number == 0 {
-            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
-            wire.await_close();
+            served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+            served.await_close();
         }
     });
     run(async {
         let testing = origin.upstream();
         let first = testing.fetch(get("/")).await;
         assert_eq!(first, Ok((200, b"hello".to_vec())));
-        // It leaves the pool as soon as the runtime learns of it.
+        // The connection leaves the pool as soon as the runtime learns of the bytes.
         while testing.idle() > 0 {
             tokio::task::yield_now().await;
         }
@@ -277,25 +278,29 @@ fn what_an_idle_connection_says_unasked_answers_nobody() {
 }
 
 #[test]
-fn what_the_runtime_has_not_learned_of_answers_nobody_either() {
+fn an_unrequested_response_that_only_the_kernel_knows_is_never_used() {
     let (go, gone) = channel();
     let (tell, told) = channel();
     let gone = std::sync::Mutex::new(gone);
-    let origin = Origin::new(move |number, wire| {
-        wire.request();
-        wire.send(HELLO);
+    let origin = Origin::new(move |number, served| {
+        served.request();
+        served.send(HELLO);
         if number == 0 {
-            let () = gone.lock().expect("one at a time").recv().expect("a word");
-            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+            let () = gone
+                .lock()
+                .expect("one at a time")
+                .recv()
+                .expect("a signal");
+            served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
             tell.send(()).expect("the test listens");
-            wire.await_close();
+            served.await_close();
         }
     });
     run(async {
         let testing = origin.upstream();
         testing.fetch(get("/")).await.expect("a response");
         assert_eq!(testing.idle(), 1);
-        // Blocks the runtime, which therefore does not learn of what came.
+        // This blocks the runtime, which therefore does not learn of the bytes.
         go.send(()).expect("the origin listens");
         told.recv().expect("the origin sends");
         let second = testing.fetch(get("/")).await;
@@ -305,20 +310,20 @@ fn what_the_runtime_has_not_learned_of_answers_nobody_either() {
     });
 }
 
-/// Answers one request, and closes for good when there is a second one.
+/// Answers one request, and closes connection and listener at the second one.
 fn leaving() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a connection");
         drop(listener);
-        let mut wire = Wire {
+        let mut served = ServedConnection {
             stream,
             tell: channel().0,
         };
-        wire.request();
-        wire.send(HELLO);
-        wire.request();
+        served.request();
+        served.send(HELLO);
+        served.request();
     });
     address
 }

@@ -12,14 +12,14 @@ fn upgrading() -> Request {
 
 #[test]
 fn an_upgraded_connection_is_a_tunnel() {
-    let origin = Origin::new(|_, wire| {
-        wire.request();
-        wire.send(
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nearly",
         );
         let mut buffer = [0; 100];
-        while let Ok(n @ 1..) = wire.stream.read(&mut buffer) {
-            wire.send(&buffer[..n]);
+        while let Ok(n @ 1..) = served.stream.read(&mut buffer) {
+            served.send(&buffer[..n]);
         }
     });
     run(async {
@@ -66,14 +66,14 @@ fn an_origin_may_decline_to_upgrade() {
     }
 }
 
-fn asking_for(protocols: &str) -> Request {
+fn request_to_upgrade(protocols: &str) -> Request {
     let mut request = request(Method::Get, "/", &[("Upgrade", protocols)]);
     request.head.upgrade = true;
     request
 }
 
 #[test]
-fn only_what_was_asked_for_is_switched_to() {
+fn only_requested_protocols_are_switched_to() {
     for (status_line, chosen, accepted) in [
         ("HTTP/1.1 101 X", "upgrade: websocket\r\n", true),
         ("HTTP/1.1 101 X", "upgrade: echo/2, WebSocket\r\n", true),
@@ -83,7 +83,9 @@ fn only_what_was_asked_for_is_switched_to() {
         ("HTTP/1.0 101 X", "upgrade: websocket\r\n", false),
     ] {
         let origin = Origin::once(format!("{status_line}\r\n{chosen}\r\n"));
-        let asked = run(origin.upstream().ask(asking_for("WebSocket, h2c, echo/2")));
+        let asked = run(origin
+            .upstream()
+            .ask(request_to_upgrade("WebSocket, h2c, echo/2")));
         let expected = accepted.then_some(101).ok_or(Reason::UnexpectedStatus);
         let got = asked.map(|response| response.status);
         assert_eq!(got, expected, "{status_line} {chosen}");
@@ -91,7 +93,7 @@ fn only_what_was_asked_for_is_switched_to() {
 }
 
 #[test]
-fn protocols_that_would_carry_requests_unseen_are_not_asked_for() {
+fn protocols_that_would_bypass_the_rules_are_not_forwarded() {
     for (asked, sent) in [
         ("h2c", None),
         ("H2C, TLS/1.0, tls", None),
@@ -99,7 +101,7 @@ fn protocols_that_would_carry_requests_unseen_are_not_asked_for() {
         ("websocket, echo/1", Some("websocket, echo/1")),
     ] {
         let origin = Origin::always(HELLO);
-        run(origin.upstream().fetch(asking_for(asked))).expect("a response");
+        run(origin.upstream().fetch(request_to_upgrade(asked))).expect("a response");
         let head = origin.next_request();
         let line = |name: &str| {
             let name = format!("{name}: ");

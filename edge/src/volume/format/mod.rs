@@ -1,4 +1,4 @@
-//! The bytes on a device, of format version 1: `docs/disk-format.md` describes them all.
+//! The bytes on a device, of format version 2: `docs/disk-format.md` describes them all.
 //!
 //! Everything is read as if an enemy had written it: what does not decode is not there.
 
@@ -6,48 +6,50 @@ pub mod record;
 pub mod segment;
 pub mod superblock;
 
-/// Places and lengths of what is not a record are multiples of this: a block.
+/// Size of a block in bytes. Offsets and lengths of everything except records are multiples of it.
 pub const BLOCK: u64 = 4096;
 
-/// Records begin at multiples of this, and take multiples of it.
+/// Alignment of records in bytes: records begin at multiples of it and their length is a multiple
+/// of it.
 pub const UNIT: u64 = 64;
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const MIB: u64 = 1 << 20;
 
-/// No lap, generation or number is greater than this, but for the one that stands for none: there is
-/// always a next one.
+/// The greatest lap, generation or sequence number, except for the one that means "none". A next
+/// number always exists.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
-/// The least bytes of a volume.
+/// Smallest volume in bytes.
 pub const SIZE_MIN: u64 = 16 * MIB;
-/// The most.
+/// Largest volume in bytes.
 pub const SIZE_MAX: u64 = 4 << 40;
-/// The most bytes of a segment: offsets are kept in 20 bits, in units.
+/// Largest segment in bytes: offsets are stored in 20 bits, in units.
 pub const SEGMENT_MAX: u64 = 64 * MIB;
-/// The fewest segments.
+/// Smallest number of segments.
 pub const SEGMENTS_MIN: u64 = 8;
-/// The most: their numbers are kept in 16 bits.
+/// Largest number of segments: segment numbers are stored in 16 bits.
 pub const SEGMENTS_MAX: u64 = 1 << 16;
 
-/// Where everything is on a device.
+/// The layout of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of each segment.
+    /// Size of each segment in bytes.
     pub segment: u64,
-    /// How many there are.
+    /// Number of segments.
     pub segments: u32,
-    /// Bytes of each half of the purge log.
+    /// Size of each half of the purge log in bytes.
     pub half: u64,
 }
 
 impl Geometry {
-    /// For a volume of so many bytes, with segments of so many (0: as many as suit the size).
+    /// The layout of a volume of `size` bytes with segments of `segment` bytes (0: a default for
+    /// the size).
     ///
     /// # Errors
-    /// Why that can't be, in words for the operator.
+    /// A message for the operator if the sizes are not possible.
     pub fn of(size: u64, segment: u64) -> Result<Geometry, String> {
         if !(SIZE_MIN..=SIZE_MAX).contains(&size) {
             return Err(format!(
@@ -78,29 +80,29 @@ impl Geometry {
         })
     }
 
-    /// Bytes of the whole volume.
+    /// Size of the whole volume in bytes.
     pub fn size(&self) -> u64 {
         self.segment_place(self.segments)
     }
 
-    /// Where one of the two superblocks is.
+    /// Offset of one of the two superblocks.
     pub fn superblock_place(which: usize) -> u64 {
         which as u64 * BLOCK
     }
 
-    /// Where one of the two halves of the purge log is.
+    /// Offset of one of the two halves of the purge log.
     pub fn half_place(&self, which: usize) -> u64 {
         log_place(which as u64, self.half)
     }
 
-    /// Where a segment is.
+    /// Offset of a segment.
     pub fn segment_place(&self, segment: u32) -> u64 {
         log_place(2, self.half) + u64::from(segment) * self.segment
     }
 }
 
-/// Bytes of a segment of a volume of so many bytes, where nothing is said: a 64th of it, but at least
-/// 4 MiB, which have room for blocks of 1 MiB, or 2, or 1, so that there are enough of them.
+/// Default size of a segment in bytes: a 64th of the volume, but at least 4 MiB, which has space
+/// for blocks of 1 MiB; in small volumes 2 or 1 MiB, so that there are enough segments.
 pub fn default_segment(size: u64) -> u64 {
     let room = room(size);
     let fitting = [4 * MIB, 2 * MIB].into_iter();
@@ -108,17 +110,17 @@ pub fn default_segment(size: u64) -> u64 {
     (size / 64 / MIB * MIB).clamp(least.unwrap_or(MIB), SEGMENT_MAX)
 }
 
-/// Bytes that are there for segments on a volume of so many bytes.
+/// Number of bytes for segments in a volume of this size.
 pub fn room(size: u64) -> u64 {
     size.saturating_sub(log_place(2, half(size)))
 }
 
-/// Bytes of half of the purge log of a volume of so many bytes.
+/// Size in bytes of half of the purge log in a volume of this size.
 fn half(size: u64) -> u64 {
     (size / 128 / BLOCK * BLOCK).clamp(128 << 10, 16 * MIB)
 }
 
-/// Where a half of the purge log begins; what follows it has number 2.
+/// Offset of a half of the purge log; half number 2 stands for the end of the log.
 fn log_place(which: u64, half: u64) -> u64 {
     2 * BLOCK + which * half
 }

@@ -1,31 +1,31 @@
-//! A record: a header, a checksum per page of data, meta, data.
+//! A record on a device: a header, a checksum per page of data, metadata, data.
 
 use crate::volume::checksum::Salt;
-use crate::volume::{Id, Kind, PAGE};
+use crate::volume::types::{Id, Kind, PAGE};
 
 use super::{BLOCK, UNIT, put, u32_at, u64_at, u128_at, up};
 
 const MAGIC: u32 = 0x6365_7253; // "Srec"
 
-/// Bytes of a header.
+/// Length of a header in bytes.
 pub const HEADER: usize = 88;
 
-/// Bytes of a header and of as many checksums as a segment can have pages.
+/// Length of a header with the checksums of as many pages as fit into a segment.
 pub const HEADER_MAX: u64 = HEADER as u64 + 4 * (super::SEGMENT_MAX / PAGE);
 
-/// What a record is.
+/// The type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// What its id says.
+    /// A stored head or block, according to its id.
     Stored(Kind),
-    /// Whatever older record its id names is not there any more.
+    /// A tombstone: older records with this id are deleted.
     Tombstone(Kind),
-    /// How lately each record was read; written when a volume is closed.
+    /// The recency of each record, written when a volume is closed.
     Recency,
 }
 
 impl Mark {
-    /// As it is stored.
+    /// The code of the type on the device.
     pub fn code(self) -> u8 {
         match self {
             Mark::Stored(Kind::Head) => 1,
@@ -36,7 +36,7 @@ impl Mark {
         }
     }
 
-    /// What is stored as this, if anything is.
+    /// The type with this code; `None` if there is none.
     pub fn from_code(code: u8) -> Option<Mark> {
         Some(match code {
             1 => Mark::Stored(Kind::Head),
@@ -48,7 +48,7 @@ impl Mark {
         })
     }
 
-    /// The kind in its id.
+    /// The kind in the record's id.
     pub fn kind(self) -> Kind {
         match self {
             Mark::Stored(kind) | Mark::Tombstone(kind) => kind,
@@ -57,44 +57,44 @@ impl Mark {
     }
 }
 
-/// What a record's header says.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Type of the record.
     pub mark: Mark,
-    /// Whose it is. The kind is the mark's.
+    /// Id of the record. Its kind is that of the type.
     pub id: Id,
-    /// Its number: a later record has a greater one.
+    /// Sequence number: a later record has a greater one.
     pub seq: u64,
-    /// The number at which the oldest fetch began that brought any of it.
+    /// Number at which the oldest of the fetches began that contributed bytes to the record.
     pub born_seq: u64,
-    /// Bytes of meta.
+    /// Length of the metadata in bytes.
     pub meta: u32,
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub data: u32,
-    /// The meta's checksum.
+    /// Checksum of the metadata.
     pub meta_crc: u32,
 }
 
-/// Where in its segment the parts of a record are, in bytes from the segment's beginning.
+/// Offsets of the parts of a record from the beginning of its segment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The header.
+    /// Offset of the header.
     pub at: u64,
-    /// The checksums of its pages, four bytes each.
+    /// Offset of the checksums of the pages, four bytes each.
     pub crcs: u64,
-    /// The meta.
+    /// Offset of the metadata.
     pub meta: u64,
-    /// The data: of more than a page, at the beginning of a block.
+    /// Offset of the data. Data of more than a page begins at a block.
     pub data: u64,
-    /// The data's end.
+    /// Offset of the data's end.
     pub data_end: u64,
-    /// Where the next record may begin.
+    /// Offset at which the next record may begin.
     pub end: u64,
 }
 
 impl Layout {
-    /// Of a record that begins here, in a segment, with so much meta and data.
+    /// The layout of a record that begins at `at` and has this much metadata and data.
     pub fn of(at: u64, meta: u32, data: u32) -> Layout {
         let crcs = at + HEADER as u64;
         let meta_at = crcs + 4 * u64::from(data).div_ceil(PAGE);
@@ -115,41 +115,41 @@ impl Layout {
         }
     }
 
-    /// Bytes that it takes.
+    /// Number of bytes that the record uses.
     pub fn length(&self) -> u64 {
         self.end - self.at
     }
 }
 
-/// Why a header can't be had from some bytes.
+/// Why a header can't be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// So many bytes are needed.
+    /// This many bytes are needed.
     Short(usize),
-    /// There is none, or one of another volume or lap, or it is damaged.
+    /// The bytes are not a header, belong to another volume or lap, or are damaged.
     Bad,
 }
 
-/// What the checksums of a lap's headers are mixed with.
+/// The salt of the checksums of headers of this lap.
 pub fn lap_salt(volume: Salt, lap: u64) -> Salt {
     volume.with(lap)
 }
 
 impl Header {
-    /// Pages of data.
+    /// Number of pages of data.
     pub fn pages(&self) -> u64 {
         u64::from(self.data).div_ceil(PAGE)
     }
 
-    /// Bytes of the header and of the checksums behind it.
+    /// Length in bytes of the header and the checksums after it.
     pub fn length(&self) -> usize {
         HEADER + 4 * self.pages() as usize
     }
 
-    /// Writes it and the pages' checksums to the beginning of `into`.
+    /// Writes the header and the checksums of the pages to the beginning of `into`.
     ///
     /// # Panics
-    /// When it does not fit, or these are not as many checksums as pages.
+    /// If `into` is too short, or the number of checksums differs from the number of pages.
     pub fn encode(&self, volume: Salt, lap: u64, crcs: &[u32], into: &mut [u8]) {
         assert_eq!(
             crcs.len() as u64,
@@ -177,12 +177,12 @@ impl Header {
         put(into, 4, &crc.to_le_bytes());
     }
 
-    /// The header of a record of this lap that these bytes begin with. The checksums of its pages are
-    /// in them, too, from `HEADER` on.
+    /// Decodes the header of a record of this lap at the beginning of `bytes`. The checksums of its
+    /// pages follow from `HEADER` on.
     ///
     /// # Errors
-    /// There is none, or more bytes are needed to say; never more than one per 16 KiB of `segment`,
-    /// the bytes of a segment, and a block.
+    /// The bytes are not a header, or more bytes are needed: never more than one per 16 KiB of
+    /// `segment`, the size of a segment, plus a block.
     pub fn decode(bytes: &[u8], volume: Salt, lap: u64, segment: u64) -> Result<Header, Broken> {
         if bytes.len() < HEADER {
             return Err(Broken::Short(HEADER));
@@ -221,12 +221,12 @@ impl Header {
         Ok(header)
     }
 
-    /// What the checksum of its meta is.
+    /// The checksum of a record's metadata.
     pub fn crc_of_meta(volume: Salt, lap: u64, seq: u64, meta: &[u8]) -> u32 {
         lap_salt(volume, lap).with(seq).with(u64::MAX).crc(meta)
     }
 
-    /// What the checksum of one page of its data is.
+    /// The checksum of a page of a record's data.
     #[inline]
     pub fn crc_of_page(volume: Salt, lap: u64, seq: u64, page: u32, bytes: &[u8]) -> u32 {
         let salt = lap_salt(volume, lap).with(seq);
@@ -234,7 +234,7 @@ impl Header {
     }
 }
 
-/// The checksum of a page, of the bytes that `Header::decode` took.
+/// The stored checksum of a page, from the bytes that `Header::decode` accepted.
 pub fn page_crc(bytes: &[u8], page: u32) -> Option<u32> {
     let at = HEADER + 4 * page as usize;
     (bytes.len() >= at + 4).then(|| u32_at(bytes, at))

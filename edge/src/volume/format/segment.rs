@@ -1,7 +1,8 @@
-//! A segment: a block with its number and lap, records, and when it is full a table of them and a footer.
+//! A segment on a device: a block with its number and lap, records, and in a full segment a table
+//! of the records and a footer.
 
-use crate::volume::Id;
 use crate::volume::checksum::Salt;
+use crate::volume::types::Id;
 
 use super::record::Mark;
 use super::{BLOCK, NUMBER_MAX, UNIT, put, u32_at, u64_at, u128_at, up};
@@ -11,28 +12,28 @@ const FOOTER_MAGIC: u32 = 0x746f_6f46; // "Foot"
 const HEADER_LENGTH: usize = 40;
 const FOOTER_LENGTH: usize = 64;
 
-/// Where a segment's first record begins.
+/// Offset of the first record in a segment.
 pub const RECORDS: u64 = BLOCK;
 
-/// Bytes of a table's entry.
+/// Length in bytes of an entry of the table.
 pub const ENTRY: usize = 52;
 
 const HEADER_SALT: u64 = 0x6765_7300;
 const TABLE_SALT: u64 = 0x6261_7400;
 
-/// The block that a segment begins with.
+/// The first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// The segment's number.
+    /// Number of the segment.
     pub segment: u32,
-    /// Its lap.
+    /// Lap of the segment.
     pub lap: u64,
-    /// No record in it has a smaller number.
+    /// Smallest sequence number that a record in the segment can have.
     pub first_seq: u64,
 }
 
 impl Opening {
-    /// Its block.
+    /// Encodes the block.
     pub fn encode(&self, volume: Salt) -> [u8; BLOCK as usize] {
         let mut block = [0; BLOCK as usize];
         put(&mut block, 0, &HEADER_MAGIC.to_le_bytes());
@@ -44,7 +45,7 @@ impl Opening {
         block
     }
 
-    /// What a block says, if it is one of this volume.
+    /// Decodes a block; `None` if it is not an opening block of this volume.
     pub fn decode(block: &[u8], volume: Salt) -> Option<Opening> {
         let ours = block.len() >= HEADER_LENGTH
             && u32_at(block, 0) == HEADER_MAGIC
@@ -58,26 +59,26 @@ impl Opening {
     }
 }
 
-/// The block that a full segment ends with.
+/// The last block of a full segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
-    /// The segment's lap.
+    /// Lap of the segment.
     pub lap: u64,
-    /// Where in the segment its records end.
+    /// Offset in the segment at which the records end.
     pub end: u32,
-    /// Entries of its table, which ends where this block begins.
+    /// Number of entries of the table, which ends at this block.
     pub count: u32,
-    /// The table's checksum.
+    /// Checksum of the table.
     pub table_crc: u32,
 }
 
 impl Footer {
-    /// Where the table begins in a segment of so many bytes.
+    /// Offset of the table in a segment of `segment` bytes.
     pub fn table_place(count: u64, segment: u64) -> Option<u64> {
         (segment - BLOCK).checked_sub(up(count * ENTRY as u64, BLOCK))
     }
 
-    /// Its block.
+    /// Encodes the block.
     pub fn encode(&self, volume: Salt) -> [u8; BLOCK as usize] {
         let mut block = [0; BLOCK as usize];
         put(&mut block, 0, &FOOTER_MAGIC.to_le_bytes());
@@ -90,7 +91,8 @@ impl Footer {
         block
     }
 
-    /// What a block says, if it is one of this volume, for a segment of so many bytes.
+    /// Decodes a block of a segment of `segment` bytes; `None` if it is not a footer of this
+    /// volume.
     pub fn decode(block: &[u8], volume: Salt, segment: u64) -> Option<Footer> {
         let ours = block.len() >= FOOTER_LENGTH
             && u32_at(block, 0) == FOOTER_MAGIC
@@ -116,23 +118,23 @@ pub fn table_crc(volume: Salt, lap: u64, table: &[u8]) -> u32 {
     volume.with(TABLE_SALT).with(lap).crc(table)
 }
 
-/// What a table says about a record.
+/// The entry of a record in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Type of the record.
     pub mark: Mark,
-    /// Whose it is.
+    /// Id of the record.
     pub id: Id,
-    /// How old it is.
+    /// Number at which the oldest fetch began that contributed bytes to the record.
     pub born_seq: u64,
-    /// Where in the segment it begins, in bytes.
+    /// Offset of the record in the segment, in bytes.
     pub offset: u32,
-    /// Bytes that it takes.
+    /// Number of bytes that the record uses.
     pub length: u32,
 }
 
 impl Entry {
-    /// Its bytes.
+    /// Encodes the entry.
     pub fn encode(&self) -> [u8; ENTRY] {
         let mut bytes = [0; ENTRY];
         put(&mut bytes, 0, &self.id.key.to_le_bytes());
@@ -147,7 +149,7 @@ impl Entry {
         bytes
     }
 
-    /// What these bytes say, in a segment whose records end there; `None` if they can't be an entry.
+    /// Decodes an entry of a segment whose records end at `end`; `None` if the entry is invalid.
     pub fn decode(bytes: &[u8; ENTRY], end: u32) -> Option<Entry> {
         let place = u32_at(bytes, 44);
         let mark = Mark::from_code((place >> 24) as u8)?;
@@ -173,7 +175,8 @@ impl Entry {
     }
 }
 
-/// The entries of a table, in the order in which they were written; `None` for one that is none.
+/// Decodes the entries of a table in the order in which they were written; an item is `None` if the
+/// entry is invalid.
 pub fn entries(table: &[u8], end: u32) -> impl DoubleEndedIterator<Item = Option<Entry>> {
     let (entries, _) = table.as_chunks::<ENTRY>();
     entries.iter().map(move |bytes| Entry::decode(bytes, end))

@@ -1,51 +1,54 @@
-//! The superblock: what a volume is, and where its log goes on. There are two; the newer valid one counts.
+//! The superblock: identity and layout of a volume, and the position of its log. There are two
+//! copies; the newer valid one is used.
 
 use crate::volume::checksum::crc;
 
 use super::{BLOCK, Geometry, VERSION, put, u32_at, u64_at, u128_at};
 
 const MAGIC: &[u8; 8] = b"\x89SLUICE\n";
-/// All of it lies in one sector of 512 bytes, which no loss of power tears.
+/// Length in bytes. The superblock fits into one sector of 512 bytes, which a power failure does
+/// not tear.
 const LENGTH: usize = 128;
 
-/// What a superblock says.
+/// The content of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// A random name, another one each time the volume is made.
+    /// A random identifier, chosen when the volume is created.
     pub uuid: u128,
-    /// How often a superblock of this volume was written: the greater one counts.
+    /// Number of superblocks written so far. The copy with the greater number is used.
     pub generation: u64,
-    /// Where everything is.
+    /// Layout of the device.
     pub geometry: Geometry,
-    /// From which number on the present run, or the last one, counts.
+    /// Sequence number at which the present or last run of the program began.
     pub sequence: u64,
-    /// Whether the last run ended with all in order.
+    /// Whether the last run closed the volume properly.
     pub clean: bool,
-    /// The segment that was written to.
+    /// Number of the open segment.
     pub open: u32,
-    /// Its lap.
+    /// Lap of the open segment.
     pub lap: u64,
-    /// The generation of the purge log, at least.
+    /// Lower bound for the generation of the purge log.
     pub log_generation: u64,
-    /// When the volume was made, in seconds since the Unix epoch: times in the index count from it.
+    /// Time at which the volume was created, in seconds since the Unix epoch. Times in the index
+    /// count from it.
     pub made_s: u64,
 }
 
-/// Why there is no superblock to go by.
+/// Why neither copy is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// Nothing but zeros.
+    /// The block contains only zeros.
     Empty,
-    /// Something else.
+    /// The block has other content.
     Foreign,
-    /// Ours, of this other version.
+    /// The superblock has this other format version.
     Version(u32),
-    /// Ours, and damaged.
+    /// The superblock is damaged.
     Damaged,
 }
 
 impl Superblock {
-    /// Its block.
+    /// Encodes the superblock.
     pub fn encode(&self) -> [u8; BLOCK as usize] {
         let mut block = [0; BLOCK as usize];
         put(&mut block, 0, MAGIC);
@@ -66,10 +69,10 @@ impl Superblock {
         block
     }
 
-    /// What a block says.
+    /// Decodes a block.
     ///
     /// # Errors
-    /// Why it says nothing.
+    /// The block is not a valid superblock.
     pub fn decode(block: &[u8]) -> Result<Superblock, NotOurs> {
         if block.len() < LENGTH {
             return Err(NotOurs::Foreign);
@@ -82,7 +85,8 @@ impl Superblock {
                 NotOurs::Foreign
             });
         }
-        // Another version's checksum may be elsewhere: this field alone stays where it is.
+        // In other versions the checksum may be elsewhere; only the version's offset is the same in
+        // all of them.
         let version = u32_at(block, 8);
         if version != VERSION {
             return Err(NotOurs::Version(version));
@@ -112,10 +116,10 @@ impl Superblock {
         }
     }
 
-    /// The one of two blocks that counts.
+    /// Chooses the newer valid copy.
     ///
     /// # Errors
-    /// Why neither does.
+    /// Neither copy is valid.
     pub fn newest(blocks: [&[u8]; 2]) -> Result<Superblock, NotOurs> {
         match blocks.map(Superblock::decode) {
             [Ok(a), Ok(b)] => Ok(if a.generation >= b.generation { a } else { b }),
@@ -141,7 +145,8 @@ impl Superblock {
     }
 }
 
-/// What is to be said of two blocks of which neither counts: whatever was ours is said to be.
+/// The reason to report if neither copy is valid: one that shows a volume of Sluice takes
+/// precedence.
 fn worse(a: NotOurs, b: NotOurs) -> NotOurs {
     let rank = |not: &NotOurs| match not {
         NotOurs::Empty => 0,
@@ -194,11 +199,13 @@ mod tests {
     #[test]
     fn another_version_is_told_apart_from_damage() {
         let mut other = sample().encode();
-        other[8] = 2;
-        assert_eq!(
-            Superblock::newest([&other, &[0; 4096]]),
-            Err(NotOurs::Version(2))
-        );
+        for version in [1, VERSION + 1] {
+            put(&mut other, 8, &version.to_le_bytes());
+            assert_eq!(
+                Superblock::newest([&other, &[0; 4096]]),
+                Err(NotOurs::Version(version))
+            );
+        }
     }
 
     proptest! {

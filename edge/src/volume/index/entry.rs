@@ -1,34 +1,36 @@
-//! An entry of the index: what it is found by, where its record is, and how it was used, in 24 bytes.
+//! An entry of the index: key, location and usage of a record, in 24 bytes.
 
-use super::super::{Found, Kind, format};
+use crate::volume::format;
+use crate::volume::types::{Found, Kind};
 
-/// What records begin at multiples of.
+/// Alignment of records in bytes.
 pub const UNIT: u32 = format::UNIT as u32;
 
-/// What an entry is found by.
+/// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Of a head: of its cache and key alone, so that all variants have it. Of a block: of all.
+    /// For a head: a hash of cache and key alone, which all variants share. For a block: a hash of
+    /// the whole id.
     pub(super) hash: u64,
     /// The low half of the id's version.
     pub(super) tag: u32,
     pub(super) kind: Kind,
 }
 
-/// Where a record is.
+/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLocation {
-    /// The segment's number.
+    /// Number of the segment.
     pub segment: u16,
-    /// Where in it the record begins, in units.
+    /// Offset in the segment, in units.
     offset: u32,
-    /// How much of it the record takes, in units.
+    /// Length of the record, in units.
     pub(super) length: u32,
 }
 
 impl RecordLocation {
-    /// A place; `None` if the segment's number, or these bytes, are not of any segment, or if it
-    /// does not begin at a unit.
+    /// A location; `None` if the segment number or the range is impossible, or the offset is not a
+    /// multiple of a unit.
     pub fn new(segment: u64, offset: u64, length: u64) -> Option<RecordLocation> {
         let units = 1 << UNITS_BITS;
         let unit = u64::from(UNIT);
@@ -41,12 +43,12 @@ impl RecordLocation {
         })
     }
 
-    /// Where in the segment it begins, in bytes.
+    /// Offset in the segment, in bytes.
     pub fn offset(&self) -> u32 {
         self.offset * UNIT
     }
 
-    /// Bytes that it takes, to the end of its last unit.
+    /// Length up to the end of the last unit, in bytes.
     pub fn length(&self) -> u32 {
         self.length * UNIT
     }
@@ -62,12 +64,12 @@ impl From<&Found> for RecordLocation {
     }
 }
 
-/// What is known about an entry beyond its place.
+/// The usage of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// Whether it was read since it was written.
+    /// Whether the record has been read since it was written.
     pub used: bool,
-    /// When it was read or written last, in seconds since the volume was made.
+    /// Time of the last read or write, in seconds since the volume was created.
     pub atime: u32,
 }
 
@@ -79,7 +81,7 @@ pub(super) struct Entry {
     pub(super) packed: Packed,
 }
 
-/// From the lowest bit on: segment 16, offset 20, length 20, class 4, kind 1, used 1.
+/// Bit fields from the lowest bit on: segment 16, offset 20, length 20, class 4, kind 1, used 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packed(u64);
 

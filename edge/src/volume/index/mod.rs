@@ -1,4 +1,5 @@
-//! The index in memory: where each record is, in 24 bytes, a byte of hash table and its free room.
+//! The in-memory index of a volume: the location of each record, in 24 bytes per record plus one
+//! byte of hash table and the table's free space.
 
 mod entry;
 mod table;
@@ -15,70 +16,71 @@ use smallvec::SmallVec;
 
 pub use entry::{Key, RecordLocation, Use};
 
-use super::{Found, Id, Kind};
+use super::types::{Found, Id, Kind};
 use entry::{Entry, Packed, UNIT};
 use table::Table;
 
-/// How many segments an index can tell apart.
+/// Maximum number of segments of an index.
 pub const SEGMENTS_MAX: usize = 1 << 16;
 
-/// Each has a lock and a table of its own. Many: while one grows, it takes its room twice and keeps
-/// who asks for it waiting.
+/// Number of shards, each with its own lock and table. A table that grows uses twice its memory and
+/// blocks lookups meanwhile, so there are many small ones.
 const SHARDS: usize = 1024;
 
-/// How many classes of entries there are: one for each of the first caches that are seen, and the
-/// last one for all others, which is never swept.
+/// Number of classes of entries: one for each of the first caches, and the last one for all other
+/// caches, which is never swept.
 const CLASSES: usize = 16;
 
-/// So many records that were lost are remembered; when there are more at once, any may have been.
+/// Maximum number of lost records that are remembered. With more, any record counts as possibly
+/// lost.
 const LOST_MAX: usize = 1 << 14;
 
-/// Buckets looked at under one lock by a sweep.
+/// Number of buckets that a sweep checks under one lock.
 const SWEPT_AT_ONCE: usize = 256;
 
-/// On a cache line of its own, so that one core's lock does not slow another's.
+/// Aligned to its own cache line, so that one core's lock does not slow another core.
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard(Mutex<Table>);
 
-/// Where a sweep is.
+/// The position of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     shard: usize,
     bucket: usize,
 }
 
-/// The shard of a hash. The first ones get half as many as the last ones, so that they do not all
-/// double at the same number of records: together they grow evenly, and what one gives back the next
-/// one takes.
+/// The shard of a hash. The first shards get half as many entries as the last ones, so that they do
+/// not all double at the same number of records. Together they grow evenly, and memory that one
+/// shard frees is used by the next one.
 fn shard_of(hash: u64) -> usize {
-    // Neither the bits that choose the bucket nor those that the table compares first.
+    // These bits choose neither the bucket nor the byte that the table compares first.
     let even = hash >> 40 & 0xffff;
-    // About 2^16 times the logarithm of 1 + even / 2^16 to the base of 2.
+    // Approximately 2^16 times the binary logarithm of 1 + even / 2^16.
     let bend = (even * (0x1_0000 - even)) >> 16;
     let bent = even + ((bend * 22_500) >> 16);
     (bent as usize * SHARDS) >> 16
 }
 
-/// Where each record is.
+/// The location of each record.
 pub struct Index {
     shards: Box<[Shard]>,
-    /// Of each segment. Read and set under no lock of its own: see `set_lap`.
+    /// The lap of each segment. Read and set without a lock: see `set_lap`.
     laps: Box<[AtomicU64]>,
     hashing: RandomState,
     classes: RwLock<SmallVec<[Class; 4]>>,
     records: AtomicU64,
-    /// Units that they take.
+    /// Number of units used by all records.
     units: AtomicU64,
     is_loading: AtomicBool,
-    /// What was taken out though the log still tells of it.
+    /// Records that were removed although the log still contains them.
     lost: Mutex<Lost>,
 }
 
 #[derive(Default)]
 struct Lost {
     keys: HashSet<Key>,
-    /// There were too many at once: any may have been.
+    /// Whether there were too many lost records, so that any record may be lost.
     any: bool,
 }
 
@@ -89,7 +91,7 @@ struct Class {
 }
 
 impl Index {
-    /// Empty, and loading, for so many segments.
+    /// An empty index for this many segments, in the loading state.
     pub fn new(segments: usize) -> Index {
         let segments = segments.min(SEGMENTS_MAX);
         Index {
@@ -108,7 +110,7 @@ impl Index {
         }
     }
 
-    /// What an id's entry is found by.
+    /// The key of an id's entry.
     pub fn key(&self, id: &Id) -> Key {
         match id.kind {
             Kind::Head => self.head_key(id.space, id.key, id.version as u32),
@@ -127,7 +129,7 @@ impl Index {
         }
     }
 
-    /// What a head's entry is found by, of this cache and key; its tag is as in `Found`.
+    /// The key of the entry of a head with this cache and key; `tag` is the one in `Found`.
     pub fn head_key(&self, space: u64, key: u128, tag: u32) -> Key {
         let mut hasher = self.hashing.build_hasher();
         hasher.write_u64(space);
@@ -139,9 +141,9 @@ impl Index {
         }
     }
 
-    /// The lap of a segment: what is found in it is of this one. Before it is set, the segment's
-    /// entries must have been removed, and none may come before it is; after that its readers are
-    /// waited for (`Pins`), and then it may be overwritten.
+    /// Sets the lap of a segment, which all records found in it have. Before this, the segment's
+    /// entries must be removed, and none may be inserted until afterwards. Then the segment's
+    /// readers must have finished (`Pins`) before it is overwritten.
     pub fn set_lap(&self, segment: u16, lap: u64) {
         if let Some(known) = self.laps.get(usize::from(segment)) {
             known.store(lap, Ordering::SeqCst);
@@ -155,7 +157,7 @@ impl Index {
             .map_or(0, |lap| lap.load(Ordering::SeqCst))
     }
 
-    /// Where a record is.
+    /// The location of a record.
     pub fn find(&self, id: &Id) -> Option<Found> {
         let key = self.key(id);
         let table = self.shard(key.hash).lock();
@@ -163,7 +165,7 @@ impl Index {
         Some(self.found(entry))
     }
 
-    /// Where the heads of a key are: one for each variant.
+    /// The locations of the heads of a key: one per variant.
     pub fn heads(&self, space: u64, key: u128) -> SmallVec<[Found; 2]> {
         let hash = self.head_key(space, key, 0).hash;
         let table = self.shard(hash).lock();
@@ -175,7 +177,7 @@ impl Index {
             .collect()
     }
 
-    /// Puts a record in that was just written, in place of what was there.
+    /// Inserts a record that has just been written, and replaces an older one.
     pub fn insert(&self, id: &Id, place: RecordLocation, now: u32) {
         let key = self.key(id);
         let class = self.class(id.space);
@@ -197,8 +199,8 @@ impl Index {
         self.count(None, Some(place));
     }
 
-    /// Puts a record in that an older part of the log tells of, unless a newer one is there, or was
-    /// removed since loading began; whether it did.
+    /// Inserts a record from an older part of the log, unless there is a newer one, or the record
+    /// was removed since loading began. Returns whether it was inserted.
     pub fn insert_if_absent(&self, id: &Id, place: RecordLocation, atime: u32) -> bool {
         let key = self.key(id);
         let class = self.class(id.space);
@@ -216,19 +218,20 @@ impl Index {
         true
     }
 
-    /// Takes a record out: where it was. While the index loads, no older one takes its place.
+    /// Removes a record and returns its location. While the index loads, no older record replaces
+    /// it.
     pub fn remove(&self, id: &Id) -> Option<RecordLocation> {
         self.take(self.key(id), true, |_| true)
     }
 
-    /// Takes a record out, if it is still at this place; whether it was.
+    /// Removes a record if it is still at this location. Returns whether it was.
     pub fn remove_if(&self, key: Key, place: RecordLocation) -> bool {
         self.take(key, true, |entry| entry.packed.is_at(place))
             .is_some()
     }
 
-    /// Takes out a record that can't be read, if it is still at this place; whether it was. The log
-    /// still tells of it: see `is_lost`.
+    /// Removes a record that can't be read, if it is still at this location. Returns whether it
+    /// was. The log still contains the record: see `is_lost`.
     pub fn lose(&self, key: Key, place: RecordLocation) -> bool {
         let was_there = self.remove_if(key, place);
         if was_there {
@@ -241,26 +244,26 @@ impl Index {
         was_there
     }
 
-    /// Whether a record that is not there may be back at the next start, unless that is written.
+    /// Whether a missing record may reappear at the next start, unless a tombstone is written.
     pub fn is_lost(&self, id: &Id) -> bool {
         let lost = self.lost.lock();
         lost.any || lost.keys.contains(&self.key(id))
     }
 
-    /// The log has something newer of a record than what was lost.
+    /// Forgets a lost record, because the log now contains something newer.
     pub fn forget_lost(&self, key: Key) {
         self.lost.lock().keys.remove(&key);
     }
 
-    /// Takes out those records of a segment that are still at the places that its table tells.
+    /// Removes the records of a segment's table that are still at their locations.
     pub fn drop_segment(&self, records: impl Iterator<Item = (Id, RecordLocation)>) {
         for (id, place) in records {
-            // Nothing older is in the log: there is no need to remember it.
+            // The log contains nothing older, so the removal need not be remembered.
             self.take(self.key(&id), false, |entry| entry.packed.is_at(place));
         }
     }
 
-    /// Takes out every record of a segment, whatever its table tells: looks at all entries.
+    /// Removes all records of a segment by checking all entries, without using its table.
     pub fn drop_all_of(&self, segment: u16) {
         for shard in &self.shards {
             shard.0.lock().entries.retain(|entry| {
@@ -274,8 +277,8 @@ impl Index {
         }
     }
 
-    /// Says that a record was written once more, at another place; whether it was still at this
-    /// one. It counts as not read since then.
+    /// Changes the location of a record that was written again, if it is still at the old location.
+    /// Returns whether it was. The record counts as unread at the new location.
     pub fn move_if(&self, key: Key, from: RecordLocation, to: RecordLocation) -> bool {
         self.change_if(key, from, |entry| {
             entry.packed.set_location(to);
@@ -284,7 +287,7 @@ impl Index {
         })
     }
 
-    /// Notes that a record was read, if it is still at this place.
+    /// Records a read, if the record is still at this location.
     pub fn touch(&self, key: Key, place: RecordLocation, now: u32) {
         self.change_if(key, place, |entry| {
             entry.packed.set_used(true);
@@ -292,7 +295,7 @@ impl Index {
         });
     }
 
-    /// Notes that a record is in use, wherever it is.
+    /// Records a use of a record at any location.
     pub fn touch_id(&self, id: &Id, now: u32) {
         let key = self.key(id);
         if let Some(entry) = self.shard(key.hash).lock().find_mut(key) {
@@ -301,7 +304,7 @@ impl Index {
         }
     }
 
-    /// Sets what is known about the use of a record, if it is still at this place.
+    /// Sets the usage of a record, if it is still at this location.
     pub fn set_use(&self, key: Key, place: RecordLocation, usage: Use) {
         self.change_if(key, place, |entry| {
             entry.packed.set_used(usage.used);
@@ -309,7 +312,7 @@ impl Index {
         });
     }
 
-    /// What is known about the use of a record, if it is still at this place.
+    /// The usage of a record, if it is still at this location.
     pub fn usage(&self, key: Key, place: RecordLocation) -> Option<Use> {
         let mut usage = None;
         self.change_if(key, place, |entry| {
@@ -321,7 +324,7 @@ impl Index {
         usage
     }
 
-    /// Entries of a cache that were not used for so many seconds are found by `inactive`; 0: never.
+    /// Sets the time without use after which `inactive` returns the records of a cache; 0: never.
     pub fn set_inactive(&self, space: u64, seconds: u32) {
         let class = self.class(space);
         if let Some(class) = self.classes.write().get_mut(class) {
@@ -329,8 +332,8 @@ impl Index {
         }
     }
 
-    /// Some of the records that were not used for as long as their cache says: those of a few
-    /// buckets. `None` when the last bucket is behind the cursor, which then begins anew.
+    /// Returns records in a few buckets that were not used for the time set for their cache. `None`
+    /// after the last bucket; the cursor then begins again.
     pub fn inactive(
         &self,
         cursor: &mut Cursor,
@@ -361,7 +364,7 @@ impl Index {
         Some(found)
     }
 
-    /// Calls this for each record with its place and use, shard by shard.
+    /// Calls `visit` for each record with its location and usage, shard by shard.
     pub fn for_each(&self, mut visit: impl FnMut(Key, RecordLocation, Use)) {
         for shard in &self.shards {
             for entry in &shard.0.lock().entries {
@@ -374,7 +377,7 @@ impl Index {
         }
     }
 
-    /// All of the log was read: what went need not be remembered any more.
+    /// Ends the loading state: removed records need not be remembered any more.
     pub fn set_loaded(&self) {
         self.is_loading.store(false, Ordering::SeqCst);
         for shard in &self.shards {
@@ -382,17 +385,17 @@ impl Index {
         }
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Bytes that they take on the device.
+    /// Number of bytes that the records use on the device.
     pub fn live_bytes(&self) -> u64 {
         self.units.load(Ordering::Relaxed) * u64::from(UNIT)
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory used by the index.
     pub fn memory(&self) -> usize {
         let tables = self.shards.iter().map(|shard| {
             let table = shard.0.lock();
@@ -411,7 +414,8 @@ impl Index {
         let mut table = self.shard(key.hash).lock();
         let is_loading = self.is_loading.load(Ordering::SeqCst);
         let taken = table.take(key, when);
-        // What is not there may still come; what is there at another place stays.
+        // A missing record may still be loaded, so its removal is remembered. A record at another
+        // location stays.
         if remember && is_loading && table.find_mut(key).is_none() {
             table.set_gone(key);
         }
@@ -432,7 +436,7 @@ impl Index {
         &self.shards[shard_of(hash)].0
     }
 
-    /// An entry's place, with the lap that its segment has for as long as the entry is there.
+    /// The location of an entry, with the lap of its segment.
     fn found(&self, entry: &Entry) -> Found {
         let place = entry.packed.location();
         Found {
@@ -457,7 +461,7 @@ impl Index {
         }
     }
 
-    /// The number of a cache's class; a cache that is seen for the first time gets one.
+    /// The class of a cache. An unknown cache gets a new class.
     fn class(&self, space: u64) -> usize {
         let find = |classes: &[Class]| classes.iter().position(|class| class.space == space);
         if let Some(class) = find(&self.classes.read()) {

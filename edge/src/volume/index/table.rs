@@ -1,4 +1,4 @@
-//! One shard's table: entries, and what must not come back while the index loads.
+//! The table of one shard of the index.
 
 use hashbrown::HashTable;
 
@@ -7,18 +7,19 @@ use super::entry::{Entry, Key};
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) entries: HashTable<Entry>,
-    /// While the index loads: what went, and must not come back from an older table.
+    /// While the index loads: removed records, which must not be inserted again from an older
+    /// table.
     pub(super) gone: Option<Box<HashTable<Key>>>,
 }
 
 impl Table {
-    /// Puts in an entry that is not there, growing only if it is really full.
+    /// Inserts an entry that is not in the table; grows the table only if it is really full.
     pub(super) fn put(&mut self, entry: Entry) {
         let entries = &mut self.entries;
         if entries.len() == entries.capacity() && entries.num_buckets() > 8 {
             let full = entries.num_buckets() / 8 * 7;
-            // What was removed left marks behind, which count as full. Up to a point they are
-            // cleared; growing instead would leave two thirds of the table empty for good.
+            // Removed entries leave marks behind that count as full. Up to a limit they are
+            // cleared; growing instead would leave two thirds of the table empty permanently.
             let room = match entries.len() <= full / 16 * 15 {
                 true => full,
                 false => full + 1,
@@ -35,7 +36,7 @@ impl Table {
         self.entries.find_mut(key.hash, |entry| entry.is(key))
     }
 
-    /// Takes an entry out, if it is there and this is so.
+    /// Removes an entry if it exists and satisfies the condition.
     pub(super) fn take(&mut self, key: Key, when: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let found = self
             .entries

@@ -1,4 +1,5 @@
-//! Reads that never keep a worker waiting: what is in memory at once, the rest by threads of their own.
+//! Reads that never block a worker: data in the page cache is read at once, the rest by separate
+//! threads.
 
 mod pins;
 mod pool;
@@ -16,50 +17,50 @@ use tokio::time::timeout;
 
 pub use pins::Pins;
 pub use pool::Pool;
-pub use record::Source;
+pub use record::LogDevice;
 
 use super::index::{Index, Key, RecordLocation};
-use super::{Found, HeadRead, Id, Missing};
+use super::types::{Found, HeadRead, Id, Missing};
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::How;
 use record::{Read, SomePages, Trouble, WholeHead};
 
-/// Numbers for the status page.
+/// Counters for the status page.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Reads begun.
+    /// Number of reads.
     pub reads: AtomicU64,
-    /// Those for which all was in memory.
+    /// Number of reads served from the page cache alone.
     pub reads_at_hand: AtomicU64,
-    /// Bytes brought.
+    /// Number of bytes read.
     pub read_bytes: AtomicU64,
     /// Microseconds that threads spent in reads.
     pub read_us: AtomicU64,
-    /// Records that were damaged.
+    /// Number of damaged records.
     pub damaged: AtomicU64,
 }
 
-/// What a device's failure is told to: the volume goes out by it.
+/// Callback for failures of the device, which take the volume out of service.
 pub type OnFailure = Box<dyn Fn(&io::Error) + Send + Sync>;
 
-/// Reads the records of one device, from when it is opened until it is given up.
+/// Reads the records of one device, while it is open.
 pub struct Reader {
     /// The device.
-    pub source: Source,
-    /// Where the records are.
+    pub source: LogDevice,
+    /// The index of the records.
     pub index: Arc<Index>,
-    /// Who reads what now.
+    /// The segments that are being read.
     pub pins: Arc<Pins>,
     /// The threads that wait for the device.
     pub pool: Arc<Pool>,
-    /// Numbers, which outlast the device.
+    /// Counters, which survive a change of the device.
     pub tally: Arc<Tally>,
     /// The time.
     pub clock: Clock,
-    /// From when on the index counts seconds, since the Unix epoch.
+    /// Start of the index's time scale, in seconds since the Unix epoch.
     pub made_s: u64,
-    /// How long a read may take.
+    /// Longest time of a read.
     pub limit: Duration,
     /// Called when the device fails.
     pub on_failure: OnFailure,
@@ -69,7 +70,7 @@ impl Reader {
     /// Reads a head of this cache and key.
     ///
     /// # Errors
-    /// Why it can't be had.
+    /// The reason why the head is not available.
     pub async fn read_head(
         self: &Arc<Reader>,
         found: Found,
@@ -81,11 +82,11 @@ impl Reader {
             .await
     }
 
-    /// Reads some pages of a record's data, one into each buffer: of a page each, the last one of
-    /// what is left of the data, or more.
+    /// Reads pages of a record's data, one into each buffer. A buffer has the size of a page; the
+    /// last one has the size of the remaining data or more.
     ///
     /// # Errors
-    /// Why they can't be had.
+    /// The reason why the pages are not available.
     pub async fn read_pages(
         self: &Arc<Reader>,
         found: Found,
@@ -97,20 +98,20 @@ impl Reader {
         self.run(found, self.index.key(id), read).await
     }
 
-    /// Seconds since the volume was made, as the index counts them.
+    /// Seconds since the volume was created, the time scale of the index.
     pub fn now(&self) -> u32 {
         let unix_s = self.clock.unix_ms() / 1000;
         u32::try_from(unix_s.saturating_sub(self.made_s)).unwrap_or(u32::MAX)
     }
 
-    /// Tries what is in memory; hands the rest to the pool.
+    /// Reads from the page cache; passes the rest to the pool.
     async fn run<R: Read>(
         self: &Arc<Reader>,
         found: Found,
         key: Key,
         mut read: R,
     ) -> Result<R::Output, Missing> {
-        // In this order: see `Pins`.
+        // The order matters: see `Pins`.
         let pin = self.pins.pin(found.segment).ok_or(Missing::Gone)?;
         if self.is_over(&found) {
             return Err(Missing::Gone);
@@ -131,7 +132,7 @@ impl Reader {
         let (answer, answered) = oneshot::channel();
         let reader = self.clone();
         let submitted = self.pool.submit(Box::new(move || {
-            // Nobody waits for it any more if it was too long in the queue.
+            // If the read waited too long in the queue, the caller no longer waits for it.
             if !answer.is_closed() {
                 let _ = answer.send(reader.settle(&found, key, read, how));
             }
@@ -146,8 +147,8 @@ impl Reader {
         }
     }
 
-    /// Reads until there is a result. What fails a check is read past the page cache once: direct
-    /// writes can leave stale pages in it.
+    /// Reads until there is a result. If a check fails, reads once more past the page cache,
+    /// because direct writes can leave stale pages in it.
     fn settle<R: Read>(
         &self,
         found: &Found,
@@ -165,7 +166,8 @@ impl Reader {
         self.tally.read_us.fetch_add(took, Ordering::Relaxed);
         match result {
             Ok(()) => self.done(found, key, read),
-            // It was overwritten meanwhile: whatever was read says nothing about the device.
+            // The segment was overwritten meanwhile, so the failed check does not show a fault of
+            // the device.
             Err(Trouble::Bad | Trouble::Other) if self.is_over(found) => Err(Missing::Gone),
             Err(Trouble::Bad) => {
                 self.tally.damaged.fetch_add(1, Ordering::Relaxed);
@@ -193,7 +195,7 @@ impl Reader {
         self.index.lap(found.segment as u16) != found.lap
     }
 
-    /// Takes a record out of the index that is not what it should be.
+    /// Removes an invalid record from the index.
     fn forget(&self, found: &Found, key: Key, why: Missing) -> Missing {
         self.index.lose(key, RecordLocation::from(found));
         why

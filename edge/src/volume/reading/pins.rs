@@ -1,4 +1,4 @@
-//! Who reads from which segment now: a segment is overwritten when nobody does.
+//! Pins of segments: a segment is overwritten only when no reader has pinned it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Counts of readers, one for each segment.
+/// The numbers of readers of each segment.
 ///
-/// A reader pins the segment first, then looks whether its lap is still the one it knows. Who is to
-/// overwrite the segment sets the lap first, then waits for the pins. All four are `SeqCst`: one of
-/// the two sees what the other did.
+/// A reader first pins the segment, then checks that its lap is still the expected one. The
+/// reclaiming thread first sets the lap, then waits for the pins. All four operations are `SeqCst`,
+/// so at least one of the two sees what the other has done.
 pub struct Pins {
     counts: Box<[AtomicU32]>,
     is_awaited: AtomicBool,
@@ -18,14 +18,14 @@ pub struct Pins {
     changed: Condvar,
 }
 
-/// Keeps a segment from being overwritten, until it is dropped.
+/// Keeps a segment from being overwritten until it is dropped.
 pub struct Pin {
     pins: Arc<Pins>,
     segment: usize,
 }
 
 impl Pins {
-    /// For so many segments.
+    /// Pins for this many segments.
     pub fn new(segments: usize) -> Arc<Pins> {
         Arc::new(Pins {
             counts: std::iter::repeat_with(AtomicU32::default)
@@ -37,7 +37,7 @@ impl Pins {
         })
     }
 
-    /// Keeps a segment; `None` if there is none of this number.
+    /// Pins a segment; `None` if the number is out of range.
     pub fn pin(self: &Arc<Pins>, segment: u32) -> Option<Pin> {
         let segment = segment as usize;
         self.counts.get(segment)?.fetch_add(1, Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Pins {
         })
     }
 
-    /// Waits until nobody keeps a segment, for so long at most.
+    /// Waits until a segment is not pinned, at most for `within`.
     pub fn wait(&self, segment: u32, within: Duration) {
         let Some(count) = self.counts.get(segment as usize) else {
             return;
@@ -60,7 +60,7 @@ impl Pins {
         self.is_awaited.store(false, Ordering::SeqCst);
     }
 
-    /// Whether nobody keeps a segment.
+    /// Whether a segment is not pinned.
     #[cfg(test)]
     pub fn is_free(&self, segment: u32) -> bool {
         self.counts[segment as usize].load(Ordering::SeqCst) == 0
@@ -71,7 +71,7 @@ impl Drop for Pin {
     fn drop(&mut self) {
         let before = self.pins.counts[self.segment].fetch_sub(1, Ordering::SeqCst);
         if before == 1 && self.pins.is_awaited.load(Ordering::SeqCst) {
-            // Under the lock: else it could come between the look and the wait.
+            // The lock prevents the notification from coming between check and wait.
             let _guard = self.pins.lock.lock();
             self.pins.changed.notify_all();
         }

@@ -1,4 +1,4 @@
-//! The threads that wait for the disk, so that no worker does.
+//! The threads that wait for the disk in place of workers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Reads that may wait for each thread. More would only be late together.
+/// Maximum number of queued reads per thread. More would all be too late.
 const WAITING_PER_THREAD: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A number of threads and a queue of what they are to do. They end when it is dropped.
+/// A pool of threads with a job queue. The threads end when the pool is dropped.
 pub struct Pool {
     queue: Arc<Queue>,
 }
@@ -30,10 +30,10 @@ struct State {
 }
 
 impl Pool {
-    /// Starts so many threads, at least one.
+    /// Starts this many threads, at least one.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system can't create a thread.
     pub fn start(name: &str, threads: usize) -> io::Result<Pool> {
         let threads = threads.max(1);
         let pool = Pool {
@@ -52,7 +52,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Has this done by one of the threads; whether there was room in the queue.
+    /// Queues a job. Returns false if the queue is full.
     pub fn submit(&self, job: Job) -> bool {
         let mut state = self.queue.state.lock();
         if state.jobs.len() >= self.queue.waiting_max {
@@ -67,7 +67,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A thread that the disk keeps waiting ends when it is let go: it is not waited for here.
+        // A thread that waits for the disk ends when its read returns; dropping the pool does not
+        // wait for it.
         let jobs = {
             let mut state = self.queue.state.lock();
             state.is_closed = true;
@@ -81,7 +82,7 @@ impl Drop for Pool {
 impl Queue {
     fn work(&self) {
         while let Some(job) = self.next() {
-            // Who asked for it learns of a panic by the end of its channel.
+            // After a panic the caller is notified by the end of its channel.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }

@@ -1,4 +1,4 @@
-//! One record, read and checked: its head at once, or some of its pages.
+//! Reading and verifying one record: a whole head, or some pages of data.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,56 +12,56 @@ use crate::volume::checksum::Salt;
 use crate::volume::device_io::shared;
 use crate::volume::format::record::{HEADER, Header, Layout, Mark, page_crc};
 use crate::volume::format::{BLOCK, Geometry, up};
-use crate::volume::{Found, HeadRead, Id, Kind, PAGE};
+use crate::volume::types::{Found, HeadRead, Id, Kind, PAGE};
 
-/// Pages that are read at a time when they are in memory: 256 KiB are still in the processor's cache
-/// when their checksums are computed.
+/// Number of pages read at once from the page cache: 256 KiB are still in the CPU's cache when
+/// their checksums are computed.
 const PAGES_AT_HAND: usize = 4;
 
-/// Where records are read from.
+/// The device from which records are read.
 #[derive(Clone)]
-pub struct Source {
+pub struct LogDevice {
     /// The device.
     pub device: Arc<dyn Device>,
-    /// Where on it everything is.
+    /// Layout of the device.
     pub geometry: Geometry,
-    /// What its checksums are mixed with.
+    /// Salt of the checksums.
     pub salt: Salt,
 }
 
-/// Why a read is not done.
+/// Why a read is not complete.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Not all of it is in memory, or nobody can tell.
+    /// Not all bytes are in the page cache, or the kernel can't tell.
     NotAtHand,
     /// A check failed.
     Bad,
-    /// The record is in order, and is not the one that was asked for.
+    /// The record is valid but is not the requested one.
     Other,
     /// The device failed.
     Io(io::Error),
 }
 
-/// A read that can be tried in several ways.
+/// A read that can be attempted in several ways.
 pub trait Read: Send + 'static {
-    /// What it brings.
+    /// The result of the read.
     type Output: Send + 'static;
 
-    /// Goes on with it, in this way.
+    /// Continues the read in this way.
     ///
     /// # Errors
-    /// Why it is not done.
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble>;
+    /// The reason why the read is not complete.
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble>;
 
-    /// Begins anew.
+    /// Discards everything read so far.
     fn restart(&mut self);
 
-    /// What it brought: how many bytes, and what. Only after an attempt that succeeded.
+    /// The number of bytes read, and the result. May only be called after a successful attempt.
     fn finish(self) -> Option<(u64, Self::Output)>;
 }
 
-impl Source {
-    /// Fills these pieces, all of them, from this place of a segment on.
+impl LogDevice {
+    /// Fills all of these buffers from this offset of a segment on.
     fn read(
         &self,
         found: &Found,
@@ -76,14 +76,14 @@ impl Source {
         let wanted: usize = into.iter().map(|piece| piece.len()).sum();
         match self.device.read(at, into, how) {
             Ok(read) if read == wanted => Ok(()),
-            // An error is told by the read that waits.
+            // The read that waits for the device reports the error.
             _ if how == How::AtHand => Err(Trouble::NotAtHand),
             Ok(_) => Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
             Err(error) => Err(Trouble::Io(error)),
         }
     }
 
-    /// The same past the page cache, by way of memory that is aligned.
+    /// The same past the page cache, through an aligned buffer.
     fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> Result<(), Trouble> {
         let wanted: usize = into.iter().map(|piece| piece.len()).sum();
         let skip = (at % BLOCK) as usize;
@@ -95,7 +95,7 @@ impl Source {
         if read < skip + wanted {
             return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
         }
-        // SAFETY: the device has written to so many (contract of `Device`).
+        // SAFETY: the device has written to this many bytes (contract of `Device`).
         unsafe { aligned.set_filled(read) };
         let mut from = &aligned.filled()[skip..];
         for piece in into.iter_mut() {
@@ -112,7 +112,7 @@ impl Source {
         Header::decode(bytes, self.salt, found.lap, self.geometry.segment).map_err(|_| Trouble::Bad)
     }
 
-    /// Whether a page is what was written; `head` begins with the record's header and checksums.
+    /// Whether a page is valid; `head` begins with the record's header and checksums.
     fn is_page(
         &self,
         found: &Found,
@@ -126,7 +126,7 @@ impl Source {
     }
 }
 
-/// Bytes of a record of this length that may be header and checksums.
+/// Maximum length of header and checksums of a record of this length.
 fn head_room(found: &Found) -> usize {
     let pages = u64::from(found.length).div_ceil(PAGE) as usize;
     (HEADER + 4 * pages).min(found.length as usize)
@@ -137,7 +137,7 @@ fn page_length(header: &Header, page: u32) -> usize {
     u64::from(header.data).saturating_sub(begin).min(PAGE) as usize
 }
 
-/// All of a record, with a head in it of this cache and key.
+/// A read of a whole record that contains a head of this cache and key.
 pub struct WholeHead {
     found: Found,
     space: u64,
@@ -146,7 +146,7 @@ pub struct WholeHead {
 }
 
 impl WholeHead {
-    /// Nothing is read yet.
+    /// A read that has not begun.
     pub fn new(found: Found, space: u64, key: u128) -> WholeHead {
         WholeHead {
             found,
@@ -156,13 +156,14 @@ impl WholeHead {
         }
     }
 
-    fn check(&self, source: &Source, record: &[u8]) -> Result<(Header, Layout), Trouble> {
+    fn check(&self, source: &LogDevice, record: &[u8]) -> Result<(Header, Layout), Trouble> {
         let header = source.decode(&self.found, record)?;
         let id = &header.id;
         if header.mark != Mark::Stored(Kind::Head) || (id.space, id.key) != (self.space, self.key) {
             return Err(Trouble::Other);
         }
-        // Places in the record are its own from here on; where data begins depends on the segment.
+        // From here on, offsets are relative to the record. The offset of the data depends on the
+        // record's position in the segment.
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
         if layout.length() > record.len() as u64 {
             return Err(Trouble::Bad);
@@ -181,7 +182,7 @@ impl WholeHead {
     }
 }
 
-/// Where in a record's bytes these are.
+/// The range within a record's bytes that corresponds to this range of the segment.
 fn span(layout: &Layout, begin: u64, length: u64) -> std::ops::Range<usize> {
     let begin = (begin - layout.at) as usize;
     begin..begin + length as usize
@@ -190,13 +191,13 @@ fn span(layout: &Layout, begin: u64, length: u64) -> std::ops::Range<usize> {
 impl Read for WholeHead {
     type Output = HeadRead;
 
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
         let length = self.found.length as usize;
         let mut record = Buffer::new(length);
         let at = u64::from(self.found.offset);
         let into = &mut record.spare()[..length];
         source.read(&self.found, at, &mut [into], how)?;
-        // SAFETY: `Source::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled the whole piece.
         unsafe { record.set_filled(length) };
         let (header, layout) = self.check(source, record.filled())?;
         let record = shared(record);
@@ -219,20 +220,21 @@ impl Read for WholeHead {
     }
 }
 
-/// Some pages of a record's data, one into each buffer.
+/// A read of some pages of a record's data, one into each buffer.
 pub struct SomePages {
     found: Found,
     id: Id,
     first: u32,
     buffers: Vec<Buffer>,
-    /// How many of them are read and checked.
+    /// Number of pages read and verified.
     done: usize,
-    /// The header with the pages' checksums behind it, once it is read and checked.
+    /// The header and the checksums of the pages, once read and verified.
     head: Option<(Header, Buffer)>,
 }
 
 impl SomePages {
-    /// Nothing is read yet. `None` if the buffers are not of a page each, but for the last one.
+    /// A read that has not begun. `None` if a buffer other than the last one does not have the size
+    /// of a page.
     pub fn new(found: Found, id: &Id, first: u32, mut buffers: Vec<Buffer>) -> Option<SomePages> {
         for buffer in &mut buffers {
             buffer.clear();
@@ -249,9 +251,9 @@ impl SomePages {
         })
     }
 
-    /// Reads the header and, if the first page is wanted, as many pages as are read at a time: where
-    /// data begins is guessed from the record's length. Pages count only if that was right.
-    fn read_head(&mut self, source: &Source, how: How, at_once: usize) -> Result<(), Trouble> {
+    /// Reads the header and, if the first page is wanted, `at_once` pages. The offset of the data
+    /// is guessed from the record's length; the pages count only if the guess was right.
+    fn read_head(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let (gap, data) = match self.first {
             0 => guess_data(&self.found),
             _ => (head_room(&self.found), 0),
@@ -268,7 +270,7 @@ impl SomePages {
         source.read(&self.found, u64::from(self.found.offset), &mut into, how)?;
         let taken: SmallVec<[usize; 18]> = into[1..].iter().map(|piece| piece.len()).collect();
         drop(into);
-        // SAFETY: `Source::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled the whole piece.
         unsafe { head.set_filled(gap) };
         let header = self.check_head(source, head.filled())?;
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
@@ -283,12 +285,12 @@ impl SomePages {
         Ok(())
     }
 
-    fn check_head(&self, source: &Source, head: &[u8]) -> Result<Header, Trouble> {
+    fn check_head(&self, source: &LogDevice, head: &[u8]) -> Result<Header, Trouble> {
         let header = source.decode(&self.found, head)?;
         if header.mark != Mark::Stored(self.id.kind) || header.id != self.id {
             return Err(Trouble::Other);
         }
-        // Places are counted on from where the index has it.
+        // Offsets are counted from the record's offset in the index.
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
         if layout.end > source.geometry.segment {
             return Err(Trouble::Bad);
@@ -297,13 +299,13 @@ impl SomePages {
         let last = self.buffers.last().map_or(0, Buffer::capacity);
         match end <= header.pages() && page_length(&header, end as u32 - 1) <= last {
             true => Ok(header),
-            // Another length than whoever asks knows of.
+            // The record has another length than the caller expects.
             false => Err(Trouble::Other),
         }
     }
 
-    /// Reads so many pages more.
-    fn read_pages(&mut self, source: &Source, how: How, at_once: usize) -> Result<(), Trouble> {
+    /// Reads the next `count` pages.
+    fn read_pages(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let Some((header, _)) = &self.head else {
             return Err(Trouble::Bad);
         };
@@ -324,8 +326,8 @@ impl SomePages {
         self.check_pages(source, count)
     }
 
-    /// Checks so many pages more, which have just been written to in all of their length.
-    fn check_pages(&mut self, source: &Source, count: usize) -> Result<(), Trouble> {
+    /// Verifies the next `count` pages, which have just been read completely.
+    fn check_pages(&mut self, source: &LogDevice, count: usize) -> Result<(), Trouble> {
         let Some((header, head)) = &self.head else {
             return Err(Trouble::Bad);
         };
@@ -345,7 +347,7 @@ impl SomePages {
 impl Read for SomePages {
     type Output = Vec<Buffer>;
 
-    fn attempt(&mut self, source: &Source, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
         let at_once = match how {
             How::AtHand => PAGES_AT_HAND,
             How::Wait | How::Direct => usize::MAX,
@@ -374,8 +376,8 @@ impl Read for SomePages {
     }
 }
 
-/// How many bytes into a record its data probably begins, and about how many bytes that has: right
-/// for all records without meta, and for most with a little.
+/// Guesses the offset of a record's data and the data's length. The guess is right for all records
+/// without metadata, and for most with little metadata.
 fn guess_data(found: &Found) -> (usize, usize) {
     let (at, length) = (u64::from(found.offset), u64::from(found.length));
     let most = length.div_ceil(PAGE);

@@ -11,7 +11,7 @@ use crate::sys::disk::simulated::{AtHand, Simulated};
 use crate::volume::checksum::Salt;
 use crate::volume::format::Geometry;
 use crate::volume::format::record::{Header, Layout, Mark};
-use crate::volume::{Kind, PAGE};
+use crate::volume::types::{Kind, PAGE};
 
 const LAP: u64 = 3;
 const SEGMENT: u32 = 2;
@@ -33,7 +33,7 @@ impl Rig {
         let failures = Arc::new(AtomicUsize::new(0));
         let failed = failures.clone();
         let reader = Reader {
-            source: Source {
+            source: LogDevice {
                 device: device.clone(),
                 geometry,
                 salt: Salt::of(77),

@@ -1,5 +1,5 @@
-//! Loss of power at every write of a workload, and again in the life after it: nothing that was
-//! forgotten comes back, no older version of anything, no other bytes, no purge is lost.
+//! Power failures at every write of a workload, and again in the run after it. No deleted record
+//! reappears, no older version and no wrong bytes are read, and no purge is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::sys::disk::simulated::Simulated;
 
 const SPACE: u64 = 7;
 
-/// What may be found, and what must be.
+/// The records that may be found, and the purges that must be found.
 #[derive(Clone, Default)]
 struct Model {
-    /// Of each id, by number: what it may be now, oldest first: so many bytes, or nothing.
+    /// For each id, by number, the possible states, oldest first: a length, or no record.
     ids: BTreeMap<u128, Vec<Option<usize>>>,
-    /// What was put since the last flush, or forgotten.
+    /// Records written or deleted since the last flush.
     unflushed: Vec<u128>,
-    /// What was flushed lately, oldest first: the log is far from overwriting it.
+    /// Records flushed lately, oldest first, which the log does not overwrite soon.
     recent: Vec<u128>,
-    /// Purges that were acknowledged.
+    /// Acknowledged purges.
     purges: Vec<u64>,
-    /// Purges that were not.
+    /// Purges that were not acknowledged.
     tried: Vec<u64>,
     sequence: u64,
     number: u64,
 }
 
-/// Every seventh is a block of several pages, the others are heads.
+/// Every seventh record is a block of several pages, the others are heads.
 fn id(number: u128) -> Id {
     match number % 7 {
         0 => block(number, 3),
@@ -58,7 +58,7 @@ impl Model {
         self.unflushed.push(number);
     }
 
-    /// What was done so far is done for good, unless power is gone.
+    /// Flushes. Everything before it is permanent, unless power has failed.
     fn flush(&mut self, rig: &Rig, volume: &Volume) {
         volume.flush();
         if rig.device.is_dead() {
@@ -89,13 +89,13 @@ impl Model {
             return;
         };
         volume.drop_purges(SPACE, upto);
-        // They may come back: that does no harm.
+        // Dropped purges may reappear, which is harmless.
         let dropped = self.purges.iter().filter(|number| **number <= upto);
         self.tried.extend(dropped);
         self.purges.retain(|number| *number > upto);
     }
 
-    /// What is there after a loss of power is what may be, and is from here on what was.
+    /// Checks that the content after a power failure is possible, and takes it as the new state.
     fn check(&mut self, rig: &Rig, volume: &Volume, sample: u64) {
         rig.wait_loaded(volume);
         assert!(volume.is_up(), "{:?}", volume.status());
@@ -105,7 +105,7 @@ impl Model {
         self.unflushed.clear();
         for (number, states) in &mut self.ids {
             let is_there = volume.find(&id(*number)).is_some();
-            // Of what was not touched since it was read last, a sample is read.
+            // A sample of the records that have not changed since they were last read is read.
             if let [Some(length)] = states[..]
                 && number % 16 != u128::from(sample % 16)
                 && !self.recent.contains(number)
@@ -147,7 +147,7 @@ impl Model {
     }
 }
 
-/// A volume with a bit more than one lap in it, and what is known about it.
+/// A volume that has been written for slightly more than one lap, and its model.
 fn filled() -> (Arc<Simulated>, Model) {
     let rig = Rig::new(SIZE);
     let mut model = Model::default();
@@ -168,7 +168,7 @@ fn filled() -> (Arc<Simulated>, Model) {
     (rig.device.kill(), model)
 }
 
-/// Two and a half segments: records, new versions, tombstones, reads, purges.
+/// Writes two and a half segments: records, new versions, tombstones, reads, purges.
 fn work(rig: &Rig, volume: &Volume, model: &mut Model, life: u128) {
     for step in 0..14u128 {
         if rig.device.is_dead() {
@@ -177,7 +177,7 @@ fn work(rig: &Rig, volume: &Volume, model: &mut Model, life: u128) {
         for n in 0..4 {
             model.put(rig, volume, 1_000 * life + 4 * step + n, 0);
         }
-        // Something of before is renewed, something is forgotten, and one of those renewed.
+        // Writes new versions of old records, deletes records, and writes one of these again.
         model.put(rig, volume, 400 + step, 1 + life as usize);
         model.forget(volume, 430 + 3 * step + life);
         if step % 3 == 0 {
@@ -185,7 +185,7 @@ fn work(rig: &Rig, volume: &Volume, model: &mut Model, life: u128) {
             model.put(rig, volume, 430 + 3 * step + life, 2);
             model.forget(volume, 1_000 * life + 4 * step);
         }
-        // What is about to be overwritten was read.
+        // The records that are about to be overwritten are read.
         for old in (step..400).step_by(40) {
             let _ = rig.read(volume, id(old));
         }
@@ -216,7 +216,8 @@ fn power_is_lost_at_every_write() {
     for cut in 0..total {
         let mut model = model.clone();
         let mut device = Simulated::of(image.clone());
-        // Sometimes the second life ends somewhere, too; the last one is only looked at.
+        // Sometimes the second run ends with a power failure, too; the last one only checks the
+        // content.
         let lives = [(1, cut), (2, cut * 7 % total)];
         for (life, writes) in lives.into_iter().take(1 + (cut % 3 == 0) as usize) {
             device.crash_after(writes);

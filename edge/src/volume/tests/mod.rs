@@ -1,4 +1,4 @@
-//! A volume on a simulated device: what is put is found, also after it was opened again.
+//! A volume on a simulated device: stored records are found, also after a restart.
 
 mod crash;
 mod decay;
@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(60);
 const EIO: i32 = 5;
 
 #[test]
-fn what_is_put_is_found_and_read() {
+fn a_written_record_is_found_and_read() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     rig.put(&volume, head(1, 1), 500);
@@ -36,7 +36,7 @@ fn what_is_put_is_found_and_read() {
 }
 
 #[test]
-fn what_was_put_is_found_when_it_is_opened_again() {
+fn records_are_found_after_a_restart() {
     for ending in ["close", "kill"] {
         let mut rig = Rig::new(SIZE);
         let volume = rig.open();
@@ -58,7 +58,7 @@ fn what_was_put_is_found_when_it_is_opened_again() {
             rig.has(&volume, *id, 100_000);
         }
         assert!(volume.sequence() > sequence);
-        // It goes on.
+        // Writing continues after the restart.
         rig.put(&volume, block(100, 0), 100_000);
         volume.flush();
         rig.has(&volume, block(100, 0), 100_000);
@@ -66,7 +66,7 @@ fn what_was_put_is_found_when_it_is_opened_again() {
 }
 
 #[test]
-fn the_newest_version_is_found_and_what_is_forgotten_is_not() {
+fn the_newest_version_is_found_and_a_deleted_record_is_not() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     rig.put(&volume, head(1, 1), 500);
@@ -74,7 +74,7 @@ fn the_newest_version_is_found_and_what_is_forgotten_is_not() {
     rig.put(&volume, head(3, 1), 500);
     volume.flush();
     rig.put(&volume, head(1, 1), 600);
-    // Forgotten while it is there, while it is on its way, and put again behind that.
+    // Deleted when stored, deleted while queued, and written again after that.
     assert!(volume.forget(&head(2, 1)));
     assert_eq!(volume.find(&head(2, 1)), None);
     rig.put(&volume, head(4, 1), 500);
@@ -97,7 +97,7 @@ fn the_newest_version_is_found_and_what_is_forgotten_is_not() {
 }
 
 #[test]
-fn the_log_goes_round_and_keeps_what_was_read() {
+fn the_log_wraps_around_and_keeps_records_that_were_read() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     let read = block(1_000, 0);
@@ -108,7 +108,7 @@ fn the_log_goes_round_and_keeps_what_was_read() {
     for n in 0..500 {
         rig.put(&volume, block(n, 0), 100_000);
         volume.flush();
-        // It is read once a lap.
+        // One record is read once per lap.
         if n % 100 == 50 {
             rig.has(&volume, read, 100_000);
         }
@@ -139,7 +139,7 @@ impl Witness for All {
 }
 
 #[test]
-fn what_is_in_use_elsewhere_counts_as_read_within_a_bounded_share() {
+fn records_in_use_in_memory_count_as_read_up_to_a_share() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     let witness: Arc<dyn Witness> = Arc::new(All);
@@ -155,7 +155,7 @@ fn what_is_in_use_elsewhere_counts_as_read_within_a_bounded_share() {
 }
 
 #[test]
-fn a_purge_is_there_after_a_loss_of_power() {
+fn a_purge_survives_a_power_failure() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
     volume.log_purge(7, 10, b"one").expect("logged");
@@ -192,11 +192,11 @@ fn a_purge_is_there_after_a_loss_of_power() {
 }
 
 #[test]
-fn the_log_of_purges_is_compacted_when_it_is_full_and_says_when_it_can_not_be() {
+fn a_full_purge_log_is_compacted_or_reports_that_it_is_full() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
     let text = |number: u64| number.to_le_bytes().repeat(125);
-    // 128 KiB a half: it is full several times.
+    // With 128 KiB per half, the log becomes full several times.
     for number in 1..1_000 {
         volume.log_purge(7, number, &text(number)).expect("logged");
         volume.drop_purges(7, number.saturating_sub(50));
@@ -225,7 +225,7 @@ fn the_log_of_purges_is_compacted_when_it_is_full_and_says_when_it_can_not_be() 
 }
 
 #[test]
-fn a_device_that_fails_is_out_and_comes_back_empty() {
+fn a_failed_device_is_out_of_service_and_returns_empty() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     rig.put(&volume, block(1, 0), 1_000);
@@ -251,7 +251,7 @@ fn a_device_that_fails_is_out_and_comes_back_empty() {
     rig.has(&volume, block(4, 0), 1_000);
 }
 
-/// Is told when a volume is out.
+/// Counts the notifications that a volume is out of service.
 #[derive(Default)]
 struct Told(std::sync::atomic::AtomicBool);
 
@@ -266,7 +266,7 @@ impl Witness for Told {
 }
 
 #[test]
-fn who_has_records_is_told_that_a_volume_is_out() {
+fn caches_with_records_are_notified_that_a_volume_is_out() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     let told = Arc::<Told>::default();
@@ -281,7 +281,7 @@ fn who_has_records_is_told_that_a_volume_is_out() {
 }
 
 #[test]
-fn a_device_that_fails_at_the_start_is_tried_again() {
+fn a_device_that_fails_at_the_start_is_opened_again() {
     let rig = Rig::new(SIZE);
     rig.device.fail_writes(Some(EIO));
     let volume = rig.open();
@@ -294,7 +294,7 @@ fn a_device_that_fails_at_the_start_is_tried_again() {
 }
 
 #[test]
-fn what_is_no_volume_is_left_alone_unless_it_is_to_be_overwritten() {
+fn foreign_content_is_kept_unless_it_may_be_overwritten() {
     let mut foreign = vec![0; 3 << 20];
     foreign[70_000] = 1;
     let mut rig = Rig::on(Simulated::of(foreign.clone()), SIZE);
@@ -308,12 +308,12 @@ fn what_is_no_volume_is_left_alone_unless_it_is_to_be_overwritten() {
     rig.put(&volume, block(1, 0), 1_000);
     volume.flush();
     drop(volume);
-    // It is taken over once only.
+    // The content is overwritten only once.
     let volume = rig.open();
     rig.wait_loaded(&volume);
     rig.has(&volume, block(1, 0), 1_000);
     drop(volume);
-    // Another version, in both superblocks.
+    // Another format version in both superblocks.
     let mut other = rig.device.content();
     (other[8], other[4096 + 8]) = (9, 9);
     rig.device = Simulated::of(other);
@@ -325,7 +325,7 @@ fn what_is_no_volume_is_left_alone_unless_it_is_to_be_overwritten() {
 }
 
 #[test]
-fn another_size_begins_empty() {
+fn a_volume_of_another_size_starts_empty() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
     rig.put(&volume, block(1, 0), 1_000);
@@ -339,7 +339,7 @@ fn another_size_begins_empty() {
 }
 
 #[test]
-fn how_lately_what_was_read_survives_a_clean_stop_only() {
+fn recency_survives_only_a_clean_stop() {
     for clean in [true, false] {
         let mut rig = Rig::new(SIZE);
         let volume = rig.open();
@@ -355,7 +355,7 @@ fn how_lately_what_was_read_survives_a_clean_stop_only() {
         drop(volume);
         let volume = rig.open();
         rig.wait_loaded(&volume);
-        // Until all of the first lap is overwritten.
+        // Writes until the whole first lap is overwritten.
         for n in 10..170 {
             rig.put(&volume, block(n, 0), 100_000);
             volume.flush();
@@ -368,11 +368,12 @@ fn how_lately_what_was_read_survives_a_clean_stop_only() {
 }
 
 #[test]
-fn more_than_the_queue_holds_is_shed_and_so_is_what_is_asked_for() {
+fn records_beyond_the_queue_and_on_request_are_shed() {
     let mut rig = Rig::new(SIZE);
     rig.options.queue = 1_000_000;
     let volume = rig.open();
-    // Reads of the open segment hold back the writer; a new volume has none, so many are needed.
+    // Reads of the open segment delay the writer. A new volume has no records to read, so many
+    // writes are needed.
     for n in 0..2_000 {
         rig.put(&volume, block(n, 0), 100_000);
     }
@@ -386,7 +387,7 @@ fn more_than_the_queue_holds_is_shed_and_so_is_what_is_asked_for() {
 }
 
 #[test]
-fn the_oldest_that_is_there_is_known() {
+fn the_smallest_birth_number_is_known() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
     assert_eq!(volume.oldest_born(), u64::MAX);
@@ -396,7 +397,7 @@ fn the_oldest_that_is_there_is_known() {
     rig.put_born(&volume, block(2, 0), 100_000, base + 3);
     volume.flush();
     assert_eq!(volume.oldest_born(), base + 3);
-    // One of another volume, which counts much further on.
+    // A number from another volume, which is much greater.
     let far = base + (1 << 50);
     rig.put_born(&volume, block(3, 0), 100_000, far);
     volume.flush();
@@ -414,7 +415,7 @@ fn the_oldest_that_is_there_is_known() {
 }
 
 #[test]
-fn what_nobody_reads_for_long_is_dropped_unless_it_is_in_use() {
+fn inactive_records_are_dropped_unless_in_use() {
     let mut rig = Rig::new(SIZE);
     rig.clock = Clock::manual(1_000_000);
     let volume = rig.open();
@@ -430,7 +431,7 @@ fn what_nobody_reads_for_long_is_dropped_unless_it_is_in_use() {
     rig.clock.advance_us(2_000_000);
     wait_until(|| volume.status().records == 2);
     assert!(volume.find(&block(1, 0)).is_some() && volume.find(&block(10, 0)).is_some());
-    // It is not back after a start, either.
+    // The record does not reappear after a restart.
     volume.flush();
     rig.device = rig.device.kill();
     drop(volume);
@@ -440,7 +441,7 @@ fn what_nobody_reads_for_long_is_dropped_unless_it_is_in_use() {
 }
 
 #[test]
-fn what_is_forgotten_when_it_was_found_damaged_stays_so() {
+fn a_record_deleted_after_damage_stays_deleted() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
     rig.put(&volume, block(1, 0), 1_000);
@@ -449,7 +450,7 @@ fn what_is_forgotten_when_it_was_found_damaged_stays_so() {
         .expect("it does")
         .segment_place(0)
         + 4096;
-    // Past the header, which a start reads.
+    // Damages the data, not the header, which a start reads.
     rig.device.flip(first + 600, 1);
     assert_eq!(rig.read(&volume, block(1, 0)), Err(Missing::Damaged));
     assert!(!volume.forget(&block(1, 0)));
@@ -479,15 +480,15 @@ fn a_volume_that_is_closed_while_it_is_out_or_wiped_stays_out() {
 }
 
 #[test]
-fn what_does_not_fit_when_it_is_kept_is_gone_and_stays_so() {
+fn a_record_that_does_not_fit_at_reclaim_is_gone_for_good() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     let read = block(1_000, 0);
     rig.put(&volume, read, 300_000);
     volume.flush();
     rig.has(&volume, read, 300_000);
-    // Those that come are larger than all that were there: too much of the segment is full when it is
-    // time to keep the one that was read.
+    // The new records are larger than all old ones, so the segment is already too full when the
+    // record that was read should be written again.
     for n in 0..3 {
         rig.put(&volume, block(n, 0), 1_000);
     }
@@ -511,7 +512,7 @@ fn what_does_not_fit_when_it_is_kept_is_gone_and_stays_so() {
 }
 
 #[test]
-fn blocks_of_a_mib_are_kept_in_the_smallest_segments_that_have_room_for_them() {
+fn blocks_of_1_mib_fit_into_the_smallest_suitable_segments() {
     let mut rig = Rig::new(40 << 20);
     for segment in [0, 5 << 20] {
         rig.options.segment = segment;
@@ -534,7 +535,7 @@ fn blocks_of_a_mib_are_kept_in_the_smallest_segments_that_have_room_for_them() {
 }
 
 #[test]
-fn a_purge_that_comes_again_and_again_takes_the_room_of_one() {
+fn a_repeated_purge_uses_the_space_of_one() {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
     for number in 1..1_000 {

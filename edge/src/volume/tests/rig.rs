@@ -1,4 +1,4 @@
-//! What tests of a volume need: a device, records whose content follows from their ids, reads.
+//! Test helpers for volumes: a device, records whose content follows from their ids, and reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::sys::disk::device::Opened;
 use crate::sys::disk::simulated::Simulated;
 use crate::volume::device_io::shared;
 
-/// Each volume that is made is to have a name of its own.
+/// Source of unique identifiers for new volumes.
 static OPENED: AtomicU64 = AtomicU64::new(1);
 
 pub struct Rig {
@@ -22,7 +22,7 @@ pub struct Rig {
     pub done: Arc<Tally>,
 }
 
-/// How many records were written, and how many not.
+/// Counts records that were written and not written.
 #[derive(Default)]
 pub struct Tally {
     pub written: AtomicUsize,
@@ -49,11 +49,11 @@ pub fn block(key: u128, part: u32) -> Id {
     }
 }
 
-/// Meta and data that a record of this id has, with so many bytes of data.
+/// Metadata and data of the record with this id and this length of data.
 pub fn content(id: Id, length: usize) -> (Vec<u8>, Vec<u8>) {
     let meta = format!("{id:?} {length}").into_bytes();
     let mut state = (id.key as u64) << 20 ^ id.version ^ u64::from(id.part) << 8 ^ length as u64;
-    // Each sector of a disk has other bytes.
+    // Each sector of a disk has different bytes.
     let sectors = (0..length.div_ceil(512)).flat_map(|_| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -132,7 +132,7 @@ impl Rig {
         }
     }
 
-    /// Meta and data of a record, as it can be read now.
+    /// Reads a record's metadata and data.
     pub fn read(&self, volume: &Volume, id: Id) -> Result<(Vec<u8>, Vec<u8>), Missing> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -141,7 +141,7 @@ impl Rig {
         runtime.block_on(read(volume, id))
     }
 
-    /// Sees to it that a record can be read, and is what was put.
+    /// Checks that a record can be read and has the expected content.
     pub fn has(&self, volume: &Volume, id: Id, length: usize) {
         let (meta, data) = self.read(volume, id).expect("it is there");
         let (meta_then, data_then) = content(id, length);
@@ -154,7 +154,7 @@ impl Rig {
     }
 }
 
-/// Waits for another thread; fails when that takes very long.
+/// Waits for another thread; fails after a long time.
 pub fn wait_until(mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {
@@ -172,7 +172,7 @@ async fn read(volume: &Volume, id: Id) -> Result<(Vec<u8>, Vec<u8>), Missing> {
         assert_eq!(read.id, id);
         return Ok((read.meta.to_vec(), read.data.to_vec()));
     }
-    // How long the data is, the store knows; here the record's length says about that.
+    // The store knows the length of the data; here it is derived from the record's length.
     let mut data = Vec::new();
     if let Some(length) = possible_lengths(found.length) {
         let pages = (length as u64).div_ceil(PAGE);
@@ -185,7 +185,7 @@ async fn read(volume: &Volume, id: Id) -> Result<(Vec<u8>, Vec<u8>), Missing> {
     Ok((meta, data))
 }
 
-/// Tests use few lengths of blocks, so that a record's length tells its data's.
+/// Tests use few lengths of blocks, so that a record's length determines its data's length.
 fn possible_lengths(record: u32) -> Option<usize> {
     [1_000, 100_000, 150_000, 300_000, 1 << 20]
         .into_iter()
@@ -210,7 +210,7 @@ struct TestSource {
     done: Arc<Tally>,
 }
 
-impl Source for TestSource {
+impl RecordSource for TestSource {
     fn id(&self) -> Id {
         self.id
     }

@@ -1,10 +1,11 @@
-//! A volume, as the admin address shows it.
+//! A volume, as the admin API shows it.
 
 use crate::admin::VolumeState;
 use crate::config::Plan;
+use crate::telemetry::VolumeNumbers;
 use crate::volume::{State, Status, Volume};
 
-/// All that is told of one.
+/// The state of one volume.
 pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeState {
     let options = plan.volumes.get(name);
     let path = options.map(|options| options.path.display().to_string());
@@ -13,24 +14,30 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
         .caches
         .iter()
         .filter(|(_, cache)| uses(&cache.disk_tier.volumes));
+    let status = volume.status();
+    let (state, why, loaded) = described(&status.state);
     VolumeState {
         name: name.to_owned(),
         path: path.unwrap_or_default(),
-        caches: caches.map(|(name, _)| name.clone()).collect(),
-        ..numbers(&volume.status())
-    }
-}
-
-fn numbers(status: &Status) -> VolumeState {
-    let (state, why, loaded) = match &status.state {
-        State::Up => ("up", None, 1.0),
-        State::Loading(thousandths) => ("loading", None, f64::from(*thousandths) / 1000.0),
-        State::Out(why) => ("out", Some(why.clone()), 0.0),
-    };
-    VolumeState {
         state: state.to_owned(),
         why,
         loaded,
+        numbers: numbers(&status),
+        caches: caches.map(|(name, _)| name.clone()).collect(),
+    }
+}
+
+/// A state's name, why the volume is out, and which part of its index has been read.
+fn described(state: &State) -> (&'static str, Option<String>, f64) {
+    match state {
+        State::Up => ("up", None, 1.0),
+        State::Loading(thousandths) => ("loading", None, f64::from(*thousandths) / 1000.0),
+        State::Out(why) => ("out", Some(why.clone()), 0.0),
+    }
+}
+
+fn numbers(status: &Status) -> VolumeNumbers {
+    VolumeNumbers {
         size: status.size,
         segments: status.segments,
         segment_bytes: status.segment_bytes,
@@ -48,7 +55,6 @@ fn numbers(status: &Status) -> VolumeState {
         laps: status.laps,
         write_ms: status.write_us / 1000,
         read_ms: status.read_us / 1000,
-        ..VolumeState::default()
     }
 }
 
@@ -56,26 +62,12 @@ fn numbers(status: &Status) -> VolumeState {
 mod tests {
     use super::*;
 
-    fn told(state: State) -> (String, Option<String>, f64) {
-        let status = Status {
-            state,
-            ..Status::default()
-        };
-        let VolumeState {
-            state, why, loaded, ..
-        } = numbers(&status);
-        (state, why, loaded)
-    }
-
     #[test]
-    fn each_state_has_a_word() {
-        assert_eq!(told(State::Up), ("up".to_owned(), None, 1.0));
-        assert_eq!(
-            told(State::Loading(430)),
-            ("loading".to_owned(), None, 0.43)
-        );
+    fn each_state_has_a_name() {
+        assert_eq!(described(&State::Up), ("up", None, 1.0));
+        assert_eq!(described(&State::Loading(430)), ("loading", None, 0.43));
         let why = "Input/output error (os error 5)".to_owned();
-        let out = told(State::Out(why.clone()));
-        assert_eq!(out, ("out".to_owned(), Some(why), 0.0));
+        let out = described(&State::Out(why.clone()));
+        assert_eq!(out, ("out", Some(why), 0.0));
     }
 }

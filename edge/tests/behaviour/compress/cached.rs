@@ -163,14 +163,14 @@ fn a_response_compressed_by_the_origin_is_not_changed() {
     assert_eq!(asked, [Some("gzip".to_owned()), Some("br".to_owned())]);
 }
 
-// With `ask_plain` one response is fetched for all clients, and each receives it in its preferred
+// With `request_identity` one response is fetched for all clients, and each receives it in its preferred
 // coding.
 #[test]
 fn one_uncompressed_response_is_fetched_for_all_codings() {
     let content = text(30_000);
     let resource = css(content.clone()).encoded("gzip", b"zipped".to_vec());
     let origin = serving("/x", resource);
-    let edge = compressing(&origin, "ask_plain = true");
+    let edge = compressing(&origin, "request_identity = true");
     for coding in ["gzip", "br", "zstd"] {
         let reply = in_coding(&edge, "/x", coding, coding);
         assert!(decoded(coding, &reply.body) == content);

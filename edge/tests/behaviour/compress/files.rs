@@ -138,7 +138,7 @@ fn content_that_hardly_shrinks_is_served_uncompressed() {
 #[test]
 fn a_replaced_file_is_compressed_again() {
     let (first, second) = (text(30_000), text(30_001));
-    let shelf = Shelf::new(&[("a.css", &first)], "valid = \"1ms\"", ALL);
+    let shelf = Shelf::new(&[("a.css", &first)], "recheck = \"1ms\"", ALL);
     let before = in_coding(&shelf.edge, "/a.css", "gzip", "gzip");
     assert!(decoded("gzip", &before.body) == first);
     let new = shelf.path("new");
@@ -200,7 +200,7 @@ fn the_memory_of_compressed_content_is_limited() {
         .iter()
         .map(|(name, text)| (&**name, &**text))
         .collect();
-    let shelf = Shelf::new(&files, "", "{ codings = [\"gzip\"], memory = \"1MiB\" }");
+    let shelf = Shelf::new(&files, "", "{ encodings = [\"gzip\"], memory = \"1MiB\" }");
     for (name, content) in &files {
         let reply = in_coding(&shelf.edge, &format!("/{name}"), "gzip", "gzip");
         assert!(decoded("gzip", &reply.body) == *content);
@@ -227,7 +227,7 @@ fn a_reload_keeps_compressed_content() {
     let reply = shelf.edge.get("/a.css", &[("Accept-Encoding", "gzip")]);
     assert_eq!(reply.header("content-encoding"), Some("gzip"));
     assert_eq!(number(&shelf.edge, "made"), 1);
-    reload(&config.replace(ALL, "[]"));
+    reload(&config.replace(ALL, "false"));
     let reply = shelf.edge.get("/a.css", &[("Accept-Encoding", "gzip")]);
     assert!(reply.body == content && !varies(&reply));
     assert!(shelf.edge.status()["compress"].is_null());

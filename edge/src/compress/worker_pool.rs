@@ -1,0 +1,249 @@
+//! The worker pool that compresses content: threads of low priority, and their bounded queue of
+//! jobs.
+
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use super::lines::Mark;
+use super::table::Outcome;
+use super::{Encoder, codec};
+use crate::handler::Get;
+use crate::http::FieldBlock;
+use crate::http::coding::Coding;
+use crate::sys::priority;
+
+/// Largest number of queued jobs. A queued job holds no content.
+const JOBS_MAX: usize = 1024;
+
+/// Largest size of the compressed content, as a fraction of the original: otherwise the client
+/// would spend time on decompression for little gain.
+const WORTH: (u64, u64) = (9, 10);
+
+/// Threads that compress while the value lives.
+pub struct WorkerPool(Arc<Queue>);
+
+/// The queue of jobs.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    /// Queued and running jobs by encoder, content and encoding.
+    names: HashSet<Name>,
+    is_open: bool,
+}
+
+type Name = (usize, u128, Coding);
+
+/// A content to be compressed with one content coding.
+pub(super) struct Job {
+    pub encoder: Arc<Encoder>,
+    pub id: u128,
+    pub coding: Coding,
+    /// The content's header lines.
+    pub fields: FieldBlock,
+    pub get: Get,
+}
+
+impl WorkerPool {
+    /// Starts the threads: two at most, and no more than half of the cores.
+    ///
+    /// # Errors
+    /// A thread can't be started.
+    pub fn start() -> io::Result<Arc<WorkerPool>> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        WorkerPool::of((cores / 2).clamp(1, 2))
+    }
+
+    /// Starts this many threads.
+    ///
+    /// # Errors
+    /// A thread can't be started.
+    pub(super) fn of(threads: usize) -> io::Result<Arc<WorkerPool>> {
+        // Dropping the value ends the threads that were started, if a later one can't be.
+        let worker_pool = Arc::new(WorkerPool(Queue::new()));
+        for index in 0..threads {
+            let queue = worker_pool.queue();
+            let name = format!("compress-{index}");
+            thread::Builder::new().name(name).spawn(move || {
+                if let Err(error) = priority::lower() {
+                    tracing::warn!(%error, "can't lower the priority of compression threads");
+                }
+                queue.work();
+            })?;
+        }
+        Ok(worker_pool)
+    }
+
+    pub(super) fn queue(&self) -> Arc<Queue> {
+        self.0.clone()
+    }
+}
+
+impl Drop for WorkerPool {
+    /// Closes the queue. The threads end after their current job, without anybody waiting for them.
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Queue {
+    pub(super) fn new() -> Arc<Queue> {
+        Arc::new(Queue {
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                names: HashSet::new(),
+                is_open: true,
+            }),
+            more: Condvar::new(),
+        })
+    }
+
+    /// Adds a job unless the same job is queued or running. Returns `false` if the queue is full.
+    pub fn put(&self, job: Job) -> bool {
+        let mut state = self.state.lock();
+        if state.names.contains(&job.name()) {
+            return true;
+        }
+        if state.jobs.len() >= JOBS_MAX || !state.is_open {
+            return false;
+        }
+        state.names.insert(job.name());
+        state.jobs.push_back(job);
+        drop(state);
+        self.more.notify_one();
+        true
+    }
+
+    /// Runs jobs until the queue is closed.
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            let name = job.name();
+            let finished = job.run();
+            // From here on, a new request can queue the job again.
+            self.state.lock().names.remove(&name);
+            finished.note();
+        }
+    }
+
+    /// Waits for the next job; `None` if the queue is closed.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state.lock();
+        while state.is_open {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            self.more.wait(&mut state);
+        }
+        None
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_open = false;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        // Jobs may hold the last reference to an encoder, so they are dropped after the lock.
+        drop(jobs);
+        self.more.notify_all();
+    }
+}
+
+impl Job {
+    fn name(&self) -> Name {
+        (Arc::as_ptr(&self.encoder) as usize, self.id, self.coding)
+    }
+
+    /// Runs the job. The job's mark is always removed afterwards, and a panic affects this job
+    /// only.
+    fn run(self) -> Finished {
+        let Job {
+            encoder,
+            id,
+            coding,
+            fields,
+            get,
+        } = self;
+        let levels = encoder.options.levels;
+        let outcome = match catch_unwind(AssertUnwindSafe(|| done(get, coding, &levels))) {
+            Ok(Done::Made(content, from)) => {
+                let numbers = &encoder.numbers;
+                numbers.made.fetch_add(1, Ordering::Relaxed);
+                numbers.bytes_in.fetch_add(from, Ordering::Relaxed);
+                let bytes = content.len() as u64;
+                numbers.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+                let mark = Mark::of(&content);
+                Outcome::Made(content, mark)
+            }
+            Ok(Done::NotWorth) => {
+                encoder.numbers.not_worth.fetch_add(1, Ordering::Relaxed);
+                Outcome::NotWorth
+            }
+            Ok(Done::Gone) => {
+                encoder.numbers.failed.fetch_add(1, Ordering::Relaxed);
+                Outcome::Failed
+            }
+            Ok(Done::Failed) | Err(_) => {
+                encoder.numbers.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::error!("content could not be compressed with {}", coding.name());
+                Outcome::NotWorth
+            }
+        };
+        Finished {
+            encoder,
+            id,
+            fields,
+            coding,
+            outcome,
+        }
+    }
+}
+
+/// A finished job and its result.
+struct Finished {
+    encoder: Arc<Encoder>,
+    id: u128,
+    fields: FieldBlock,
+    coding: Coding,
+    outcome: Outcome,
+}
+
+impl Finished {
+    fn note(self) {
+        let table = &self.encoder.table;
+        table.finish(self.id, &self.fields, self.coding, self.outcome);
+    }
+}
+
+/// The result of running a job.
+enum Done {
+    /// The compressed form was made from this many bytes.
+    Made(Bytes, u64),
+    NotWorth,
+    /// The content was not available.
+    Gone,
+    Failed,
+}
+
+fn done(get: Get, coding: Coding, levels: &super::Levels) -> Done {
+    let Some(content) = get() else {
+        return Done::Gone;
+    };
+    let Ok(coded) = codec::encode(coding, levels, &content) else {
+        return Done::Failed;
+    };
+    let (from, to) = (content.len() as u64, coded.len() as u64);
+    match to * WORTH.1 > from * WORTH.0 {
+        true => Done::NotWorth,
+        false => Done::Made(coded.into(), from),
+    }
+}

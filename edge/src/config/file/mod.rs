@@ -1,0 +1,303 @@
+//! What the configuration file says: every section as it was written, each value with its place.
+//!
+//! Every key is optional here; `checks` knows the defaults and the bounds. `docs/configuration.md` describes
+//! each key, and a test compares the two.
+
+mod compress;
+mod server;
+mod tables;
+mod words;
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::value::{
+    Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Parallel, Sandbox, Size,
+    Statuses, Switch, Table, Time, Word, Words, word,
+};
+use crate::store::disk_tier::PlacementKind;
+use crate::{balance, evict, fill};
+
+pub use compress::{CompressFile, CompressForm};
+pub use server::ServerFile;
+pub use tables::*;
+pub use words::*;
+
+/// The keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share. This is their only
+/// list: `$make` gets them after `$own`. (serde's `flatten` would lose their places in the text, and
+/// let unknown keys pass.)
+macro_rules! rule_keys {
+    ($make:ident $own:tt) => {
+        $make! { $own {
+            valid: Key<OrFalse<Statuses>>,
+            heuristic: Key<Time>,
+            lifetime_min: Key<Time>,
+            lifetime_max: Key<Time>,
+            stale_while_revalidate: Key<Time>,
+            stale_if_error: Key<Time>,
+            stale_while_updating: Key<Time>,
+            ignore_headers: Option<Words<Ignorable>>,
+            set_cookie: Key<Word<Cookies>>,
+            target_list: Option<Names>,
+            tag_headers: Option<Names>,
+            client_cache_control: Key<bool>,
+            key: Key<String>,
+            query_sort: Key<bool>,
+            query_ignore: Option<Names>,
+            query_only: Option<Names>,
+            languages: Option<Names>,
+            bypass: Key<OrFalse<Table<BypassFile>>>,
+            methods: Option<Words<Usable>>,
+            forward_headers: Option<Names>,
+            hit_for_pass: Key<Time>,
+        } }
+    };
+}
+
+/// Makes the type of a section's caching rules.
+macro_rules! rules_file {
+    (() { $($key:ident: $kind:ty,)* }) => {
+        /// The caching rules of a section.
+        #[derive(Clone, Debug, Default)]
+        #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+        pub struct RulesFile {
+            $(pub $key: $kind,)*
+        }
+
+        impl RulesFile {
+            /// The keys that were written, each with its place.
+            pub fn typed(&self) -> Vec<(&'static str, Range<usize>)> {
+                let keys = [$((stringify!($key), self.$key.as_ref().map(|typed| typed.span())),)*];
+                keys.into_iter()
+                    .filter_map(|(key, at)| Some((key, at?)))
+                    .collect()
+            }
+        }
+    };
+}
+
+/// Makes the type of a section that has caching rules beside its own keys.
+macro_rules! section {
+    (
+        ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $own:ident: $own_kind:ty,)* })
+        { $($key:ident: $kind:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+        pub struct $name {
+            $($(#[$of])* pub $own: $own_kind,)*
+            $(pub $key: $kind,)*
+        }
+
+        impl $name {
+            /// Its caching rules.
+            pub fn rules(&self) -> RulesFile {
+                RulesFile { $($key: self.$key.clone(),)* }
+            }
+        }
+    };
+}
+
+rule_keys!(rules_file());
+
+/// The whole file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct File {
+    pub server: ServerSection,
+    pub limits: LimitsFile,
+    pub listen: Option<Names>,
+    pub listener: Vec<Spanned<ListenerFile>>,
+    pub admin: AdminFile,
+    pub log: LogFile,
+    pub volume: Named<VolumeFile>,
+    pub cache: Named<CacheFile>,
+    pub upstream: Named<UpstreamFile>,
+    pub site: Vec<Spanned<SiteFile>>,
+    pub route: Vec<Spanned<RouteFile>>,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct ServerSection {
+    pub user: Key<String>,
+    pub sandbox: Key<Sandbox>,
+    pub workers: Key<u64>,
+    pub trusted_proxies: Option<Names>,
+    pub client_ip_header: Key<Word<ClientHeader>>,
+}
+
+/// `[limits]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct LimitsFile {
+    pub request_line: Key<Size>,
+    pub headers: Key<Size>,
+    pub body: Key<Size>,
+    pub header_timeout: Key<Time>,
+    pub body_timeout: Key<Time>,
+    pub send_timeout: Key<Time>,
+    pub keepalive_timeout: Key<Time>,
+    pub keepalive_header: Option<bool>,
+    pub keepalive_requests: Key<u64>,
+    pub connections: Key<u64>,
+    pub connections_per_ip: Key<u64>,
+    pub min_rate: Key<Size>,
+    pub min_rate_grace: Key<Time>,
+    pub shutdown_timeout: Key<Time>,
+}
+
+/// `[[listener]]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct ListenerFile {
+    pub address: Key<String>,
+    pub backlog: Key<u64>,
+    pub defer_accept: Option<bool>,
+    pub receive_buffer: Key<Size>,
+    pub send_buffer: Key<Size>,
+    pub tcp_keepalive: Key<Time>,
+    pub proxy_protocol: Key<OrFalse<Word<ProxyVersion>>>,
+    pub trusted: Option<Names>,
+}
+
+/// `[admin]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct AdminFile {
+    pub address: Key<OrFalse<String>>,
+    pub purge_from: Option<Names>,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct LogFile {
+    pub access: Key<OrFalse<String>>,
+    pub format: Key<String>,
+    pub buffer: Key<Size>,
+    pub flush: Key<Time>,
+    pub error: Key<String>,
+    pub level: Option<OrFalse<Word<Level>>>,
+}
+
+/// `[volume.NAME]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct VolumeFile {
+    pub path: Key<String>,
+    pub size: Key<Size>,
+    pub segment: Key<Size>,
+    pub queue: Key<Size>,
+    pub readers: Key<u64>,
+    pub read_timeout: Key<Time>,
+    pub retry: Key<Time>,
+    pub overwrite: Option<bool>,
+}
+
+rule_keys!(section(
+    /// `[cache.NAME]`
+    CacheFile {
+        memory: Key<Size>,
+        #[serde(deserialize_with = "word")]
+        evict: Option<evict::Kind>,
+        #[serde(deserialize_with = "word")]
+        fill: Option<fill::Kind>,
+        slice: Key<Size>,
+        parallel: Key<Parallel>,
+        read_ahead: Key<Ahead>,
+        lock_timeout: Key<Time>,
+        lock_age: Key<Time>,
+        client_budget: Key<Size>,
+        max_object_size: Key<Size>,
+        volumes: Option<Names>,
+        placement: Key<Word<PlacementKind>>,
+        weights: Key<Vec<Spanned<u64>>>,
+        inactive: Key<Time>,
+        min_uses: Key<u64>,
+        admit_min: Key<Size>,
+        admit_max: Key<Size>,
+    }
+));
+
+/// `[upstream.NAME]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct UpstreamFile {
+    pub servers: Option<List<ServerFile>>,
+    #[serde(deserialize_with = "word")]
+    pub balance: Option<balance::Kind>,
+    pub keepalive: Key<u64>,
+    pub keepalive_requests: Key<u64>,
+    pub keepalive_timeout: Key<Time>,
+    pub connect_timeout: Key<Time>,
+    pub read_timeout: Key<Time>,
+    pub send_timeout: Key<Time>,
+    pub max_connections: Key<u64>,
+    pub queue: Key<u64>,
+    pub retry: Key<OrFalse<Table<RetryFile>>>,
+    pub max_response_headers: Key<Size>,
+    pub host: Key<String>,
+}
+
+/// `[[site]]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct SiteFile {
+    pub hosts: Option<Names>,
+    pub compress: Key<CompressForm>,
+    pub allow: Option<AllowList>,
+    pub deny: Option<Names>,
+    pub limit: Key<OrFalse<Table<LimitFile>>>,
+    pub signed_urls: Key<OrFalse<Table<SignedFile>>>,
+    pub cache_control: Key<OrFalse<String>>,
+    pub error_pages: Key<OrFalse<Table<PagesFile>>>,
+    pub expires: Key<OrFalse<OrTable<ExpiresFile>>>,
+    pub intercept_errors: Key<bool>,
+    pub request_headers: Key<OrFalse<Table<HeadersFile>>>,
+    pub response_headers: Key<OrFalse<Table<HeadersFile>>>,
+    pub security_headers: Option<bool>,
+    pub log: Key<Switch<RouteLogFile>>,
+    pub route: Vec<Spanned<RouteFile>>,
+}
+
+rule_keys!(section(
+    /// `[[site.route]]` and `[[route]]`
+    RouteFile {
+        path: Key<String>,
+        path_regex: Key<String>,
+        query: Key<String>,
+        proxy: Key<String>,
+        cache: Key<String>,
+        files: Key<OrTable<FilesFile>>,
+        compress: Key<CompressForm>,
+        allow: Option<AllowList>,
+        deny: Option<Names>,
+        limit: Key<OrFalse<Table<LimitFile>>>,
+        signed_urls: Key<OrFalse<Table<SignedFile>>>,
+        respond: Key<OrTable<RespondFile>>,
+        redirect: Key<OrTable<RedirectFile>>,
+        cache_control: Key<OrFalse<String>>,
+        error_pages: Key<OrFalse<Table<PagesFile>>>,
+        expires: Key<OrFalse<OrTable<ExpiresFile>>>,
+        intercept_errors: Key<bool>,
+        request_headers: Key<OrFalse<Table<HeadersFile>>>,
+        response_headers: Key<OrFalse<Table<HeadersFile>>>,
+        security_headers: Option<bool>,
+        log: Key<Switch<RouteLogFile>>,
+    }
+));

@@ -1,0 +1,67 @@
+//! Enumerations whose variants are the words of one key.
+
+use serde::Deserialize;
+
+/// A response header that `ignore_headers` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the header of its name")]
+pub enum Ignorable {
+    CacheControl,
+    Expires,
+    Age,
+    Vary,
+    SetCookie,
+    Targeted,
+    XAccelExpires,
+}
+
+/// `set_cookie`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each")]
+pub enum Cookies {
+    Pass,
+    Store,
+    Remove,
+}
+
+/// A method that may use the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[allow(missing_docs, reason = "each is the method of its name")]
+pub enum Usable {
+    Get,
+    Head,
+    Post,
+}
+
+/// `proxy_protocol = "…"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ProxyVersion {
+    V1,
+    V2,
+    Any,
+}
+
+/// `client_ip_header = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ClientHeader {
+    #[default]
+    XForwardedFor,
+    Forwarded,
+}
+
+/// `symlinks = "…"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum Symlinks {
+    #[default]
+    Within,
+    Any,
+}

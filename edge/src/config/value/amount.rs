@@ -1,0 +1,166 @@
+//! Amounts: sizes and times, and numbers that have a word beside them.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+
+use super::or_false::{is_old_off, written_false};
+use super::shape::{
+    AHEAD, AHEAD_ADVICE, PARALLEL, PARALLEL_ADVICE, SIZE, SIZE_ADVICE, TIME, TIME_ADVICE,
+};
+
+/// Bytes: `"64KiB"`, `"1GB"`, or a plain number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+/// A time: `"10s"`, `"1m30s"`, `"500ms"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+/// How many fetches at once: `"auto"`, or a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// As many as make it faster.
+    Auto,
+    /// As many as make it faster, up to so many.
+    Count(u64),
+}
+
+/// How far to read ahead: `false`, `"whole"`, or a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing.
+    None,
+    /// Everything.
+    Whole,
+    /// So many bytes.
+    Window(u64),
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        struct SizeVisitor;
+        impl Visitor<'_> for SizeVisitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(SIZE)
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Size, E> {
+                u64::try_from(n)
+                    .map(Size)
+                    .map_err(|_| E::custom(format!("a size can't be negative\n{SIZE_ADVICE}")))
+            }
+
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Size, E> {
+                Ok(Size(n))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+                text.parse::<ByteSize>()
+                    .map(|size| Size(size.0))
+                    .map_err(|_| E::custom(format!("{text:?} is not a size\n{SIZE_ADVICE}")))
+            }
+        }
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        struct TimeVisitor;
+        impl Visitor<'_> for TimeVisitor {
+            type Value = Time;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(TIME)
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Time, E> {
+                Err(E::custom(format!(
+                    "a time needs a unit\nwrite \"{n}s\", \"{n}ms\" or \"{n}m\", in quotes"
+                )))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Time, E> {
+                humantime::parse_duration(text)
+                    .map(Time)
+                    .map_err(|_| E::custom(format!("{text:?} is not a time\n{TIME_ADVICE}")))
+            }
+        }
+        deserializer.deserialize_any(TimeVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Parallel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parallel, D::Error> {
+        struct ParallelVisitor;
+        impl Visitor<'_> for ParallelVisitor {
+            type Value = Parallel;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(PARALLEL)
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Parallel, E> {
+                u64::try_from(n).map(Parallel::Count).map_err(|_| {
+                    E::custom("there can't be fewer than no fetches\nwrite \"auto\", or a number from 1 on")
+                })
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Parallel, E> {
+                match text {
+                    "auto" => Ok(Parallel::Auto),
+                    _ => Err(E::custom(format!(
+                        "{text:?} is not a number of fetches\n{PARALLEL_ADVICE}"
+                    ))),
+                }
+            }
+        }
+        deserializer.deserialize_any(ParallelVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ahead {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ahead, D::Error> {
+        struct AheadVisitor;
+        impl Visitor<'_> for AheadVisitor {
+            type Value = Ahead;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(AHEAD)
+            }
+
+            fn visit_bool<E: Error>(self, on: bool) -> Result<Ahead, E> {
+                match on {
+                    false => Ok(Ahead::None),
+                    true => Err(E::invalid_type(serde::de::Unexpected::Bool(on), &AHEAD)),
+                }
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Ahead, E> {
+                u64::try_from(n)
+                    .map(Ahead::Window)
+                    .map_err(|_| E::custom(format!("a size can't be negative\n{AHEAD_ADVICE}")))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Ahead, E> {
+                match text {
+                    word if is_old_off(word) => Err(written_false(word)),
+                    "whole" => Ok(Ahead::Whole),
+                    size => match size.parse::<ByteSize>() {
+                        Ok(size) => Ok(Ahead::Window(size.0)),
+                        Err(_) => Err(E::custom(format!(
+                            "{text:?} is no distance to read ahead\n{AHEAD_ADVICE}"
+                        ))),
+                    },
+                }
+            }
+        }
+        deserializer.deserialize_any(AheadVisitor)
+    }
+}

@@ -1,0 +1,87 @@
+//! The names that messages give to an expected type, each with advice on how to write a value of it.
+
+/// Each name, as serde's messages contain it, and the advice.
+const SHAPES: [(&str, &str); 19] = [
+    (SIZE, SIZE_ADVICE),
+    (TIME, TIME_ADVICE),
+    (PARALLEL, PARALLEL_ADVICE),
+    (AHEAD, AHEAD_ADVICE),
+    (STATUSES, "write { 200 = \"1h\", 404 = \"1m\" }"),
+    (
+        TABLE,
+        "write { cookies = [\"session*\"], headers = [\"X-Debug\"] }",
+    ),
+    (
+        EDITS,
+        "write { set = { NAME = \"value\" }, remove = [\"NAME\"] }",
+    ),
+    (PAGES, "write { 404 = \"/srv/404.html\" }"),
+    (RETRY, "write { tries = 2 }"),
+    (
+        TABLE_OR_FALSE,
+        "write a table, as in { NAME = … }, or false",
+    ),
+    (
+        BOOL_OR_TABLE,
+        "write true or false without quotes, or a table",
+    ),
+    ("a map", "write { NAME = \"value\" }, with braces"),
+    (OR_TABLE, "write \"…\", or a table with that and more"),
+    (
+        COMPRESS,
+        "write true, false, a list as in [\"br\", \"gzip\"], or a table",
+    ),
+    (LIST, LIST_ADVICE),
+    (
+        "a whole number",
+        "write digits alone, without quotes, as in 8",
+    ),
+    ("a boolean", "write true or false, without quotes"),
+    (
+        "a sequence",
+        "write a list in brackets, as in [\"a\", \"b\"]",
+    ),
+    ("a string", "write text in quotes"),
+];
+pub const SIZE: &str = "a size such as \"64KiB\"";
+pub const SIZE_ADVICE: &str = "write a number and a unit, as in \"64KiB\", \"1MiB\" or \"2GB\"";
+pub const TIME: &str = "a time such as \"10s\"";
+pub const TIME_ADVICE: &str = "write numbers with units, as in \"500ms\", \"10s\" or \"1m30s\"";
+pub const PARALLEL: &str = "\"auto\" or a number";
+pub const PARALLEL_ADVICE: &str = "write \"auto\", or a whole number without quotes, as in 8";
+pub const AHEAD: &str = "false, \"whole\" or a size";
+pub const AHEAD_ADVICE: &str = "write false, \"whole\", or a size, as in \"8MiB\"";
+pub const STATUSES: &str = "times by status";
+pub const TABLE: &str = "a table of lists";
+pub const EDITS: &str = "a table of edits";
+pub const PAGES: &str = "pages by status";
+pub const RETRY: &str = "a table of retries";
+pub const TABLE_OR_FALSE: &str = "a table or false";
+pub const BOOL_OR_TABLE: &str = "true, false or a table";
+pub const OR_TABLE: &str = "text in quotes or a table";
+pub const COMPRESS: &str = "true, false, a list or a table";
+pub const LIST: &str = "a list";
+pub const LIST_ADVICE: &str =
+    "write one value in quotes, or a list in brackets, as in [\"a\", \"b\"]";
+/// Stands before the names of an enumeration.
+pub const WORD: &str = "a word in quotes: ";
+
+/// What an empty list or table says: the title of a message and its advice, separated by a newline.
+pub fn nothing_in(what: &str) -> String {
+    format!("an empty {what} says nothing\nleave it out, or write `false` to turn it off")
+}
+
+/// The title of one of serde's type errors, rewritten, and the advice on how to write the value.
+pub fn advice(title: &str) -> (String, Option<String>) {
+    let title = title.replace("expected u64", "expected a whole number");
+    let Some((before, expected)) = title.split_once(", expected ") else {
+        return (title, None);
+    };
+    if let Some(words) = expected.strip_prefix(WORD) {
+        let title = format!("{before}, expected a word in quotes");
+        return (title, Some(format!("write {words}")));
+    }
+    let shape = SHAPES.iter().find(|(shape, _)| *shape == expected);
+    let how = shape.map(|(_, how)| (*how).to_owned());
+    (title, how)
+}

@@ -1,0 +1,237 @@
+//! The intake of a request body: from the protocol, which decodes it, to the handler, which reads it, with limits
+//! and back-pressure.
+//!
+//! The protocol fills a small queue; the handler empties it, possibly in another task of the same worker. Each side
+//! wakes the other.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use crate::downstream::Refusal;
+use crate::handler::{BodyStream, Fault, Frame};
+use crate::http::Fields;
+use crate::reason::Reason;
+
+/// Bytes and frames that may wait in the queue.
+const QUEUED_BYTES_MAX: usize = 64 << 10;
+const QUEUED_FRAMES_MAX: usize = 64;
+
+/// Refuses a body whose declared length is over the limit; 0: no limit.
+///
+/// # Errors
+/// 413.
+#[inline]
+pub fn check_declared(length: u64, limit: u64) -> Result<(), Refusal> {
+    match limit > 0 && length > limit {
+        true => Err(Refusal::BODY_TOO_LARGE),
+        false => Ok(()),
+    }
+}
+
+/// The protocol's side. Dropping it before the body's end is a fault to the reader.
+pub struct Intake {
+    queue: Rc<RefCell<Queue>>,
+    received: u64,
+    /// Longest body; 0: no limit.
+    limit: u64,
+}
+
+/// The reader's side.
+struct IntakeBody {
+    queue: Rc<RefCell<Queue>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: VecDeque<Frame>,
+    bytes: usize,
+    /// Bytes still to arrive, if the length is declared.
+    left: Option<u64>,
+    ended: bool,
+    fault: Option<Fault>,
+    /// Whether the reader has polled.
+    wanted: bool,
+    /// Whether the reader is gone.
+    abandoned: bool,
+    reader: Option<Waker>,
+    connection: Option<Waker>,
+}
+
+impl Intake {
+    /// Both sides of a body of this length, if it is declared, and of at most `limit` bytes (0: no limit).
+    pub fn new(declared: Option<u64>, limit: u64) -> (Intake, impl BodyStream) {
+        let queue = Rc::new(RefCell::new(Queue {
+            left: declared,
+            ..Queue::default()
+        }));
+        let intake = Intake {
+            queue: queue.clone(),
+            received: 0,
+            limit,
+        };
+        (intake, IntakeBody { queue })
+    }
+
+    /// The fault that ended the body early.
+    pub fn fault(&self) -> Option<Fault> {
+        self.queue.borrow().fault
+    }
+
+    /// Ready if more of the body is wanted now. If not, the reader's next poll wakes `cx`.
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut queue = self.queue.borrow_mut();
+        let stopped = queue.ended || queue.fault.is_some() || queue.abandoned;
+        if !stopped
+            && queue.wanted
+            && queue.bytes < QUEUED_BYTES_MAX
+            && queue.frames.len() < QUEUED_FRAMES_MAX
+        {
+            return Poll::Ready(());
+        }
+        queue.connection = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether the reader has dropped the body.
+    pub fn is_abandoned(&self) -> bool {
+        self.queue.borrow().abandoned
+    }
+
+    /// Counts received bytes of the body against the limit.
+    ///
+    /// # Errors
+    /// The body is over the limit.
+    pub fn count(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.received += bytes as u64;
+        match self.limit > 0 && self.received > self.limit {
+            true => Err(Reason::RequestBodyTooLarge.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Queues bytes of the body for the reader, and wakes it.
+    pub fn push(&mut self, data: &[u8]) {
+        let mut queue = self.queue.borrow_mut();
+        queue.bytes += data.len();
+        queue.left = queue
+            .left
+            .map(|left| left.saturating_sub(data.len() as u64));
+        let data = Bytes::copy_from_slice(data);
+        queue.frames.push_back(Frame::Data(data));
+        queue.wake_reader();
+    }
+
+    /// Ends the body, with its trailer fields if it has some.
+    pub fn end(&mut self, trailers: Option<Fields>) {
+        let mut queue = self.queue.borrow_mut();
+        queue.frames.extend(trailers.map(Frame::Trailers));
+        queue.ended = true;
+        queue.wake_reader();
+    }
+
+    /// Cuts the body short, unless it has ended.
+    pub fn fail(&self, fault: Fault) {
+        let mut queue = self.queue.borrow_mut();
+        if !queue.ended {
+            queue.fault.get_or_insert(fault);
+        }
+        queue.wake_reader();
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.fail(Reason::ClientGone.into());
+    }
+}
+
+impl Queue {
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl BodyStream for IntakeBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        let mut queue = self.queue.borrow_mut();
+        if let Some(connection) = queue.connection.take() {
+            connection.wake();
+        }
+        queue.wanted = true;
+        if let Some(frame) = queue.frames.pop_front() {
+            if let Frame::Data(bytes) = &frame {
+                queue.bytes -= bytes.len();
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        if let Some(fault) = queue.fault {
+            return Poll::Ready(Some(Err(fault)));
+        }
+        if queue.ended {
+            return Poll::Ready(None);
+        }
+        queue.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn length(&self) -> Option<u64> {
+        let queue = self.queue.borrow();
+        queue.left.map(|left| left + queue.bytes as u64)
+    }
+}
+
+impl Drop for IntakeBody {
+    fn drop(&mut self) {
+        let mut queue = self.queue.borrow_mut();
+        queue.abandoned = true;
+        queue.frames.clear();
+        if let Some(connection) = queue.connection.take() {
+            connection.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::Body;
+
+    #[test]
+    fn a_body_is_taken_only_as_its_reader_wants_it() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut intake, stream) = Intake::new(Some(5), 0);
+        let mut body = Body::stream(stream);
+        assert!(intake.poll_room(&mut cx).is_pending(), "nobody has polled");
+        assert!(body.poll_frame(&mut cx).is_pending());
+        assert!(intake.poll_room(&mut cx).is_ready());
+        intake.push(b"abcde");
+        intake.end(None);
+        assert_eq!(body.length(), Some(5));
+        assert!(
+            matches!(body.poll_frame(&mut cx), Poll::Ready(Some(Ok(Frame::Data(b)))) if b == "abcde")
+        );
+        assert!(matches!(body.poll_frame(&mut cx), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn an_intake_that_is_dropped_early_is_a_fault() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut intake, stream) = Intake::new(None, 4);
+        let mut body = Body::stream(stream);
+        assert_eq!(intake.count(3), Ok(()));
+        intake.push(b"abc");
+        assert_eq!(intake.count(2), Err(Reason::RequestBodyTooLarge.into()));
+        drop(intake);
+        assert!(body.poll_frame(&mut cx).is_ready());
+        assert!(matches!(
+            body.poll_frame(&mut cx),
+            Poll::Ready(Some(Err(f))) if f.reason == Reason::ClientGone
+        ));
+    }
+}

@@ -1,0 +1,166 @@
+//! A response's content in HTTP/1 framing: gathered part by part, chunked if need be, written, and ended or cut.
+
+use std::task::{Context, Poll};
+
+use crate::downstream::connection::Connection;
+use crate::downstream::exchange::{Exchange, Part};
+use crate::downstream::turn::Turn;
+use crate::handler::Fault;
+use crate::http::Fields;
+
+use super::outbox::Outbox;
+use super::render::Delivery;
+
+/// The writer of one response's content, whose head is in the outbox.
+pub struct BodyWriter {
+    delivery: Delivery,
+    ended: bool,
+    fault: Option<Fault>,
+    /// Nothing has been gathered yet, so content may join the head in one write.
+    fresh: bool,
+}
+
+/// How far the writer got.
+pub enum Step {
+    /// All is written.
+    Done,
+    /// The turn is over, though more could be done.
+    Yield,
+    /// The client does not read.
+    Blocked,
+    /// The next content has not arrived yet.
+    Starved,
+    /// The content was cut short; all of it that could be written is.
+    Cut(Fault),
+    /// The client is gone.
+    Gone,
+}
+
+impl BodyWriter {
+    /// The writer of content delivered like this.
+    pub fn new(delivery: Delivery) -> BodyWriter {
+        BodyWriter {
+            delivery,
+            ended: delivery == Delivery::None,
+            fault: None,
+            fresh: true,
+        }
+    }
+
+    /// Whether the client would take the content for complete unless the connection is reset.
+    pub fn looks_complete(&self, exchange: &Exchange) -> bool {
+        self.delivery == Delivery::UntilClose || exchange.is_all_given()
+    }
+
+    /// Gathers and writes until something has to be waited for.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+        out: &mut Outbox,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Step {
+        loop {
+            if !self.ended && (self.fresh || out.is_empty()) {
+                self.fresh = false;
+                self.gather(cx, exchange, out);
+            }
+            if out.is_empty() {
+                return match (self.fault, self.ended) {
+                    (Some(fault), _) => Step::Cut(fault),
+                    (None, true) => Step::Done,
+                    (None, false) => Step::Starved,
+                };
+            }
+            match out.poll_flush(cx, connection, turn) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Step::Gone,
+                Poll::Pending => {
+                    take_back(exchange, out);
+                    return Step::Blocked;
+                }
+            }
+            if turn.is_spent() && !(out.is_empty() && self.ended) {
+                return Step::Yield;
+            }
+        }
+    }
+
+    /// Takes parts until there is enough for one write.
+    fn gather(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange, out: &mut Outbox) {
+        while !self.ended && !out.is_full() {
+            match exchange.poll_content(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(Part::Data(bytes))) => {
+                    self.frame(bytes.len(), out, |out| out.content(bytes));
+                }
+                Poll::Ready(Ok(Part::File(part))) => {
+                    let length = (part.range.end - part.range.start) as usize;
+                    self.frame(length, out, |out| out.file(part));
+                    // The content may take this part back, so it is sent before the next one is asked for.
+                    return;
+                }
+                Poll::Ready(Ok(Part::End(trailers))) => self.end(out, trailers),
+                Poll::Ready(Err(fault)) => {
+                    self.fault = Some(fault);
+                    self.ended = true;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn frame(&self, length: usize, out: &mut Outbox, put: impl FnOnce(&mut Outbox)) {
+        let Delivery::Chunked { .. } = self.delivery else {
+            return put(out);
+        };
+        out.text(|text| chunk_size(text, length));
+        put(out);
+        out.text(|text| text.extend_from_slice(b"\r\n"));
+    }
+
+    fn end(&mut self, out: &mut Outbox, trailers: Option<Fields>) {
+        self.ended = true;
+        let Delivery::Chunked { trailers: wanted } = self.delivery else {
+            return;
+        };
+        out.text(|text| {
+            text.extend_from_slice(b"0\r\n");
+            if let Some(fields) = trailers.filter(|_| wanted) {
+                text.extend_from_slice(fields.text());
+            }
+            text.extend_from_slice(b"\r\n");
+        });
+    }
+}
+
+/// Returns the unsent rest of a part of a file to the content: when the client reads again, the file's pages may be
+/// gone from memory, or the file may have changed.
+fn take_back(exchange: &mut Exchange, out: &mut Outbox) {
+    let left = out.file_left() as u64;
+    if left > 0 && exchange.take_back(left) {
+        out.drop_file();
+    }
+}
+
+fn chunk_size(text: &mut Vec<u8>, size: usize) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let first = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
+    for place in (0..first).rev() {
+        text.push(DIGITS[(size >> (4 * place)) & 0xf]);
+    }
+    text.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn chunk_sizes_are_hexadecimal() {
+        for size in [1, 15, 16, 255, 256, 65_536, usize::MAX] {
+            let mut text = Vec::new();
+            super::chunk_size(&mut text, size);
+            assert_eq!(text, format!("{size:x}\r\n").into_bytes());
+        }
+    }
+}

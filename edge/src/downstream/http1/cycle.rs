@@ -1,0 +1,470 @@
+//! One request and response on an HTTP/1 connection: drives an exchange, frames its response, and decides whether
+//! the connection persists.
+//!
+//! A cycle lives on the stack until it has to wait, and is boxed then.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::downstream::Refusal;
+use crate::downstream::connection::Connection;
+use crate::downstream::deadlines::NEVER;
+use crate::downstream::exchange::{Exchange, Expired, RefusedRequest, ResponseHead};
+use crate::downstream::turn::{Turn, yield_turn};
+use crate::downstream::worker::Serving;
+use crate::handler::{Head, Peer, Response};
+use crate::http::Version;
+use crate::reason::Reason;
+
+use super::body_writer::{BodyWriter, Step};
+use super::framing_headers::Framing;
+use super::outbox::Outbox;
+use super::render::{self, Delivery, Persistence};
+use super::request_body::{self, RequestBody};
+use super::tunnel::Tunnel;
+
+/// Unread bytes of a request that are discarded to reuse or close a connection cleanly.
+pub(super) const DISCARD_BYTES_MAX: u64 = 256 << 10;
+
+/// The requirements of a request's head on its response and its connection.
+pub struct Wanted {
+    /// The client's version.
+    pub version: Version,
+    /// Whether another request may follow on this connection.
+    pub keep_alive: bool,
+    /// Whether the client may still be sending when the connection closes.
+    pub lingers: bool,
+    /// Whether the client takes trailers.
+    pub takes_trailers: bool,
+}
+
+/// A request from its head to the end of its response.
+pub struct Cycle {
+    pub(super) exchange: Exchange,
+    pub(super) body: RequestBody,
+    pub(super) keep_alive: bool,
+    pub(super) lingers: bool,
+    version: Version,
+    takes_trailers: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    owes_continue: bool,
+    /// The client has closed its sending direction.
+    input_ended: bool,
+    pub(super) stage: Stage,
+    out: Outbox,
+}
+
+pub(super) enum Stage {
+    /// The handler has not given the response yet.
+    Awaiting,
+    /// The response is being sent.
+    Sending(BodyWriter),
+    /// The response is sent; the rest of the request is read and discarded, at most this many bytes.
+    Discarding(u64),
+    /// The server's direction is closed; the client may still be sending.
+    Lingering {
+        /// Bytes that are read at most.
+        left: u64,
+        /// The tick at which the connection is closed.
+        until: u32,
+    },
+    /// The connection is upgraded: bytes both ways.
+    Tunnelling(Box<Tunnel>),
+}
+
+/// The step after a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another request.
+    Request,
+    /// The end of the connection.
+    Close,
+}
+
+pub(super) enum Progress {
+    Again,
+    Yield,
+    Wait,
+    Then(Next),
+}
+
+impl Cycle {
+    #[inline]
+    fn new(exchange: Exchange, body: RequestBody, wanted: &Wanted) -> Cycle {
+        Cycle {
+            exchange,
+            body,
+            keep_alive: wanted.keep_alive,
+            lingers: wanted.lingers,
+            version: wanted.version,
+            takes_trailers: wanted.takes_trailers,
+            owes_continue: false,
+            input_ended: false,
+            stage: Stage::Awaiting,
+            out: Outbox::pooled(),
+        }
+    }
+
+    /// Begins the cycle of a correct request.
+    #[inline]
+    pub fn begin(
+        connection: &mut Connection,
+        mut exchange: Exchange,
+        head: Head,
+        peer: Peer,
+        framing: Framing,
+        wanted: &Wanted,
+        expects_continue: bool,
+    ) -> Cycle {
+        let (body, decoder) = request_body::receive(connection, &mut exchange, framing);
+        let owes_continue = expects_continue && exchange.intake.is_some();
+        let response = exchange.start(head, body, peer);
+        let mut cycle = Cycle::new(exchange, decoder, wanted);
+        cycle.owes_continue = owes_continue;
+        if let Some(mut response) = response {
+            cycle.send(&mut response, connection);
+        }
+        cycle
+    }
+
+    /// Begins the cycle of a refused request, after which the connection closes.
+    pub fn refuse(
+        connection: &Connection,
+        serving: Rc<Serving>,
+        request: RefusedRequest<'_>,
+        refusal: Refusal,
+    ) -> Cycle {
+        let wanted = Wanted {
+            version: Version::Http11,
+            keep_alive: false,
+            lingers: true,
+            takes_trailers: false,
+        };
+        let (exchange, mut response) = Exchange::refused(
+            &connection.worker,
+            serving,
+            connection.peer,
+            request,
+            refusal,
+        );
+        let body = RequestBody::new(Framing::None, 0);
+        let mut cycle = Cycle::new(exchange, body, &wanted);
+        cycle.send(&mut response, connection);
+        cycle
+    }
+
+    /// Goes on until something has to be waited for.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Poll<Next> {
+        loop {
+            self.feed_intake(cx, connection, turn);
+            self.exchange.timeouts.awaits_client_reads = false;
+            match self.advance(cx, connection, turn) {
+                Progress::Again => {}
+                Progress::Then(next) => return Poll::Ready(next),
+                Progress::Yield => {
+                    yield_turn(cx);
+                    break;
+                }
+                Progress::Wait => break,
+            }
+        }
+        self.check_deadline(cx, connection, turn)
+    }
+
+    fn advance(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Progress {
+        match &mut self.stage {
+            Stage::Awaiting => self.await_response(cx, connection, turn),
+            Stage::Sending(_) => self.send_content(cx, connection, turn),
+            Stage::Discarding(_) => self.discard(cx, connection, turn),
+            Stage::Lingering { .. } => self.linger(cx, connection),
+            Stage::Tunnelling(tunnel) => {
+                // 1xx heads and the 101 are sent first.
+                if !self.out.is_empty() {
+                    return match self.out.poll_flush(cx, connection, turn) {
+                        Poll::Ready(Ok(())) => Progress::Again,
+                        Poll::Ready(Err(_)) => Progress::Then(Next::Close),
+                        Poll::Pending => Progress::Wait,
+                    };
+                }
+                match tunnel.poll(cx, connection) {
+                    Poll::Ready(()) => {
+                        self.exchange.record.body_bytes = tunnel.bytes_to_client();
+                        self.exchange.record.complete = true;
+                        Progress::Then(Next::Close)
+                    }
+                    Poll::Pending => Progress::Wait,
+                }
+            }
+        }
+    }
+
+    /// Moves the request body from the connection to its reader, as far as the reader wants it.
+    fn feed_intake(&mut self, cx: &mut Context<'_>, connection: &mut Connection, turn: &mut Turn) {
+        self.exchange.timeouts.awaits_client_data = false;
+        let Some(intake) = &mut self.exchange.intake else {
+            return;
+        };
+        if !matches!(self.stage, Stage::Awaiting | Stage::Sending(_)) || self.body.is_complete() {
+            return;
+        }
+        while intake.poll_room(cx).is_ready() && !turn.is_spent() {
+            if self.owes_continue && connection.input().is_empty() {
+                self.owes_continue = false;
+                if let Stage::Awaiting = self.stage {
+                    self.out.text(|t| render::interim(t, 100, b""));
+                }
+            }
+            if !connection.input().is_empty() {
+                self.owes_continue = false;
+                let Ok(used) = self.body.take(intake, connection.input()) else {
+                    // The beginning of the next request can't be known any more.
+                    self.keep_alive = false;
+                    self.lingers = true;
+                    return;
+                };
+                connection.consume(used);
+                turn.read(used);
+                continue;
+            }
+            match connection.poll_fill(cx) {
+                Poll::Ready(Ok(n)) if n > 0 => {
+                    let now = connection.worker.deadlines.now();
+                    self.exchange.timeouts.received(now, n);
+                }
+                Poll::Ready(_) => return intake.fail(Reason::ClientGone.into()),
+                Poll::Pending => {
+                    self.exchange.timeouts.awaits_client_data = true;
+                    return;
+                }
+            }
+        }
+        if turn.is_spent() {
+            // There is room and there may be more input, but no event would wake the connection.
+            yield_turn(cx);
+        }
+    }
+
+    fn await_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Progress {
+        let interim = self.out.is_empty() && self.version == Version::Http11;
+        loop {
+            match self.exchange.poll_response(cx, interim) {
+                Poll::Ready(ResponseHead::Interim(status, fields)) => {
+                    self.out.text(|t| render::interim(t, status, fields.text()));
+                }
+                Poll::Ready(ResponseHead::Final(mut response)) => {
+                    self.send(&mut response, connection);
+                    return Progress::Again;
+                }
+                Poll::Pending => break,
+            }
+        }
+        while !self.out.is_empty() {
+            match self.out.poll_flush(cx, connection, turn) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return self.client_gone(),
+                Poll::Pending => {
+                    self.exchange.timeouts.awaits_client_reads = true;
+                    return Progress::Wait;
+                }
+            }
+        }
+        self.read_ahead(cx, connection)
+    }
+
+    /// Reads requests that the client has sent in advance, up to one buffer, and detects a reset, while there is
+    /// nothing to send.
+    ///
+    /// The end of the client's stream is no reason to stop: a client may close its sending direction after its last
+    /// request and still read (RFC 9112 9.6). A client that has closed both directions looks the same until
+    /// something is sent to it, so a response may be made in vain; losing a response that a client waits for would
+    /// be worse.
+    fn read_ahead(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Progress {
+        if self.input_ended || !self.body.is_complete() {
+            return Progress::Wait;
+        }
+        while !connection.is_full() {
+            match connection.poll_fill(cx) {
+                Poll::Ready(Ok(0)) => {
+                    self.input_ended = true;
+                    self.keep_alive &= !connection.input().is_empty();
+                    break;
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => return self.client_gone(),
+                Poll::Pending => break,
+            }
+        }
+        Progress::Wait
+    }
+
+    fn client_gone(&mut self) -> Progress {
+        self.exchange.record.reason = Some(Reason::ClientGone);
+        Progress::Then(Next::Close)
+    }
+
+    /// Puts the head of a final response into the outbox. Its content follows in `send_content`.
+    fn send(&mut self, response: &mut Response, connection: &Connection) {
+        self.decide_persistence(connection);
+        let extent = self.exchange.extent(response);
+        let delivery = Delivery::of(extent, self.version, self.takes_trailers);
+        if delivery == Delivery::UntilClose {
+            self.keep_alive = false;
+        }
+        let persistence = match (response.status, self.keep_alive) {
+            (101, _) => Persistence::Upgrade,
+            (_, false) => Persistence::Close,
+            (_, true) => {
+                let options = &self.exchange.record.serving.options;
+                let timeout_s = options
+                    .keepalive_header
+                    .then_some(options.keepalive_timeout.as_secs());
+                Persistence::Keep { timeout_s }
+            }
+        };
+        let version = self.version;
+        connection.worker.with_date(|date| {
+            self.out
+                .text(|t| render::head(t, response, delivery, persistence, version, date));
+        });
+        self.exchange.respond(response, extent);
+        self.stage = match response.upgrade.take() {
+            Some(duplex) if response.status == 101 => {
+                Stage::Tunnelling(Box::new(Tunnel::new(duplex)))
+            }
+            _ => Stage::Sending(BodyWriter::new(delivery)),
+        };
+    }
+
+    /// Ends persistence if the beginning of the next request can't be found.
+    fn decide_persistence(&mut self, connection: &Connection) {
+        if connection.worker.is_draining() {
+            self.keep_alive = false;
+        }
+        let Some(intake) = &self.exchange.intake else {
+            return;
+        };
+        let readable = self.body.is_complete()
+            || (!self.owes_continue
+                && intake.fault().is_none()
+                && (!intake.is_abandoned() || self.body.may_end_within(DISCARD_BYTES_MAX)));
+        if !readable {
+            self.keep_alive = false;
+            self.lingers = true;
+        }
+    }
+
+    fn send_content(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Progress {
+        let Stage::Sending(writer) = &mut self.stage else {
+            return Progress::Wait;
+        };
+        let step = writer.poll(cx, &mut self.exchange, &mut self.out, connection, turn);
+        // Unsent output may include framing: the count is rather too low than too high.
+        self.exchange.record_sent(self.out.len() as u64);
+        match step {
+            Step::Yield => Progress::Yield,
+            Step::Blocked => {
+                self.exchange.timeouts.awaits_client_reads = true;
+                Progress::Wait
+            }
+            Step::Starved => self.read_ahead(cx, connection),
+            Step::Gone => self.client_gone(),
+            Step::Cut(fault) => {
+                self.exchange.record.reason = Some(fault.reason);
+                if writer.looks_complete(&self.exchange) {
+                    connection.transport.reset_on_drop();
+                }
+                Progress::Then(Next::Close)
+            }
+            Step::Done => {
+                self.exchange.complete();
+                self.after_response(connection)
+            }
+        }
+    }
+
+    /// Sets the connection's deadline, and acts if the client is too late.
+    fn check_deadline(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Poll<Next> {
+        connection.release_buffer();
+        let deadlines = &connection.worker.deadlines;
+        let now = deadlines.now();
+        let timeouts = &mut self.exchange.timeouts;
+        let written = turn.take_written();
+        if written > 0 {
+            timeouts.sent(now, written);
+        }
+        let transport = &connection.transport;
+        let options = &self.exchange.record.serving.options;
+        let (next_check, expired) = timeouts.check(options, now, || transport.acknowledged());
+        let whole = match &mut self.stage {
+            Stage::Lingering { until, .. } => *until,
+            Stage::Tunnelling(tunnel) => tunnel.deadline(now),
+            _ => NEVER,
+        };
+        deadlines.set(connection.slot, next_check.min(whole), false);
+        if whole <= now {
+            return Poll::Ready(Next::Close);
+        }
+        match expired {
+            None => Poll::Pending,
+            Some(Expired::Sending) => {
+                connection.worker.counters.client_timeouts.add(1);
+                self.exchange.record.reason = Some(Reason::SendTimeout);
+                connection.transport.reset_on_drop();
+                Poll::Ready(Next::Close)
+            }
+            Some(Expired::Receiving) => {
+                connection.worker.counters.client_timeouts.add(1);
+                self.body_timed_out(cx)
+            }
+        }
+    }
+
+    fn body_timed_out(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        match (&self.stage, &self.exchange.intake) {
+            (Stage::Awaiting | Stage::Sending(_), Some(intake)) => {
+                // The next poll responds with this fault. A response that has begun is the handler's to end.
+                intake.fail(Reason::RequestBodyTimeout.into());
+                self.keep_alive = false;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            _ => Poll::Ready(Next::Close),
+        }
+    }
+
+    /// Records that the shutdown timeout ended the exchange.
+    pub fn cut_off(&mut self) {
+        self.exchange.record.reason = Some(Reason::DrainTimeout);
+    }
+
+    /// Returns the outbox to the pool.
+    #[inline]
+    pub fn finish(&mut self) {
+        std::mem::take(&mut self.out).recycle();
+    }
+}

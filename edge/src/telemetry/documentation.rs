@@ -1,0 +1,181 @@
+//! `docs/metrics.md` is written from the table of numbers; a test says when it is out of date.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use super::{
+    CacheNumbers, CompressNumbers, FIELD_NAMES, FilesNumbers, Kind, Metric, Numbers,
+    ProcessNumbers, Scope, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+};
+
+const BEGINNING: &str = "\
+# Metrics
+
+This page lists every counter and gauge. It is written from the table in `edge/src/telemetry/table.rs`.
+
+`GET /status` at the admin address returns the numbers as JSON, `GET /metrics` in Prometheus' text format (version
+0.0.4); `sluice status` prints the most important ones. A counter only rises, and begins at 0 when the process starts,
+unless the table says otherwise. A gauge rises and falls. The labels name what a number belongs to. Their values come
+from the configuration, never from a client, so that the number of time series is bounded.
+
+`sluice_info` is a gauge with the value 1 and the label `version`.
+";
+
+struct Section {
+    title: &'static str,
+    /// Where its numbers are in the status.
+    place: &'static str,
+    /// Its numbers, and whether the status has them under these names.
+    sets: Vec<(&'static [Metric], bool)>,
+}
+
+fn sections() -> Vec<Section> {
+    let section = |title, place, sets| Section { title, place, sets };
+    vec![
+        section(
+            "Process",
+            "In the status: `uptime_s` and `reload.generation`.",
+            vec![(ProcessNumbers::METRICS, false)],
+        ),
+        section(
+            "Workers",
+            "In the status: a list `workers`, and their sum in `counters`.",
+            vec![(WorkerNumbers::METRICS, true)],
+        ),
+        section(
+            "Caches",
+            "In the status: `caches`, by name.",
+            vec![(CacheNumbers::METRICS, true)],
+        ),
+        section(
+            "Compression",
+            "In the status: `compress`, if a route compresses.",
+            vec![(CompressNumbers::METRICS, true)],
+        ),
+        section(
+            "Volumes",
+            "In the status: a list `volumes`, where `state` says whether the volume is used.",
+            vec![
+                (VolumeFlags::METRICS, false),
+                (VolumeNumbers::METRICS, true),
+            ],
+        ),
+        section(
+            "Static files",
+            "In the status: a list `files`.",
+            vec![(FilesNumbers::METRICS, true)],
+        ),
+        section(
+            "Servers of upstreams",
+            "In the status: `upstreams`, by name, each with a list `servers`.",
+            vec![(ServerNumbers::METRICS, true)],
+        ),
+    ]
+}
+
+fn page() -> String {
+    let mut page = BEGINNING.to_owned();
+    for section in sections() {
+        // Writing to a String can't fail, here and below.
+        let _ = writeln!(
+            page,
+            "\n## {}\n\n{}{}",
+            section.title,
+            section.place,
+            labels(&section)
+        );
+        page +=
+            "\n| in the status | for Prometheus | kind | unit | meaning |\n|---|---|---|---|---|\n";
+        for (metrics, in_status) in section.sets {
+            for metric in metrics {
+                page += &row(metric, in_status);
+            }
+        }
+    }
+    page
+}
+
+fn labels(section: &Section) -> String {
+    let scope = section.sets[0].0[0].scope;
+    match scope.labels() {
+        [] => String::new(),
+        [label] => format!(" For Prometheus: the label `{label}`."),
+        labels => format!(" For Prometheus: the labels `{}`.", labels.join("`, `")),
+    }
+}
+
+fn row(metric: &Metric, in_status: bool) -> String {
+    let name = match in_status {
+        true => format!("`{}`", metric.name),
+        false => String::new(),
+    };
+    format!(
+        "| {name} | `{}` | {} | {} | {} |\n",
+        metric.exposed_name(),
+        metric.kind.as_str(),
+        metric.unit.as_str(),
+        metric.help,
+    )
+}
+
+fn all() -> Vec<&'static Metric> {
+    let sections = sections();
+    let sets = sections.iter().flat_map(|section| &section.sets);
+    sets.flat_map(|(metrics, _)| *metrics).collect()
+}
+
+#[test]
+fn the_page_about_metrics_is_current() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let expected = page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &expected).expect("the page can be written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == expected,
+        "docs/metrics.md is out of date. Write it again with \
+         `UPDATE_DOCS=1 cargo test -p sluice --lib the_page_about_metrics_is_current`"
+    );
+}
+
+#[test]
+fn the_page_about_logs_lists_every_field_of_a_template() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/logs.md");
+    let page = std::fs::read_to_string(&path).expect("the page can be read");
+    let rows: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    for name in FIELD_NAMES {
+        let quoted = format!("`{name}`");
+        let is_first = |row: &&str| {
+            row.split('|')
+                .nth(1)
+                .is_some_and(|cell| cell.contains(&quoted))
+        };
+        assert!(rows.iter().any(|row| is_first(&row)), "{name}");
+    }
+}
+
+#[test]
+fn every_metric_has_its_own_name_and_a_meaning() {
+    let mut names = BTreeSet::new();
+    for metric in all() {
+        assert!(names.insert(metric.exposed_name()), "{metric:?}");
+        assert!(metric.help.ends_with('.'), "{metric:?}");
+        let gauge_of_worker = metric.scope == Scope::Worker && metric.kind == Kind::Gauge;
+        assert_eq!(metric.name.ends_with("_now"), gauge_of_worker, "{metric:?}");
+    }
+}
+
+#[test]
+fn numbers_are_read_back_by_their_names() {
+    let numbers = CacheNumbers::read(|name| name.len() as u64);
+    assert_eq!((numbers.objects, numbers.limit), (7, 5));
+    let values: Vec<u64> = numbers.values().collect();
+    assert_eq!(values.len(), CacheNumbers::METRICS.len());
+    let position = CacheNumbers::METRICS.iter().position(|m| m.name == "limit");
+    assert_eq!(position.map(|at| values[at]), Some(5));
+}

@@ -1,0 +1,69 @@
+//! Tests of Cache-Status for partially stored responses and for shared fetches (RFC 9211).
+
+use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+
+use crate::harness::{
+    Edge, SOON, assert_has_parameter, assert_hit, cache_status, eventually, serving,
+};
+use crate::partial_objects::{BLOCK, MODES, asked, check_range, filling, good, landed, send_range};
+
+/// An edge with the first block of `/x` stored, in front of an origin whose further responses wait
+/// for the gate.
+fn begun(mode: &str, gate: &Gate) -> (Origin, Edge) {
+    let held = gate.clone();
+    let choose = move |seen: &Seen| match seen.id {
+        0 => good(seen),
+        _ => good(seen).gate_head(&held),
+    };
+    let origin = serving("/x", Resource::dynamic(choose));
+    let edge = filling(&origin, mode).start();
+    check_range(&edge, 0, 9);
+    landed(&edge);
+    (origin, edge)
+}
+
+// A request that waited for another's fetch was no hit, and there was one fetch for all.
+#[test]
+fn a_request_that_waited_for_another_s_fetch_is_not_a_hit() {
+    const CROWD: usize = 20;
+    for mode in MODES {
+        let gate = Gate::closed();
+        let (origin, edge) = begun(mode, &gate);
+        let mut clients: Vec<_> = (0..CROWD)
+            .map(|_| send_range(&edge, 1_048_576, 1_048_585))
+            .collect();
+        let all = || edge.counter("requests_now") == CROWD as u64;
+        eventually("all wait", all);
+        assert!(gate.wait_held(1, SOON));
+        gate.release();
+        let mut collapsed = 0;
+        for client in &mut clients {
+            let reply = client.read_response().expect("a reply");
+            let status = cache_status(&reply);
+            assert!(!status.contains("hit"), "{mode}: {status}");
+            assert!(status.contains("fwd="), "{mode}: {status}");
+            collapsed += usize::from(status.contains("collapsed"));
+        }
+        assert_eq!(collapsed, CROWD - 1, "{mode}: all but the first");
+        assert_eq!(asked(&origin).len(), 2, "{mode}: {:?}", asked(&origin));
+        // The next request is a hit.
+        landed(&edge);
+        assert_hit(&check_range(&edge, 1_048_576, 1_048_585));
+    }
+}
+
+// The request's own fetch was not collapsed, although the beginning was stored.
+#[test]
+fn a_request_that_fetched_its_missing_bytes_is_not_collapsed() {
+    for mode in MODES {
+        let gate = Gate::closed();
+        gate.release();
+        let (origin, edge) = begun(mode, &gate);
+        let reply = check_range(&edge, 100_000, BLOCK + 100_000);
+        let status = cache_status(&reply);
+        assert!(!status.contains("hit"), "{mode}: {status}");
+        assert!(!status.contains("collapsed"), "{mode}: {status}");
+        assert_has_parameter(&reply, "fwd=partial");
+        assert_eq!(asked(&origin).len(), 2, "{mode}: {:?}", asked(&origin));
+    }
+}

@@ -1,0 +1,212 @@
+//! Tests of files that change while they are read in parts. Readers of the old version receive its
+//! stored bytes and are then cut off; new readers receive the new version; no reader receives a
+//! mixture.
+
+use sluice_lab::client::{Client, Reply};
+use sluice_lab::origin::{Gate, Origin, Seen};
+
+use crate::harness::{Edge, SOON, assert_hit, eventually, fresh, serving, wait_for_requests};
+use crate::partial_objects::{
+    BLOCK, FILE, MODES, ask_range, assert_sent_once, by_range, check_range, filling, good,
+    one_version, send_range, send_whole, settle, version_of,
+};
+
+/// Asserts that a reply contains version 0 up to this position, and was cut off there.
+fn assert_cut_old(reply: &Reply, at_least: u64) {
+    assert!(reply.truncated(), "{} bytes of it", reply.body.len());
+    let length = reply.body.len() as u64;
+    assert!(length >= at_least, "{length} bytes, not {at_least}");
+    assert_eq!(version_of(0, &reply.body), Some(0), "not one version");
+}
+
+/// Asserts that version 1 is served completely and stored.
+fn assert_new(edge: &Edge) {
+    let new = edge.get("/x", &[]);
+    assert_eq!(new.status, 200);
+    assert_eq!(one_version(&new, 0, FILE - 1), 1);
+    let again = edge.get("/x", &[]);
+    assert_eq!(one_version(&again, 0, FILE - 1), 1);
+    assert_hit(&again);
+}
+
+/// A reader of version 0 that has reached the middle of the block starting at 262,144, and the gate
+/// that holds that block. Later requests receive version 1.
+fn half_read(gate: &Gate) -> (Origin, Edge, Client) {
+    let held = gate.clone();
+    let second_is_held = move |seen: &Seen| match seen.header("range") {
+        Some(range) if range.starts_with("bytes=262144-") => good(seen).gate(&held),
+        _ => good(seen),
+    };
+    let origin = serving("/x", by_range(second_is_held, good));
+    let edge = filling(&origin, "slice").cache("parallel = 1").start();
+    check_range(&edge, 0, 9);
+    assert_sent_once(&edge, &origin, BLOCK);
+    let mut old = send_whole(&edge);
+    assert!(gate.wait_held(1, SOON));
+    assert_eq!(old.read_head().expect("a head").status, 200);
+    origin.serve("/x", fresh(FILE).version(1));
+    (origin, edge, old)
+}
+
+#[test]
+fn a_reader_of_the_old_version_is_cut_off_where_its_stored_bytes_end() {
+    let gate = Gate::at(100_000);
+    let (_origin, edge, mut old) = half_read(&gate);
+    gate.release();
+    // The block in flight belongs to the old version, the next one does not.
+    let body = read_until_cut(&mut old);
+    assert_eq!(body.len() as u64, 2 * BLOCK);
+    assert_eq!(version_of(0, &body), Some(0));
+    assert_new(&edge);
+}
+
+// If the connection of the old version breaks, its fetch is not resumed with the new version.
+#[test]
+fn a_broken_fetch_is_not_resumed_from_another_version() {
+    let gate = Gate::at(100_000);
+    let (origin, edge, mut old) = half_read(&gate);
+    origin.drop_connections();
+    let body = read_until_cut(&mut old);
+    assert_eq!(version_of(0, &body), Some(0));
+    let length = body.len() as u64;
+    assert!((BLOCK..=BLOCK + 100_000).contains(&length), "{length}");
+    assert_new(&edge);
+}
+
+/// Reads the rest of a body whose head was already read, and asserts that the body is incomplete.
+fn read_until_cut(client: &mut Client) -> Vec<u8> {
+    let body = client.read_some(FILE as usize).expect("until it ends");
+    assert!((body.len() as u64) < FILE, "it was not cut");
+    body
+}
+
+// A new reader and an old one read at the same time, each its own version.
+#[test]
+fn old_and_new_readers_each_receive_their_own_version() {
+    let gate = Gate::at(100_000);
+    let (_origin, edge, mut old) = half_read(&gate);
+    // A range that is missing in the old version reveals the new one.
+    let range = ask_range(&edge, 2_000_000, 2_000_009);
+    assert_eq!(one_version(&range, 2_000_000, 2_000_009), 1);
+    assert_new(&edge);
+    gate.release();
+    let body = read_until_cut(&mut old);
+    assert_eq!(version_of(0, &body), Some(0));
+    assert!(body.len() as u64 >= BLOCK, "what is stored of it");
+}
+
+#[test]
+fn a_reader_whose_response_has_not_begun_receives_the_new_version() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 0, 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        let gate = Gate::closed();
+        origin.serve("/x", fresh(FILE).version(1).gate_head(&gate));
+        let firsts = [600_000, 2_000_000, 1_200_000];
+        let mut clients = Vec::from(firsts.map(|first| send_range(&edge, first, first + 9)));
+        eventually("all wait", || edge.counter("requests_now") == 3);
+        wait_for_requests(&origin, "/x", 2);
+        gate.release();
+        for (client, first) in clients.iter_mut().zip(firsts) {
+            let reply = client.read_response().expect("a reply");
+            assert_eq!(one_version(&reply, first, first + 9), 1, "{mode}");
+        }
+        assert_new(&edge);
+    }
+}
+
+// Stored bytes of the old version are served while they are fresh; only a request for missing bytes
+// reveals the change.
+#[test]
+fn stored_bytes_of_the_old_version_are_served_while_fresh() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 0, 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        assert!(origin.set_version("/x", 1));
+        assert_hit(&check_range(&edge, 100_000, 100_009));
+        let beyond = ask_range(&edge, 2_000_000, 2_000_009);
+        assert_eq!(one_version(&beyond, 2_000_000, 2_000_009), 1, "{mode}");
+        let stored = ask_range(&edge, 100_000, 100_009);
+        assert_eq!(one_version(&stored, 100_000, 100_009), 1, "{mode}");
+    }
+}
+
+// A request for the whole file, of which half is stored in a version that the origin no longer has.
+#[test]
+fn a_request_for_the_whole_of_a_replaced_version_is_never_mixed() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 10, 2 * BLOCK - 10);
+        assert_sent_once(&edge, &origin, 2 * BLOCK);
+        assert!(origin.set_version("/x", 1));
+        let whole = edge.get("/x", &[]);
+        assert_eq!(whole.status, 200);
+        // The reply began with stored bytes, or noticed the change in time.
+        match whole.truncated() {
+            true => assert_cut_old(&whole, 2 * BLOCK),
+            false => assert_eq!(one_version(&whole, 0, FILE - 1), 1, "{mode}"),
+        }
+        assert_new(&edge);
+    }
+}
+
+// A different length under the same entity tag is a different version.
+#[test]
+fn another_length_is_another_version() {
+    for mode in MODES {
+        let tag = sluice_lab::origin::Tag::Fixed("\"same\"".to_owned());
+        let origin = serving("/x", fresh(FILE).tag(tag.clone()));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 1_200_000, 1_200_009);
+        assert_sent_once(&edge, &origin, BLOCK);
+        let longer = FILE + 1000;
+        origin.serve("/x", fresh(longer).version(1).tag(tag));
+        let reply = ask_range(&edge, 2_000_000, 2_000_009);
+        assert_eq!(reply.content_range().expect("one").complete, Some(longer));
+        let right = reply.verify_version(1, 2_000_000);
+        right.expect("the new version");
+        let whole = edge.get("/x", &[]);
+        assert_eq!((whole.status, whole.body.len() as u64), (200, longer));
+        whole.verify_version(1, 0).expect("the new version");
+    }
+}
+
+// A file became shorter: positions beyond its new end no longer exist.
+#[test]
+fn a_file_that_became_shorter_is_noticed() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 0, 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        origin.serve("/x", fresh(1_000_000).version(1));
+        let beyond = ask_range(&edge, 2_000_000, 2_000_009);
+        assert_eq!(beyond.status, 416, "{mode}");
+        assert_eq!(beyond.header("content-range"), Some("bytes */1000000"));
+        let whole = edge.get("/x", &[]);
+        assert_eq!((whole.status, whole.body.len()), (200, 1_000_000), "{mode}");
+        whole.verify_version(1, 0).expect("the new version");
+        settle(&edge, &origin, 0);
+    }
+}
+
+// The file no longer exists when its rest is requested.
+#[test]
+fn a_file_that_disappeared_is_noticed() {
+    for mode in MODES {
+        let origin = serving("/x", fresh(FILE));
+        let edge = filling(&origin, mode).start();
+        check_range(&edge, 0, 9);
+        assert_sent_once(&edge, &origin, BLOCK);
+        origin.serve("/x", sluice_lab::origin::Resource::status(404));
+        let gone = ask_range(&edge, 2_000_000, 2_000_009);
+        assert_eq!(gone.status, 404, "{mode}");
+        let requests = origin.requests().len();
+        assert!(requests <= 10, "{requests} requests");
+    }
+}

@@ -1,0 +1,233 @@
+//! Tests of the limits on what one client can make the edge fetch and hold in memory.
+
+use std::net::IpAddr;
+
+use sluice_lab::client::{Client, Reply};
+use sluice_lab::offset::verify_offset;
+use sluice_lab::origin::{Origin, Record};
+
+use crate::harness::{Edge, SOON, Setup, fresh, serving};
+use crate::partial_objects::{asked, landed};
+
+/// A length larger than any disk here; the origin generates the content on request.
+const HUGE: u64 = 100_000_000_000;
+
+const MIB: u64 = 1 << 20;
+
+/// Memory that the program may use in addition to its caches.
+const MEMORY_MAX: u64 = 64 << 20;
+
+/// An edge with blocks of 1 MiB in front of an origin with this file.
+fn edge(origin: &Origin, mode: &str, lines: &[&str]) -> Edge {
+    let setup = Setup::cached(origin)
+        .cache(&format!("fill = \"{mode}\""))
+        .cache("slice = \"1MiB\"");
+    let setup = lines.iter().fold(setup, |setup, line| setup.cache(line));
+    setup.start()
+}
+
+/// Pseudo-random positions in a file, from a multiplicative generator.
+fn places(seed: u64, length: u64) -> impl Iterator<Item = u64> {
+    let mut state = seed * 2 + 1;
+    std::iter::repeat_with(move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 20) % length
+    })
+}
+
+/// Requests one byte on this connection.
+fn one_byte(client: &mut Client, at: u64) -> Reply {
+    let range = format!("bytes={at}-{at}");
+    let reply = client.get("/x", &[("Range", &range)]).expect("a reply");
+    reply.verify_range(at, at, HUGE).expect("the byte");
+    reply
+}
+
+fn sent(origin: &Origin) -> u64 {
+    origin.read_record(|record| record.sent_total)
+}
+
+// A client has a budget of bytes that are fetched for it but not sent, so that one-byte ranges
+// can't make the edge fetch a file of 100 GB.
+#[test]
+fn one_byte_ranges_cost_no_more_than_the_budget() {
+    for mode in ["slice", "auto"] {
+        let origin = serving("/x", fresh(HUGE));
+        let edge = edge(&origin, mode, &["client_budget = \"4MiB\""]);
+        let mut client = edge.client();
+        for at in places(1, HUGE).take(60) {
+            one_byte(&mut client, at);
+        }
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 6 * MIB, "{mode}: {sent} bytes for 60");
+        // A new connection from the same address shares the budget.
+        let mut client = edge.client();
+        for at in places(2, HUGE).take(20) {
+            one_byte(&mut client, at);
+        }
+        landed(&edge);
+        let sent = self::sent(&origin);
+        assert!(sent <= 6 * MIB, "{mode}: {sent} bytes for 80");
+    }
+}
+
+#[test]
+fn each_client_has_its_own_budget() {
+    let origin = serving("/x", fresh(HUGE));
+    let edge = edge(&origin, "slice", &["client_budget = \"4MiB\""]);
+    let mut greedy = edge.client();
+    for at in places(3, HUGE).take(30) {
+        one_byte(&mut greedy, at);
+    }
+    landed(&edge);
+    let before = sent(&origin);
+    let from: IpAddr = "127.0.0.2".parse().expect("an address");
+    let mut other = Client::connect_from(from, edge.http).expect("connected");
+    let block = HUGE / 2 / MIB * MIB;
+    one_byte(&mut other, block + 500_000);
+    let all = |record: &Record| record.sent_total >= before + MIB;
+    assert!(origin.wait_for(all, SOON), "{:?}", asked(&origin).last());
+    landed(&edge);
+    assert_eq!(sent(&origin), before + MIB, "the byte's block");
+}
+
+// The requested bytes themselves never count against the budget, however many they are.
+#[test]
+fn requested_bytes_do_not_count_against_the_budget() {
+    let origin = serving("/x", fresh(HUGE));
+    let edge = edge(&origin, "slice", &["client_budget = \"4MiB\""]);
+    let mut client = edge.client();
+    for at in places(4, HUGE).take(20) {
+        one_byte(&mut client, at);
+    }
+    let first = 7 * MIB + 1000;
+    let range = format!("bytes={first}-{}", first + 12 * MIB - 1);
+    let reply = client.get("/x", &[("Range", &range)]).expect("a reply");
+    let right = reply.verify_range(first, first + 12 * MIB - 1, HUGE);
+    right.expect("twelve mebibytes of three budgets");
+}
+
+#[test]
+fn reading_the_end_of_a_huge_file_does_not_fetch_its_beginning() {
+    for mode in ["slice", "auto"] {
+        let origin = serving("/x", fresh(HUGE));
+        let edge = edge(&origin, mode, &["client_budget = \"4MiB\""]);
+        let range = format!("bytes={}-", HUGE - 100);
+        let reply = edge.get("/x", &[("Range", &range)]);
+        let right = reply.verify_range(HUGE - 100, HUGE - 1, HUGE);
+        right.expect("the end");
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 2 * MIB, "{mode}: {sent}");
+    }
+}
+
+/// Size of the memory tier in these tests.
+const TIER: &str = "memory = \"8MiB\"";
+
+/// Twice the size of the memory tier.
+const LARGE: u64 = 18_000_000;
+
+/// Asserts that neither the memory tier nor the process exceeds its limit.
+fn assert_bounded(edge: &Edge) {
+    let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
+    assert!(bytes <= limit + 4 * MIB, "{bytes} of {limit}");
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes resident");
+}
+
+#[test]
+fn an_object_larger_than_memory_is_served_block_by_block() {
+    for mode in ["slice", "auto"] {
+        let origin = serving("/x", fresh(LARGE));
+        let edge = edge(&origin, mode, &[TIER]);
+        for _ in 0..2 {
+            let whole = edge.get("/x", &[]);
+            whole.verify_whole(LARGE).expect("all of it");
+            assert_bounded(&edge);
+        }
+    }
+}
+
+// Evicted blocks are fetched again, and contain the right bytes each time.
+#[test]
+fn evicted_blocks_are_fetched_again() {
+    let origin = serving("/x", fresh(LARGE));
+    let edge = edge(&origin, "slice", &[TIER, "client_budget = \"1GiB\""]);
+    let mut client = edge.client();
+    for at in places(5, LARGE - 10).take(60) {
+        let range = format!("bytes={at}-{}", at + 9);
+        let reply = client.get("/x", &[("Range", &range)]).expect("a reply");
+        let right = reply.verify_range(at, at + 9, LARGE);
+        right.unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    landed(&edge);
+    assert_bounded(&edge);
+    let sent = sent(&origin);
+    assert!(sent > LARGE, "some were fetched again: {sent}");
+    assert!(sent <= 61 * MIB, "one block for each at most: {sent}");
+}
+
+// Clients that stall while reading an object larger than memory pin neither that object nor others.
+#[test]
+fn stalled_readers_of_a_large_object_pin_little() {
+    let origin = serving("/x", fresh(LARGE));
+    let setup = Setup::cached(&origin)
+        .cache("fill = \"slice\"")
+        .cache("slice = \"1MiB\"")
+        .cache(TIER)
+        .limits("send_timeout = \"1h\"\nmin_rate = 0");
+    let edge = setup.start();
+    let mut stalled: Vec<Client> = (0..8)
+        .map(|n| {
+            let mut client = edge.slow_reader();
+            let range = format!("bytes={}-", n * 2_000_000);
+            let fields = [("Range", &*range), ("Connection", "close")];
+            client.send("GET", "/x", &fields, b"").expect("sent");
+            client.read_head().expect("a head");
+            client
+        })
+        .collect();
+    let whole = edge.get("/x", &[]);
+    whole.verify_whole(LARGE).expect("all of it");
+    assert_bounded(&edge);
+    // The stalled clients continue where they stopped.
+    let last = stalled
+        .pop()
+        .expect("eight")
+        .read_to_end()
+        .expect("the rest");
+    assert_eq!(last.len() as u64, LARGE - 14_000_000);
+    verify_offset(14_000_000, &last).expect("the right bytes");
+}
+
+// If memory can't hold the read-ahead of all readers, all readers are still served, and hardly any
+// byte is fetched in vain.
+#[test]
+fn too_many_readers_for_memory_cause_few_extra_fetches() {
+    const READERS: u64 = 24;
+    const EACH: u64 = 1_300_000;
+    for mode in ["slice", "auto"] {
+        let origin = serving("/x", fresh(HUGE));
+        let edge = edge(&origin, mode, &[TIER, "client_budget = 0"]);
+        let read = |n: u64| {
+            let first = n * 5_000_000 + 12_345;
+            let range = format!("bytes={first}-{}", first + EACH - 1);
+            let reply = edge.get("/x", &[("Range", &range)]);
+            let right = reply.verify_range(first, first + EACH - 1, HUGE);
+            right.unwrap_or_else(|wrong| panic!("{mode} {n}: {wrong}"));
+        };
+        std::thread::scope(|scope| {
+            for n in 0..READERS {
+                scope.spawn(move || read(n));
+            }
+        });
+        landed(&edge);
+        let sent = sent(&origin);
+        assert!(sent <= 2 * READERS * EACH, "{mode}: {sent}");
+        assert_bounded(&edge);
+    }
+}

@@ -1,0 +1,216 @@
+//! The running program.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Output};
+use std::sync::Once;
+use std::thread;
+
+use rustix::process::{Signal, getrlimit, setrlimit};
+use serde_json::Value;
+use sluice_lab::client::{self, Client, ClientOptions, Reply};
+use sluice_lab::process::{Launch, Process};
+use tempfile::TempDir;
+
+use super::{SOON, eventually};
+
+/// Raises the limit of file descriptors for this process and its children: the crowds of clients
+/// need more than many systems allow by default.
+fn raise_descriptors() {
+    let mut limit = getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(rustix::process::Resource::Nofile, limit).expect("up to the maximum it is free");
+}
+
+fn address(process: &mut Process, before: &str) -> SocketAddr {
+    let line = process
+        .wait_line(before, SOON)
+        .expect("the program says where it listens");
+    let address = line.strip_prefix(before).expect("the line begins so");
+    address.parse().expect("an address and a port")
+}
+
+/// The running program, which is killed on drop.
+pub struct Edge {
+    /// The address for clients.
+    pub http: SocketAddr,
+    /// The address of the admin API.
+    pub admin: SocketAddr,
+    /// The process.
+    pub process: Process,
+    folder: TempDir,
+}
+
+impl Edge {
+    /// Runs the program with command-line options only.
+    pub fn with_options(options: &[&str]) -> Edge {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let launch = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder.path());
+        let options = options.iter().copied();
+        Edge::launch(&launch.args(["serve"]).args(options), folder)
+    }
+
+    pub(super) fn launch(launch: &Launch, folder: TempDir) -> Edge {
+        static RAISED: Once = Once::new();
+        RAISED.call_once(raise_descriptors);
+        let mut process = launch.start().expect("the program starts");
+        Edge {
+            http: address(&mut process, "listening on http://"),
+            admin: address(&mut process, "admin on http://"),
+            process,
+            folder,
+        }
+    }
+
+    /// Sends a GET on a new connection.
+    pub fn get(&self, target: &str, headers: &[(&str, &str)]) -> Reply {
+        self.ask("GET", target, headers, b"")
+    }
+
+    /// Sends a request on a new connection.
+    pub fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        client::once(self.http, method, target, headers, body)
+            .unwrap_or_else(|error| panic!("{method} {target}: {error}"))
+    }
+
+    /// Sends these bytes on a new connection and returns everything received until it closes, as
+    /// text.
+    pub fn send_raw(&self, request: &[u8]) -> String {
+        let mut client = self.client();
+        client.send_raw(request).expect("it is taken");
+        let answer = client.read_to_end().expect("an end");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Opens a new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(self.http).expect("the program accepts")
+    }
+
+    /// Opens a new connection with a small receive buffer, so that the edge soon notices a stalled
+    /// client.
+    pub fn slow_reader(&self) -> Client {
+        let options = ClientOptions {
+            receive_buffer: Some(4 << 10),
+            ..ClientOptions::default()
+        };
+        Client::connect_with(self.http, &options).expect("the program accepts")
+    }
+
+    /// Sends a GET to the admin address.
+    pub fn get_admin(&self, target: &str) -> Reply {
+        client::get(self.admin, target, &[]).expect("the admin address answers")
+    }
+
+    /// The content of `/status`.
+    pub fn status(&self) -> Value {
+        serde_json::from_slice(&self.get_admin("/status").body).expect("JSON")
+    }
+
+    /// The sum of one of the workers' counters.
+    pub fn counter(&self, name: &str) -> u64 {
+        let counters = &self.status()["counters"];
+        counters[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no counter {name}"))
+    }
+
+    /// A number from the status of the cache.
+    pub fn cache_state(&self, name: &str) -> u64 {
+        let state = &self.status()["caches"]["main"];
+        state[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {name} in {state}"))
+    }
+
+    /// The objects stored for a target, from `/status?url=`.
+    pub fn objects(&self, target: &str) -> Vec<Value> {
+        let url = format!("http://{}{target}", self.http).replace('&', "%26");
+        let body = self.get_admin(&format!("/status?url={url}")).body;
+        let caches: Vec<Value> = serde_json::from_slice(&body).expect("JSON");
+        let objects = caches
+            .iter()
+            .flat_map(|cache| cache["objects"].as_array().expect("a list"));
+        objects.cloned().collect()
+    }
+
+    /// Runs `sluice` with these arguments and this edge's admin address.
+    pub fn command(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(arguments)
+            .args(["--admin", &self.admin.to_string()])
+            .output()
+            .expect("the program starts")
+    }
+
+    /// Replaces the configuration file.
+    pub fn rewrite(&self, text: &str) {
+        fs::write(self.folder.path().join("sluice.toml"), text).expect("the file can be written");
+    }
+
+    /// The path of a file in the test's folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The lines of the access log, once it has this many.
+    pub fn log(&self, lines: usize) -> Vec<String> {
+        let read = || fs::read_to_string(self.file("access.log")).unwrap_or_default();
+        let complete = |text: &str| text.matches('\n').count();
+        eventually("lines in the access log", || complete(&read()) >= lines);
+        read().lines().map(str::to_owned).collect()
+    }
+
+    /// The lines of the access log as JSON objects, once it has this many.
+    pub fn json_log(&self, lines: usize) -> Vec<Value> {
+        let parse = |line: &String| serde_json::from_str(line).expect("a line is one object");
+        self.log(lines).iter().map(parse).collect()
+    }
+
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal).expect("the process is there");
+    }
+
+    /// Waits for the end of the process.
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        self.process.wait_exit(SOON).expect("it ends")
+    }
+
+    /// Number of client connections that the kernel lists as established, accepted or not.
+    pub fn established(&self) -> usize {
+        let local = format!(":{:04X}", self.http.port());
+        let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+        let is_ours = |line: &&str| {
+            let mut words = line.split_ascii_whitespace().skip(1);
+            words.next().is_some_and(|word| word.ends_with(&local)) && words.nth(1) == Some("01")
+        };
+        table.lines().filter(is_ours).count()
+    }
+
+    /// The peak memory of the process, bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let text = fs::read_to_string(path).expect("the process is there");
+        let peak = text
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .and_then(|line| line.trim().strip_suffix(" kB"));
+        let kilobytes: u64 = peak.and_then(|kb| kb.parse().ok()).expect("a number");
+        kilobytes << 10
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        // No request is left, and a test should not wait for a graceful shutdown.
+        let _ = self.process.signal(Signal::KILL);
+        let complaints = self.process.stderr();
+        if thread::panicking() {
+            eprintln!("the program's messages:\n{complaints}");
+        } else {
+            assert!(!complaints.contains("panicked"), "{complaints}");
+        }
+    }
+}

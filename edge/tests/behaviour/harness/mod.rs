@@ -1,0 +1,91 @@
+//! Starts the program in front of a test origin for the duration of one test.
+
+mod edge;
+mod setup;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Origin, OriginOptions, Resource};
+
+pub use edge::Edge;
+pub use setup::Setup;
+
+/// A time limit for steps that take far less, even on a busy machine.
+pub const SOON: Duration = Duration::from_secs(15);
+
+/// An origin on a free port.
+pub fn origin() -> Origin {
+    Origin::start(OriginOptions::default()).expect("a free port on loopback")
+}
+
+/// An origin that serves one resource.
+pub fn serving(path: &str, resource: Resource) -> Origin {
+    let origin = origin();
+    origin.serve(path, resource);
+    origin
+}
+
+/// An offset body that a cache may store.
+pub fn fresh(length: u64) -> Resource {
+    Resource::offset(length).cache_control("max-age=3600")
+}
+
+/// Polls until the condition holds; fails the test if it does not within `SOON`.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The Cache-Status of a reply.
+pub fn cache_status(reply: &Reply) -> &str {
+    reply.header("cache-status").unwrap_or("")
+}
+
+/// Asserts that a reply came from the cache.
+pub fn assert_hit(reply: &Reply) {
+    let status = cache_status(reply);
+    assert!(status.starts_with("sluice; hit"), "{status:?}");
+}
+
+/// Asserts that Cache-Status contains this parameter.
+pub fn assert_has_parameter(reply: &Reply, word: &str) {
+    let status = cache_status(reply);
+    let found = status.split("; ").any(|parameter| parameter == word);
+    assert!(found, "{word:?} is not in {status:?}");
+}
+
+/// The `ttl` of a hit: its remaining freshness in seconds.
+pub fn ttl(reply: &Reply) -> i64 {
+    let ttl = cache_status(reply)
+        .split("; ")
+        .find_map(|parameter| parameter.strip_prefix("ttl="));
+    ttl.and_then(|ttl| ttl.parse().ok()).expect("a ttl")
+}
+
+/// Waits until this many requests for `path` have reached the origin.
+pub fn wait_for_requests(origin: &Origin, path: &str, times: usize) {
+    let asked = origin.wait_for(|record| record.count(path) >= times, SOON);
+    assert!(asked, "{path} was not asked {times} times");
+}
+
+/// An origin that serves this resource at `/x`, and an edge that has stored the response.
+pub fn stored(resource: Resource) -> (Origin, Edge) {
+    stored_by(resource, |setup| setup)
+}
+
+/// The same with a line for the cache.
+pub fn stored_with(resource: Resource, line: &str) -> (Origin, Edge) {
+    stored_by(resource, |setup| setup.cache(line))
+}
+
+fn stored_by(resource: Resource, change: impl FnOnce(Setup) -> Setup) -> (Origin, Edge) {
+    let origin = serving("/x", resource);
+    let edge = change(Setup::cached(&origin)).start();
+    edge.get("/x", &[]);
+    (origin, edge)
+}

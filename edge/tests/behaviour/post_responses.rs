@@ -1,0 +1,308 @@
+//! Tests of responses to POST that may answer GET: only with POST in `methods`, and only if any
+//! client's POST would have received the same response (RFC 9110 9.3.3).
+
+use sluice_lab::client::Reply;
+use sluice_lab::origin::{Ending, Fault, Framing, Gate, Origin, Resource, Seen};
+
+use crate::caching_rules::{LENGTH, bare, current, last_sent, times};
+use crate::harness::{
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
+};
+
+const POST: &str = "methods = [\"GET\", \"HEAD\", \"POST\"]";
+const MIB: u64 = 1 << 20;
+
+/// A response that may answer GET for `/x`.
+fn own() -> Resource {
+    current().header("Content-Location", "/x")
+}
+
+fn posting(origin: &Origin) -> Setup {
+    Setup::cached(origin).cache(POST)
+}
+
+fn post(edge: &Edge, fields: &[(&str, &str)]) -> Reply {
+    edge.ask("POST", "/x", fields, b"x")
+}
+
+/// Whether a GET is answered from the response to a POST.
+fn is_adopted(edge: &Edge, path: &str) -> bool {
+    cache_status(&edge.get(path, &[])).starts_with("sluice; hit")
+}
+
+/// The origin's response contains this part of the request in its body.
+fn shows(show: fn(&Seen) -> Option<&str>) -> Resource {
+    Resource::dynamic(move |seen| {
+        let shown = show(seen).unwrap_or("nothing").to_owned();
+        Resource::bytes(shown)
+            .cache_control("max-age=3600")
+            .header("Content-Location", &seen.target)
+    })
+}
+
+// The POST is always sent to the origin, and its client receives the complete response.
+#[test]
+fn the_response_to_a_post_answers_get() {
+    let origin = serving("/x", own());
+    let edge = posting(&origin).start();
+    for asked in 1..=2 {
+        let reply = post(&edge, &[]);
+        reply.verify_whole(LENGTH).expect("the body");
+        assert_eq!(
+            cache_status(&reply),
+            "sluice; fwd=method; fwd-status=200; stored"
+        );
+        assert_eq!(times(&origin, "/x"), asked, "POST is always sent on");
+    }
+    let hit = edge.get("/x", &[]);
+    hit.verify_whole(LENGTH).expect("the body");
+    assert_hit(&hit);
+    assert_eq!(hit.header("content-location"), Some("/x"));
+}
+
+#[test]
+fn by_default_the_response_to_a_post_does_not_answer_get() {
+    let origin = serving("/x", own());
+    let edge = Setup::cached(&origin).start();
+    let reply = post(&edge, &[]);
+    assert_eq!(cache_status(&reply), "sluice; fwd=method; fwd-status=200");
+    assert!(!is_adopted(&edge, "/x"));
+}
+
+// Only a 200 of known length with its own target in Content-Location and an explicit lifetime
+// qualifies.
+#[test]
+fn only_a_post_response_that_says_so_answers_get() {
+    let origin = origin();
+    let edge = posting(&origin).start();
+    let at = |n: usize| format!("/{n}");
+    for (n, (resource, adopted)) in [
+        (current(), false),
+        (current().header("Content-Location", "/other"), false),
+        (current().header("Content-Location", "/1"), false),
+        (current().header("Content-Location", &at(3)), true),
+        (
+            bare(Resource::offset(LENGTH)).header("Content-Location", &at(4)),
+            false,
+        ),
+        (
+            current()
+                .header("Content-Location", &at(5))
+                .with_status(404),
+            false,
+        ),
+        (
+            current()
+                .header("Content-Location", &at(6))
+                .framing(Framing::Chunked(64)),
+            false,
+        ),
+        (
+            current()
+                .header("Content-Location", &at(7))
+                .cache_control("private"),
+            false,
+        ),
+        (
+            Resource::bytes("")
+                .cache_control("max-age=60")
+                .header("Content-Location", &at(8)),
+            true,
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        origin.serve(&at(n), resource);
+        let reply = edge.ask("POST", &at(n), &[], b"x");
+        assert!(!reply.truncated(), "{n}");
+        let stored = cache_status(&reply).ends_with("; stored");
+        assert_eq!(
+            (stored, is_adopted(&edge, &at(n))),
+            (adopted, adopted),
+            "{n}"
+        );
+    }
+}
+
+// A response made for one client does not answer other clients.
+#[test]
+fn an_unshared_post_answers_no_other_client() {
+    let origin = serving("/x", own());
+    let edge = posting(&origin)
+        .cache("bypass = { headers = [\"X-Debug\"], query = [\"nocache\"] }")
+        .start();
+    let site = format!("http://{}", edge.http);
+    for (name, value, adopted) in [
+        ("Cookie", "session=1", false),
+        ("Authorization", "Basic eDp5", false),
+        ("X-Debug", "1", false),
+        ("X-Original-URL", "/admin", false),
+        ("X-Forwarded-Host", "evil.example", false),
+        ("X-Anything", "1", false),
+        ("Origin", "http://evil.example", false),
+        ("If-Match", "*", false),
+        ("Range", "bytes=0-5", false),
+        ("Origin", &site, true),
+        ("Content-Type", "application/json", true),
+        ("Sec-Fetch-Mode", "cors", true),
+    ] {
+        let reply = post(&edge, &[(name, value)]);
+        assert!(reply.status / 100 == 2 && !reply.truncated(), "{name}");
+        assert_eq!(is_adopted(&edge, "/x"), adopted, "{name}: {value}");
+    }
+}
+
+#[test]
+fn a_post_with_parameters_outside_the_key_answers_no_other_client() {
+    let origin = origin();
+    origin.serve_rest(shows(|seen| Some(&seen.target)));
+    let edge = posting(&origin).cache("query_ignore = [\"utm_*\"]").start();
+    let evil = edge.ask("POST", "/x?utm_a=evil", &[], b"x");
+    assert_eq!(evil.text(), "/x?utm_a=evil");
+    assert_eq!(edge.get("/x", &[]).text(), "/x");
+}
+
+// A variant is for all clients that select it, so the POST carries the Accept-Encoding and
+// Accept-Language of a shared fetch.
+#[test]
+fn a_post_is_sent_with_the_negotiation_headers_of_a_shared_fetch() {
+    let origin = serving("/x", shows(|seen| seen.header("accept-language")));
+    origin.update("/x", |resource| resource.vary("Accept-Language"));
+    let edge = posting(&origin).cache("languages = [\"de\"]").start();
+    let accepts = [
+        ("Accept-Language", "fr, de-AT;q=0.5"),
+        ("Accept-Encoding", "gzip;q=0.1, compress"),
+    ];
+    assert_eq!(post(&edge, &accepts).text(), "de");
+    let coding = last_sent(&origin, "/x", "accept-encoding");
+    assert_eq!(coding.as_deref(), Some("gzip"));
+    let none = edge.ask("POST", "/x", &[("Accept-Language", "fr")], b"x");
+    assert_eq!(none.text(), "nothing");
+}
+
+// The fill policy has no influence, and no GET follows.
+#[test]
+fn storing_a_post_response_does_not_depend_on_the_fill_policy() {
+    for mode in ["slice", "auto", "whole", "lock"] {
+        let origin = serving("/x", own().vary("Accept-Encoding"));
+        let edge = posting(&origin)
+            .cache(&format!("fill = \"{mode}\"\nslice = \"64KiB\""))
+            .start();
+        for coding in ["gzip", "identity"] {
+            let reply = post(&edge, &[("Accept-Encoding", coding)]);
+            reply.verify_whole(LENGTH).expect("the body");
+            assert_has_parameter(&reply, "stored");
+        }
+        let methods = origin.read_record(|record| {
+            let methods = record.of("/x").map(|seen| seen.method.clone());
+            methods.collect::<Vec<_>>()
+        });
+        assert_eq!(methods, ["POST", "POST"], "{mode}");
+    }
+}
+
+// A response too large to be stored still goes to its client, and does not answer GET.
+#[test]
+fn a_post_response_that_can_not_be_stored_is_passed_on() {
+    for mode in ["auto", "lock"] {
+        let large = |seen: &Seen| match &*seen.method {
+            "POST" => Resource::offset(3 * MIB)
+                .cache_control("max-age=3600")
+                .header("Content-Location", "/x"),
+            _ => Resource::status(404),
+        };
+        let origin = serving("/x", Resource::dynamic(large));
+        let edge = posting(&origin)
+            .cache(&format!("fill = \"{mode}\"\nmax_object_size = \"1MiB\""))
+            .start();
+        let reply = post(&edge, &[]);
+        reply.verify_whole(3 * MIB).expect("all of it");
+        assert_eq!(cache_status(&reply), "sluice; fwd=method; fwd-status=200");
+        assert_eq!(edge.get("/x", &[]).status, 404);
+    }
+}
+
+// A response stored without Set-Cookie is sent with it to the client of the POST.
+#[test]
+fn the_client_of_a_post_receives_its_cookie() {
+    let origin = serving("/x", own().header("Set-Cookie", "a=1"));
+    let edge = posting(&origin).cache("set_cookie = \"remove\"").start();
+    let reply = post(&edge, &[]);
+    assert_eq!(reply.header("set-cookie"), Some("a=1"));
+    let hit = edge.get("/x", &[]);
+    assert_hit(&hit);
+    assert_eq!(hit.header("set-cookie"), None);
+}
+
+// The client of the POST does not wait for the complete body, and other clients share the bytes
+// while they arrive.
+#[test]
+fn other_clients_share_a_post_response_in_flight() {
+    let gate = Gate::at(100);
+    let origin = serving("/x", own().gate(&gate));
+    let edge = posting(&origin).start();
+    let mut poster = edge.client();
+    poster.send("POST", "/x", &[], b"x").expect("sent");
+    assert!(gate.wait_held(1, SOON));
+    let head = poster.read_head().expect("a head");
+    assert_eq!(head.status, 200);
+    assert_eq!(poster.read_some(100).expect("the beginning").len(), 100);
+    let mut rider = edge.client();
+    rider.send("GET", "/x", &[], b"").expect("sent");
+    rider.read_head().expect("a head");
+    gate.release();
+    let rest = poster.read_some(LENGTH as usize - 100).expect("the rest");
+    assert_eq!(rest.len() as u64, LENGTH - 100);
+    let body = rider.read_some(LENGTH as usize).expect("the body");
+    assert_eq!(body.len() as u64, LENGTH);
+    assert_eq!(times(&origin, "/x"), 1);
+}
+
+// A truncated body is cut off for the client, and does not answer GET.
+#[test]
+fn a_truncated_post_response_does_not_answer_get() {
+    let cut = Fault::CutBody {
+        after: 100,
+        ending: Ending::Fin,
+    };
+    let origin = serving("/x", own().fault_times(1, cut));
+    let edge = posting(&origin).start();
+    let mut client = edge.client();
+    client.send("POST", "/x", &[], b"x").expect("sent");
+    client.read_head().expect("a head");
+    let rest = client.read_to_end().expect("what there is");
+    assert!(rest.len() as u64 <= 100);
+    let reply = edge.get("/x", &[]);
+    assert!(!cache_status(&reply).contains("hit"));
+    reply.verify_whole(LENGTH).expect("the body");
+}
+
+// If the client disconnects, no fetch is left running.
+#[test]
+fn the_fetch_of_a_post_ends_with_its_client() {
+    let gate = Gate::at(100);
+    let origin = serving("/x", own().gate(&gate));
+    let edge = posting(&origin).start();
+    let mut client = edge.client();
+    client.send("POST", "/x", &[], b"x").expect("sent");
+    client.read_head().expect("a head");
+    client.reset().expect("a reset");
+    gate.advance_to(500);
+    eventually("it is noticed", || edge.counter("requests_now") == 0);
+    gate.advance_to(600);
+    eventually("it ends", || edge.counter("flights_failed") == 1);
+    gate.release();
+    let reply = edge.get("/x", &[]);
+    reply.verify_whole(LENGTH).expect("the body");
+}
+
+#[test]
+fn the_log_names_the_server_that_answered_a_post() {
+    let origin = serving("/x", own());
+    let edge = posting(&origin).logged("json").start();
+    post(&edge, &[]);
+    let lines = edge.json_log(1);
+    assert_eq!(lines[0]["upstream"], origin.addr().to_string());
+    assert_eq!(lines[0]["bytes"], LENGTH);
+}

@@ -1,0 +1,187 @@
+//! Tests of hostile and unlucky clients: memory, descriptors and other clients are not affected.
+
+use std::io::Write;
+use std::time::Duration;
+
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Framing, Gate};
+
+use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, origin, serving};
+
+const MEMORY_MAX: u64 = 64 << 20;
+
+/// A client that sends a request and does not read the response.
+fn stalled(edge: &Edge, target: &str) -> Client {
+    let mut client = edge.slow_reader();
+    client.send("GET", target, &[], b"").expect("sent");
+    client
+}
+
+#[test]
+fn stalled_readers_pin_no_more_than_the_cache_s_memory() {
+    let origin = origin();
+    let edge = Setup::cached(&origin)
+        .cache("memory = \"8MiB\"")
+        .limits("send_timeout = \"1h\"\nmin_rate = 0")
+        .start();
+    let path = |n: u64| format!("/offset/{}", 1_000_000 + n);
+    // Stalled clients read twice as much as the memory tier holds.
+    let mut readers: Vec<Client> = (0..16).map(|n| stalled(&edge, &path(n))).collect();
+    eventually("all have begun", || edge.counter("requests") == 16);
+    for n in 100..125 {
+        let length = 1_000_000 + n;
+        let reply = edge.get(&path(n), &[]);
+        reply.verify_whole(length).expect("others are served");
+        let status = cache_status(&reply);
+        assert!(
+            status.ends_with("stored") || status.ends_with("no-room"),
+            "{status}"
+        );
+        let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
+        // If nothing can be evicted, a body passes through the pass-through window.
+        assert!(bytes <= limit + (4 << 20), "{bytes} of {limit}");
+    }
+    for (n, reader) in (0..).zip(&mut readers) {
+        let reply = reader.read_response().expect("a reply");
+        reply
+            .verify_whole(1_000_000 + n)
+            .expect("what was evicted is read to its end");
+    }
+    drop(readers);
+    eventually("all have left", || edge.counter("requests_now") == 0);
+    eventually("nothing is pinned", || edge.cache_state("pinned") == 0);
+    assert!(edge.cache_state("bytes") <= edge.cache_state("limit"));
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes resident");
+}
+
+// The ledger includes the metadata of each object.
+#[test]
+fn many_small_objects_keep_within_memory() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).cache("memory = \"8MiB\"").start();
+    let mut client = edge.client();
+    for batch in 0..40 {
+        let requests: String = (0..100)
+            .map(|n| format!("GET /offset/10?{batch}-{n} HTTP/1.1\r\nHost: a\r\n\r\n"))
+            .collect();
+        client.send_raw(requests.as_bytes()).expect("sent");
+        for _ in 0..100 {
+            let reply = client.read_response().expect("a reply");
+            reply.verify_whole(10).expect("the body");
+        }
+    }
+    let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
+    assert!(bytes <= limit, "{bytes} of {limit}");
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes resident");
+}
+
+// If a pipelining client does not read, the edge stops reading its requests, and nothing
+// accumulates.
+#[test]
+fn a_pipelining_client_that_does_not_read_is_stopped() {
+    let origin = serving("/x", fresh(1_000_000));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[])
+        .verify_whole(1_000_000)
+        .expect("the body");
+    let mut client = edge.slow_reader();
+    client
+        .set_timeout(Duration::from_millis(300))
+        .expect("a timeout");
+    let requests = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    let mut sent = 0;
+    while let Ok(count) = client.stream().write(requests.as_bytes()) {
+        sent += count;
+        assert!(sent < 64 << 20, "all of it is taken");
+    }
+    assert!(
+        edge.counter("requests") < 20,
+        "answers are made as they are read"
+    );
+    let memory = edge.peak_memory();
+    assert!(memory < MEMORY_MAX, "{memory} bytes resident");
+    assert_hit(&edge.get("/x", &[]));
+}
+
+// If the store has room, a slow reader does not hold up other readers of the same fill.
+#[test]
+fn a_stalled_rider_does_not_stop_a_fill() {
+    let gate = Gate::closed();
+    let origin = serving("/x", fresh(20_000_000).gate_head(&gate));
+    let edge = Setup::cached(&origin).start();
+    let _stalled = [stalled(&edge, "/x"), stalled(&edge, "/x")];
+    let mut reader = edge.client();
+    reader.send("GET", "/x", &[], b"").expect("sent");
+    eventually("all share the fetch", || edge.counter("requests_now") == 3);
+    gate.release();
+    let reply = reader.read_response().expect("a reply");
+    reply.verify_whole(20_000_000).expect("all of it");
+}
+
+// If the store has no room, a stalled reader falls behind, and is cut off where its bytes are gone.
+#[test]
+fn a_stalled_rider_of_an_object_too_large_to_store_is_cut_off() {
+    let gate = Gate::closed();
+    let endless = fresh(40_000_000)
+        .framing(Framing::Chunked(50_000))
+        .gate_head(&gate);
+    let origin = serving("/x", endless);
+    let edge = Setup::cached(&origin)
+        .cache("memory = \"8MiB\"")
+        .limits("send_timeout = \"1h\"\nmin_rate = 0")
+        .start();
+    let mut stalled = stalled(&edge, "/x");
+    let mut reader = edge.client();
+    reader.send("GET", "/x", &[], b"").expect("sent");
+    eventually("both share the fetch", || edge.counter("requests_now") == 2);
+    gate.release();
+    let reply = reader.read_response().expect("a reply");
+    reply.verify_whole(40_000_000).expect("all of it");
+    let late = stalled.read_response().expect("a head");
+    assert!(late.truncated(), "{:?}", late.end);
+    sluice_lab::offset::verify_offset(0, &late.body).expect("what came is right");
+    assert!(edge.peak_memory() < MEMORY_MAX);
+}
+
+// When file descriptors run out, the program waits for some to be closed and continues.
+#[test]
+fn the_program_survives_running_out_of_descriptors() {
+    let gate = Gate::closed();
+    let origin = serving("/x", fresh(100));
+    origin.serve("/held", fresh(10).gate_head(&gate));
+    let edge = Setup::cached(&origin)
+        .descriptors(80)
+        .limits("connections = 1000")
+        .start();
+    edge.get("/x", &[]).verify_whole(100).expect("the body");
+    let mut clients: Vec<Client> = (0..150).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        client.send("GET", "/pass/held", &[], b"").expect("sent");
+    }
+    eventually("it is full", || edge.counter("connections_now") > 15);
+    drop(clients);
+    gate.release();
+    eventually("all have left", || edge.counter("connections_now") <= 1);
+    edge.get("/x", &[]).verify_whole(100).expect("it goes on");
+}
+
+// Idle connections own no buffers.
+#[test]
+fn idle_connections_use_little_memory() {
+    const IDLE: u64 = 1000;
+    let origin = serving("/x", fresh(5000));
+    let edge = Setup::cached(&origin).start();
+    edge.get("/x", &[]).verify_whole(5000).expect("the body");
+    let before = edge.process.memory().expect("its memory").rss;
+    let mut clients: Vec<Client> = (0..IDLE).map(|_| edge.client()).collect();
+    for client in &mut clients {
+        let reply = client.get("/x", &[]).expect("a reply");
+        reply.verify_whole(5000).expect("the body");
+    }
+    let after = edge.process.memory().expect("its memory").rss;
+    let each = after.saturating_sub(before) / IDLE;
+    // Far below the size of any read buffer, although this build is not the optimised one.
+    assert!(each < 4 << 10, "{each} bytes for each idle connection");
+}

@@ -1,0 +1,82 @@
+//! Helpers of the tests of slow and failing disks: a file system whose disk can be slowed down, stopped and made to fail.
+
+use sluice_lab::disk::{Pace, SlowDisk};
+use sluice_lab::origin::{Modified, Origin, Resource, Tag};
+
+use crate::disks::{Disks, File, SMALL, records, volume, written};
+use crate::harness::{Edge, Setup, fresh};
+
+/// The size of the mounted disk, with room for a volume.
+const ROOM: u64 = 4 * SMALL;
+
+/// A disk as fast as memory. If nothing can be mounted, the test is skipped with a message.
+pub fn disk() -> Option<SlowDisk> {
+    paced(ROOM, Pace::default())
+}
+
+pub fn paced(room: u64, pace: Pace) -> Option<SlowDisk> {
+    match SlowDisk::new(room, pace) {
+        Ok(disk) => Some(disk),
+        Err(error) => {
+            assert!(std::env::var("CI").is_err(), "{error:#}");
+            eprintln!("SKIPPED: {error:#}");
+            None
+        }
+    }
+}
+
+/// A volume on this disk with short timeouts and an early retry.
+pub fn on(disk: &SlowDisk) -> Disks {
+    let folder = tempfile::tempdir_in(disk.path()).expect("a folder on the disk");
+    let disks = Disks::within(folder, 1);
+    disks
+        .each("retry = \"100ms\"")
+        .each("read_timeout = \"300ms\"")
+}
+
+/// A cache with little memory on the volumes of several disks.
+pub fn over(disks: &[&Disks], origin: &Origin, placement: &str) -> Setup {
+    let names: Vec<_> = (1..=disks.len()).map(|n| format!("disk{n}")).collect();
+    let setup = Setup::cached(origin)
+        .cache(&format!("volumes = {names:?}"))
+        .cache(&format!("placement = \"{placement}\""))
+        .cache("slice = \"256KiB\"");
+    names.iter().zip(disks).fold(setup, |setup, (name, disk)| {
+        setup.tables(&disk.tables().replace("disk1", name))
+    })
+}
+
+pub fn is(edge: &Edge, number: usize, state: &str) -> bool {
+    volume(edge, number)["state"] == state
+}
+
+/// Small and large files.
+pub fn mixed(first: u64) -> Vec<File> {
+    [
+        File::row(first, 30, 20_000),
+        File::row(first + 100, 6, 600_000),
+    ]
+    .concat()
+}
+
+pub fn count(files: &[File]) -> u64 {
+    files.iter().map(|file| records(file.length)).sum()
+}
+
+/// Requests all files and checks every byte.
+pub fn get_all(edge: &Edge, files: &[File]) {
+    files.iter().for_each(|file| drop(file.get(edge)));
+}
+
+/// Stores `/x`, a file without a strong validator, on the volume.
+pub fn store_plain(origin: &Origin, edge: &Edge, length: u64) {
+    origin.serve("/x", plain(length));
+    let reply = crate::disks::get(edge, "/x");
+    reply.verify_whole(length).expect("the body");
+    written(edge, records(length));
+}
+
+/// A file without a strong validator, which is usable only if it is complete.
+fn plain(length: u64) -> Resource {
+    fresh(length).tag(Tag::None).modified(Modified::None)
+}

@@ -1,0 +1,84 @@
+//! Tests of timeouts that must count only a client's own slowness, never that of the origin.
+
+use std::time::Duration;
+
+use sluice_lab::client::Closing;
+use sluice_lab::offset::offset_bytes;
+use sluice_lab::origin::{Gate, Resource};
+
+use crate::harness::{SOON, Setup, fresh, serving, wait_for_requests};
+
+/// Limits that only fast clients meet.
+const STRICT: &str =
+    "header_timeout = \"100ms\"\nbody_timeout = \"100ms\"\nsend_timeout = \"100ms\"
+keepalive_timeout = \"100ms\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"1s\"";
+
+// While the edge waits for the origin, no time counts towards the client's minimum rate.
+#[test]
+fn a_slow_origin_does_not_count_against_the_reader() {
+    let head = Duration::from_millis(700);
+    let body = Duration::from_millis(700);
+    let slow = fresh(200_000)
+        .delay_head(head)
+        .delay_body(body)
+        .rate(400_000);
+    let origin = serving("/x", slow.clone());
+    origin.serve("/pass/x", slow);
+    let edge = Setup::cached(&origin).limits(STRICT).start();
+    let mut clients = ["/x", "/x", "/pass/x"].map(|target| {
+        let mut client = edge.client();
+        client.send("GET", target, &[], b"").expect("sent");
+        client
+    });
+    for client in &mut clients {
+        let reply = client.read_response().expect("a reply");
+        reply.verify_whole(200_000).expect("all of it");
+    }
+    assert_eq!(edge.counter("client_timeouts"), 0);
+}
+
+// The same for uploads to an origin that does not read.
+#[test]
+fn a_slow_origin_does_not_count_against_the_uploader() {
+    let gate = Gate::closed();
+    let origin = serving("/x", Resource::status(200).gate_upload(&gate));
+    let edge = Setup::uncached(&origin)
+        .limits(STRICT)
+        .limits("body = 0")
+        .start();
+    let mut client = edge.client();
+    let body = offset_bytes(0, 20_000_000);
+    let head = format!(
+        "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    client.send_raw(head.as_bytes()).expect("sent");
+    let mut sender = client.stream().try_clone().expect("another handle");
+    let sending = std::thread::spawn(move || std::io::Write::write_all(&mut sender, &body));
+    wait_for_requests(&origin, "/x", 1);
+    let long = Duration::from_millis(1500);
+    assert_eq!(client.wait_closed(long).expect("a socket"), Closing::Open);
+    gate.release();
+    assert_eq!(client.read_response().expect("a reply").status, 200);
+    sending.join().expect("a thread").expect("all was sent");
+    assert!(origin.requests()[0].body_is_offset);
+}
+
+#[test]
+fn waiting_for_a_fill_does_not_time_out() {
+    let gate = Gate::at(10_000);
+    let origin = serving("/x", fresh(100_000).gate(&gate));
+    let edge = Setup::cached(&origin)
+        .limits(STRICT)
+        .cache("fill = \"whole\"")
+        .start();
+    let mut client = edge.client();
+    let range = [("Range", "bytes=90000-90009")];
+    client.send("GET", "/x", &range, b"").expect("sent");
+    assert_eq!(client.read_head().expect("a head").status, 206);
+    let long = Duration::from_millis(1500);
+    assert_eq!(client.wait_closed(long).expect("a socket"), Closing::Open);
+    gate.release();
+    assert_eq!(client.read_some(10).expect("the range"), b"000090000\n");
+    assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
+}
