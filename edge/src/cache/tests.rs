@@ -75,9 +75,9 @@ fn get(range: Option<&str>) -> Request {
         head,
         body: Body::Empty,
         peer: Peer {
-            address,
+            address: address.into(),
             client: address.ip(),
-            local: address,
+            local: address.into(),
             scheme: Scheme::Http,
         },
         interim: None,

@@ -5,7 +5,7 @@ mod queue;
 pub mod stores;
 pub mod ways;
 
-use crate::http::fields::{is_field_value, is_token, lines_of};
+use crate::http::fields::is_field_value;
 use crate::http::key::{self, KeyHash, KeyRules, Parts};
 use crate::http::purge::Purge;
 use crate::http::tags;
