@@ -1,40 +1,40 @@
-//! One object: a head and sparse bytes, with those who bring bytes and those who wait for them.
+//! One object: a head and sparse bytes, with the flights that add bytes and the riders that wait.
 //!
-//! All of its state is under one lock, held for nanoseconds: bytes are copied outside it, into
-//! ranges that exactly one flight has claimed, and published under it. Wakers are called outside it.
+//! All state is guarded by one lock, held for nanoseconds. Bytes are copied without the lock, into
+//! ranges that exactly one flight has claimed, and published under it. Wakers are called after
+//! unlocking.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::claims::Claim;
-use super::disk_tier::DiskCopy;
+use super::claim::Claim;
+use super::decisions::Notes;
+use super::disk_tier::disk_copy::DiskCopy;
 use super::head::Head;
 use super::ledger::Charge;
-use super::purges::Birth;
-use super::revalidation::{Revalidated, Ties};
+use super::purges::births::Birth;
 use super::slots::Slots;
-use super::snapshot::Notes;
 use super::sync::{Mutex, MutexGuard};
 use crate::ranges::Ranges;
 use crate::reason::Reason;
 
-/// What knowing what volumes have of an object takes, for one that is not in many pieces.
+/// Bytes charged for an object's `DiskCopy`, for an object that is not in many pieces.
 const DISK_COPY_BYTES: u64 = (size_of::<DiskCopy>() + 64) as u64;
 
-/// Why a flight ended without all its bytes. What the cache put in comes out again by downcast.
+/// Why a flight ended without all its bytes. The cache gets its own error back by downcast.
 pub type Failure = Arc<dyn Error + Send + Sync>;
 
-/// The failure of a flight that was dropped, and of bytes that nobody will bring.
+/// The failure of a flight that was dropped, and of bytes that no flight will add.
 #[derive(Debug)]
 pub struct Abandoned;
 
@@ -46,50 +46,50 @@ impl fmt::Display for Abandoned {
 
 impl Error for Abandoned {}
 
-/// A cached thing: which bytes of it are there, which are on their way, who waits.
+/// A cached response: the bytes that are there, the flights that add more, the riders that wait.
 pub struct Object {
     /// The primary key's text, for inspection and purges.
     pub key: Bytes,
     /// Sequence number at which its flight began; a purge with a later one covers it.
     pub born_seq: u64,
-    /// The newest purge that it was checked against; written with its shard locked.
+    /// The newest purge that the object was checked against; written with its shard locked.
     pub(super) checked: AtomicU64,
-    /// It is not written to volumes before it is asked for again.
+    /// Whether the object is written to volumes only after another request for it.
     pub(super) once: AtomicBool,
-    /// It was asked for since it is in memory.
+    /// Whether the object was requested since it is in memory.
     pub(super) used: AtomicBool,
-    /// It stands for one that is being read from a volume.
+    /// Whether the object is a placeholder for one that is being read from a volume.
     recall: AtomicBool,
     pub(super) state: Mutex<State>,
     overhead: Charge,
-    /// Bytes charged for notes, of which the eviction policy knows nothing.
+    /// Bytes charged for decisions, which the eviction policy does not know.
     noted: AtomicU64,
 }
 
-/// What an object is, for those who look it up.
+/// The phase of an object, as a lookup sees it.
 #[derive(Clone)]
 pub enum Phase {
-    /// Its flight has no head yet.
+    /// The first flight has no head yet.
     Awaiting,
     /// The head is known; bytes are there or can be had.
     Open(Arc<Head>),
-    /// The response may not be shared: until then (Unix ms) requests go forward on their own.
+    /// The response may not be shared: until `until_ms` each request is forwarded by itself.
     Refused {
-        /// The named reason.
+        /// Why the response may not be shared.
         reason: Reason,
-        /// When the refusal is forgotten.
+        /// Time at which the refusal ends, in Unix milliseconds.
         until_ms: u64,
     },
     /// The flight failed before there was a head.
     Failed(Failure),
-    /// What it was fetched to confirm serves on.
+    /// The stored response that this object's fetch validated remains in use.
     Revalidated {
         /// The stored response.
         stored: Revalidated,
-        /// The origin confirmed it; else it failed to.
+        /// Whether the origin confirmed the stored response; otherwise the origin failed.
         confirmed: bool,
     },
-    /// Another version or another object took its place: look again.
+    /// Another object has replaced this one: look it up again.
     Retired,
 }
 
@@ -99,50 +99,68 @@ pub(super) struct State {
     pub(super) length: Option<u64>,
     head_charge: Option<Charge>,
     pub(super) present: Ranges,
-    /// By index; pages that hold no byte are not listed.
+    /// By index; pages without bytes are not listed.
     pub(super) pages: Slots,
-    /// Disjoint, and none of them over a byte that is there.
+    /// Disjoint, and without bytes that are there.
     pub(super) claims: Vec<Claim>,
-    /// As many as there are requests under way for it: connections are what bounds them.
+    /// One per request that reads the object; bounded by the number of connections.
     pub(super) riders: Slab<Rider>,
     pub(super) failure: Option<Failure>,
     pub(super) notes: Option<Box<Notes>>,
-    /// The flight that waits for riders to move on.
+    /// A flight that waits for riders to move.
     pub(super) stalled: Option<Waker>,
-    /// Riders before this place are not waited for any more.
+    /// The flight does not wait for riders before this byte.
     pub(super) left_behind: u64,
-    /// Bytes that are accounted and evicted together; `None`: the whole object is.
+    /// Size of the blocks by which bytes are accounted and evicted; `None`: the whole object at once.
     pub(super) block: Option<NonZeroU32>,
-    /// Whether bytes of other responses may be put beside those of the first.
+    /// Whether bytes of other responses may be added.
     pub(super) joinable: bool,
-    /// The store has no room: bytes that every rider has passed are dropped.
+    /// Whether bytes that every rider has passed are dropped, since the store has no room.
     pub(super) passes_through: bool,
-    /// What ties it to an object that it confirms, or that confirms it.
+    /// Links to the object that this one revalidates, or that revalidates this one.
     pub(super) ties: Option<Box<Ties>>,
-    /// It goes on what a fetch for another object brought: that fetch's number.
+    /// The number of the fetch for another object whose response this object takes over.
     pub(super) birth: Option<Birth>,
-    /// What volumes have of it, where there are any.
+    /// What is on volumes; `None` without volumes.
     pub(super) disk: Option<Box<DiskCopy>>,
 }
 
-/// A reader under way: how far it is, and whom to wake when there is more.
+/// A stored response, which may serve on.
+#[derive(Clone)]
+pub struct Revalidated {
+    /// The stored object.
+    pub object: Arc<Object>,
+    /// Head of the stored object.
+    pub head: Arc<Head>,
+}
+
+/// Links between a stored object and the object whose fetch validates it.
+#[derive(Default)]
+pub(super) struct Ties {
+    /// The stored response that this object's fetch validates.
+    pub(super) stored: Option<Revalidated>,
+    /// The object whose fetch validates this one.
+    pub(super) validation: Weak<Object>,
+}
+
+/// A reader of the object: its position, and the waker to call when there are more bytes.
 pub(super) struct Rider {
     pub(super) at: u64,
-    /// The bytes before this place are wanted soon.
+    /// The reader will soon want the bytes up to here.
     pub(super) wanted_until: u64,
-    /// When it began to wait, nobody was bringing its next byte.
+    /// Whether no flight had claimed the reader's next byte when it began to wait.
     pub(super) unserved: bool,
     pub(super) waker: Option<Waker>,
 }
 
 impl Rider {
-    /// The bytes that must stay for it: at least the next.
+    /// The bytes that must stay for this reader: at least the next one.
     pub(super) fn wants(&self) -> Range<u64> {
         self.at..self.wanted_until.max(self.at.saturating_add(1))
     }
 }
 
-/// Wakers to call once the lock is free.
+/// Wakers to call after unlocking.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Wakes(SmallVec<[Waker; 4]>);
@@ -190,12 +208,12 @@ impl Object {
         self.state.lock()
     }
 
-    /// What it is now.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         self.lock().phase.clone()
     }
 
-    /// The head, if it is known and nothing took its place.
+    /// The head, if the object is open.
     pub fn head(&self) -> Option<Arc<Head>> {
         match &self.lock().phase {
             Phase::Open(head) => Some(head.clone()),
@@ -203,18 +221,19 @@ impl Object {
         }
     }
 
-    /// From now on it stands for one that is being read from a volume.
+    /// Marks the object as a placeholder for one that is being read from a volume.
     pub fn mark_recall(&self) {
         self.recall.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it stands for one that is being read from a volume: who waits looks again then.
+    /// Whether the object is a placeholder for one that is being read from a volume: requests that
+    /// wait for it look it up again afterwards.
     pub fn is_recall(&self) -> bool {
         self.recall.load(Ordering::Relaxed)
     }
 
-    /// Makes the head known, and the length with it. Riders are to be woken. What has been retired
-    /// stays so. `keep`: what volumes have of it.
+    /// Makes the head and the length known. Returns the riders to wake. A retired object stays retired.
+    /// `disk`: what is on volumes.
     pub(super) fn open(
         &self,
         head: Arc<Head>,
@@ -222,7 +241,7 @@ impl Object {
         block: Option<NonZeroU32>,
         disk: Option<DiskCopy>,
     ) -> Wakes {
-        // Who asked for it meanwhile was the second; nobody can in between, as the shard is locked.
+        // A request meanwhile was the second one. The shard is locked, so that none can come now.
         let again = self.used.load(Ordering::Relaxed);
         let disk = disk.map(|disk| Box::new(disk.asked(again).charged(self.charge_disk_copy())));
         let mut state = self.lock();
@@ -244,14 +263,14 @@ impl Object {
         state.all_riders()
     }
 
-    /// Puts a later response's head in the place of the one there; how many more bytes it takes.
-    /// `None`: there is none to replace.
+    /// Replaces the head by that of a later response. Returns the difference in bytes; `None` if
+    /// there is no head to replace.
     pub(super) fn renew(&self, head: Arc<Head>, charge: Charge) -> Option<i64> {
         let mut state = self.lock();
         let Phase::Open(there) = &mut state.phase else {
             return None;
         };
-        // Both are dropped after the lock.
+        // Dropped after unlocking.
         let old = std::mem::replace(there, head);
         let more = charge.bytes() as i64;
         let before = state.head_charge.replace(charge);
@@ -260,7 +279,8 @@ impl Object {
         Some(more - before.map_or(0, |charge| charge.bytes() as i64))
     }
 
-    /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
+    /// Makes this head, if it is still the object's, stale from this time on (Unix milliseconds) at
+    /// the latest.
     pub(super) fn expire(&self, head: &Arc<Head>, at_ms: u64) {
         if head.fresh_until_ms <= at_ms {
             return;
@@ -279,8 +299,8 @@ impl Object {
         drop(stale); // the old one, by now: after the lock
     }
 
-    /// Another took its place: riders that have no head yet look again, and nothing more is begun
-    /// for it. What is there stays readable for those who read it.
+    /// Marks the object as replaced: riders without a head are looked up again, and no further
+    /// fetch begins. Stored bytes stay available to present readers.
     pub(super) fn retire(&self) {
         let mut state = self.lock();
         state.phase = Phase::Retired;
@@ -289,22 +309,22 @@ impl Object {
         wakes.wake();
     }
 
-    /// Whether another took its place.
+    /// Whether another object has replaced this one.
     pub(super) fn is_retired(&self) -> bool {
         matches!(self.lock().phase, Phase::Retired)
     }
 
-    /// Whether a flight is bringing bytes or a head.
+    /// Whether a flight of this object is in progress.
     pub fn in_flight(&self) -> bool {
         !self.lock().claims.is_empty()
     }
 
-    /// The complete length, once known.
+    /// The complete length, if known.
     pub fn length(&self) -> Option<u64> {
         self.lock().length
     }
 
-    /// The version of what is stored; 0 where there is no head or no strong validator.
+    /// The version of the stored response; 0 without a head or a strong validator.
     pub fn generation(&self) -> u64 {
         match &self.lock().phase {
             Phase::Open(head) => head.generation,
@@ -312,28 +332,28 @@ impl Object {
         }
     }
 
-    /// Why the flight that failed last did.
+    /// The failure of the flight that failed last.
     pub fn failure(&self) -> Option<Failure> {
         self.lock().failure.clone()
     }
 
-    /// Whether anybody reads it that may have to wait for more of it.
+    /// Whether the object has a reader that may have to wait for more bytes.
     pub fn is_read(&self) -> bool {
         !self.lock().riders.is_empty()
     }
 
-    /// Whether its bytes are evicted by block, also while they are read.
+    /// Whether bytes are evicted by block, also while the object is read.
     pub fn is_sparse(&self) -> bool {
         self.lock().block.is_some()
     }
 
-    /// Whether every byte is there.
+    /// Whether all bytes are in memory.
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()
     }
 
-    /// Whether all of these bytes, as far as the object goes, are in memory, and stay there for who
-    /// reads them.
+    /// Whether all of these bytes, up to the end of the object, are in memory and stay there while
+    /// they are read.
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         let range = state.within(range);
@@ -341,13 +361,13 @@ impl Object {
         state.present.covers(&range) && !state.disk.as_deref().is_some_and(passes)
     }
 
-    /// The same, where some of them may be on volumes.
+    /// Like `covers`, but the bytes may also be on volumes.
     pub fn has(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         state.have().covers(&state.within(range))
     }
 
-    /// Wakes those who wait for a byte that is there now.
+    /// Wakes the riders whose next byte has arrived.
     pub(super) fn announce(&self) {
         let mut state = self.lock();
         let State {
@@ -358,25 +378,25 @@ impl Object {
         wakes.wake();
     }
 
-    /// A charge to the ledger of this object, in any case.
+    /// Charges bytes of notes to the ledger, even beyond its limit.
     pub(super) fn charge_note(&self, bytes: u64) -> Charge {
         self.noted.fetch_add(bytes, Ordering::Relaxed);
         self.overhead.beside(bytes)
     }
 
-    /// What is known of volumes is charged as notes are.
+    /// Charges the `DiskCopy` in the same way as notes.
     pub(super) fn charge_disk_copy(&self) -> Charge {
         self.charge_note(DISK_COPY_BYTES)
     }
 
-    /// What notes take.
+    /// Number of bytes charged for notes.
     pub(super) fn noted(&self) -> u64 {
         self.noted.load(Ordering::Relaxed)
     }
 }
 
 impl State {
-    /// A range as far as the object goes.
+    /// The part of a range up to the end of the object.
     fn within(&self, range: Range<u64>) -> Range<u64> {
         let end = self
             .length
@@ -405,8 +425,8 @@ impl State {
         wakes_of(&mut self.riders, |_| true)
     }
 
-    /// The riders that may go on, or ask anew, as a flight has ended, or as a part of what it was to
-    /// bring is nobody's now: those that wait in there, and those that nobody served before.
+    /// The riders to wake because a flight has ended or part of its claim has been released: those
+    /// that wait for a byte in `given_up`, and those whose next byte no flight had claimed.
     pub(super) fn answerable(&mut self, given_up: &Ranges) -> Wakes {
         wakes_of(&mut self.riders, |rider| {
             rider.unserved || given_up.contains(rider.at)
@@ -418,8 +438,8 @@ impl State {
         wakes_of(&mut self.riders, |rider| range.contains(&rider.at))
     }
 
-    /// Registers a rider at `at`, or moves the one it has.
-    /// `unserved`: nobody is bringing that byte.
+    /// Registers a rider at `at`, or moves an existing one. `unserved`: no flight has claimed that
+    /// byte.
     pub(super) fn wait(
         &mut self,
         rider: Option<usize>,
@@ -438,7 +458,7 @@ impl State {
         key
     }
 
-    /// As `wait`, without anything to wait for.
+    /// Like `wait`, for a rider that does not wait.
     pub(super) fn ride(&mut self, rider: Option<usize>, at: u64) -> usize {
         match rider {
             Some(key) => {
@@ -455,7 +475,7 @@ impl State {
     }
 }
 
-/// The wakers of those who wait and of whom `which` is true.
+/// Takes the wakers of the waiting riders for which `which` is true.
 fn wakes_of(riders: &mut Slab<Rider>, which: impl Fn(&Rider) -> bool) -> Wakes {
     let waiting = riders.iter_mut().map(|(_, rider)| rider);
     let waiting = waiting.filter(|rider| rider.waker.is_some() && which(rider));

@@ -1,71 +1,39 @@
-//! What an operator may see of an object: its bytes, its flights, what was decided lately.
-
-use std::ops::Range;
+//! A snapshot of an object for inspection: its bytes, its flights and recent decisions.
 
 use smallvec::SmallVec;
 
-use super::claims::Claim;
-use super::ledger::Charge;
+use super::claim::Claim;
+use super::decisions::Decision;
 use super::object::{Object, Phase};
 use crate::ranges::Ranges;
-use crate::reason::Reason;
 
-/// Decisions kept of one object.
-const DECISIONS_MAX: usize = 8;
-/// Ranges kept of one decision.
-const RANGES_MAX: usize = 8;
-/// What one of them takes at most.
-const DECISION_BYTES: u64 = (size_of::<Decision>() + RANGES_MAX * size_of::<Range<u64>>()) as u64;
-
-/// What was decided about one request for an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// When, in milliseconds since the Unix epoch.
-    pub unix_ms: u64,
-    /// What was wanted.
-    pub want: Range<u64>,
-    /// What was decided: "fetch", "wait", "forward", "replace", "cut".
-    pub what: &'static str,
-    /// What is fetched.
-    pub ranges: SmallVec<[Range<u64>; 2]>,
-    /// The reason.
-    pub why: Reason,
-}
-
-/// An object as it is at one moment.
+/// The state of an object at one moment.
 #[derive(Clone, Debug)]
 pub struct ObjectSnapshot {
     /// Bytes that are in memory.
     pub stored: Ranges,
-    /// Bytes that are known to be on volumes, by name.
+    /// Bytes known to be on volumes, by volume name.
     pub on_disk: Vec<(String, Ranges)>,
-    /// Bytes that neither are there nor on their way; none where the length is not known.
+    /// Bytes that are neither stored nor being fetched; empty if the length is unknown.
     pub missing: Ranges,
-    /// Complete length, once known.
+    /// Complete length, if known.
     pub length: Option<u64>,
-    /// When it was looked at, on the clock of the flights' times.
+    /// Time of the snapshot in microseconds, on the clock of the flights.
     pub now_us: u64,
-    /// The flights under way.
+    /// The flights in progress.
     pub flights: Vec<Claim>,
     /// The last decisions, oldest first.
     pub decisions: Vec<Decision>,
-    /// The sequence number at which its first flight began.
+    /// Sequence number at which the object's first flight began.
     pub born_seq: u64,
     /// The version; 0 without a strong validator.
     pub generation: u64,
-    /// Whether its bytes are accounted and evicted by block.
+    /// Whether bytes are accounted and evicted by block.
     pub sparse: bool,
 }
 
-/// The last decisions, and what they take.
-#[derive(Default)]
-pub(super) struct Notes {
-    list: Vec<Decision>,
-    charges: SmallVec<[Charge; 1]>,
-}
-
 impl Object {
-    /// Bytes that neither are there nor on their way; to `u64::MAX` where the length is not known.
+    /// Bytes that are neither stored nor being fetched; up to `u64::MAX` if the length is unknown.
     pub fn missing(&self) -> Ranges {
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
@@ -75,7 +43,7 @@ impl Object {
             .collect()
     }
 
-    /// What it is made of at `now_us`, by the clock that `Store::arrange` was given.
+    /// Takes a snapshot at `now_us`, on the clock of `Store::arrange`.
     pub fn snapshot(&self, now_us: u64) -> ObjectSnapshot {
         let disk = self.lock().disk.as_ref().map(|disk| disk.seen());
         let on_disk = disk.map_or(Vec::new(), |disk| disk.survey(self.length()));
@@ -94,7 +62,7 @@ impl Object {
             decisions: state
                 .notes
                 .as_ref()
-                .map_or(Vec::new(), |notes| notes.list.clone()),
+                .map_or(Vec::new(), |notes| notes.list().to_vec()),
             born_seq: self.born_seq,
             generation: match &state.phase {
                 Phase::Open(head) => head.generation,
@@ -104,24 +72,12 @@ impl Object {
         }
     }
 
-    /// Remembers a decision among the last few.
-    pub fn note(&self, mut decision: Decision) {
-        decision.ranges.truncate(RANGES_MAX);
+    /// Remembers a decision; only the latest ones are kept.
+    pub fn note(&self, decision: Decision) {
         let mut state = self.lock();
         let notes = state.notes.get_or_insert_default();
-        if notes.list.len() >= DECISIONS_MAX {
-            notes.list.rotate_left(1);
-            if let Some(oldest) = notes.list.last_mut() {
-                *oldest = decision;
-            }
-            return;
-        }
-        notes.list.reserve_exact(1);
-        notes.list.push(decision);
-        let charge = self.charge_note(DECISION_BYTES);
-        match notes.charges.first_mut() {
-            Some(first) => first.absorb(charge),
-            None => notes.charges.push(charge),
+        if let Some(bytes) = notes.add(decision) {
+            notes.pay(self.charge_note(bytes));
         }
     }
 }

@@ -1,0 +1,68 @@
+//! The latest decisions about an object, kept for inspection.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::ledger::Charge;
+use crate::reason::Reason;
+
+/// Maximum number of decisions kept per object.
+const DECISIONS_MAX: usize = 8;
+/// Maximum number of ranges kept per decision.
+const RANGES_MAX: usize = 8;
+/// Maximum size of a decision in bytes.
+const DECISION_BYTES: u64 = (size_of::<Decision>() + RANGES_MAX * size_of::<Range<u64>>()) as u64;
+
+/// A decision about one request for an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Time of the decision in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// The wanted range.
+    pub want: Range<u64>,
+    /// The decision: "fetch", "wait", "forward", "replace" or "cut".
+    pub what: &'static str,
+    /// The ranges to fetch.
+    pub ranges: SmallVec<[Range<u64>; 2]>,
+    /// The reason.
+    pub why: Reason,
+}
+
+/// The latest decisions with their charge.
+#[derive(Default)]
+pub(super) struct Notes {
+    list: Vec<Decision>,
+    charges: SmallVec<[Charge; 1]>,
+}
+
+impl Notes {
+    /// The decisions, oldest first.
+    pub(super) fn list(&self) -> &[Decision] {
+        &self.list
+    }
+
+    /// Adds a decision and removes the oldest one if the list is full. Returns the bytes to charge
+    /// if the list has grown.
+    pub(super) fn add(&mut self, mut decision: Decision) -> Option<u64> {
+        decision.ranges.truncate(RANGES_MAX);
+        if self.list.len() >= DECISIONS_MAX {
+            self.list.rotate_left(1);
+            if let Some(oldest) = self.list.last_mut() {
+                *oldest = decision;
+            }
+            return None;
+        }
+        self.list.reserve_exact(1);
+        self.list.push(decision);
+        Some(DECISION_BYTES)
+    }
+
+    /// Adds the charge for the list's growth.
+    pub(super) fn pay(&mut self, charge: Charge) {
+        match self.charges.first_mut() {
+            Some(first) => first.absorb(charge),
+            None => self.charges.push(charge),
+        }
+    }
+}
