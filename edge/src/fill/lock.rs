@@ -1,4 +1,4 @@
-//! Lock: as whole, but nobody waits long for another's fetch.
+//! `lock`: like `whole`, but no request waits long for another request's fetch.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ enum Piece {
     Field(Field, u8),
 }
 
-/// What is wrong with a template, and where in its text.
+/// A fault in a template, and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     /// The place in the text, in bytes.
@@ -44,7 +44,7 @@ pub struct TemplateError {
     pub fault: TemplateFault,
 }
 
-/// What can be wrong with a template.
+/// The kind of a fault in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateFault {
     /// No field has this name.

@@ -1,5 +1,5 @@
-//! What the pool hands out for an exchange: room for it on an open connection, or the right to open
-//! one.
+//! The pool grants an exchange either a lease, which is room on an open connection, or the right to
+//! open a connection.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -16,7 +16,7 @@ use crate::balance::Outcome;
 use crate::handler::Fault;
 use crate::reason::Reason;
 
-/// What a request gets to reach a server.
+/// The pool's grant for one exchange.
 pub(super) enum Grant {
     /// Room on a connection that was used before.
     Lease(Lease),

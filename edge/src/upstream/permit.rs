@@ -1,5 +1,5 @@
-//! What a connection and an exchange hold for as long as they last: a place among the server's
-//! connections, and one among the exchanges that the balancer counts.
+//! The two guards of an upstream: a connection holds a `Permit`, which counts it among the server's
+//! connections; an exchange holds an `InProgress`, by which the balancer counts it.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -31,7 +31,7 @@ pub(super) struct Gauges {
 }
 
 impl Permit {
-    /// A permit for one connection, which is busy until `set_busy` says otherwise.
+    /// A permit for one connection, which is busy until `set_busy` changes that.
     pub(super) fn new(owner: Weak<dyn PermitOwner>, gauges: Rc<Gauges>, server: usize) -> Permit {
         let permit = Permit {
             owner,
@@ -121,7 +121,7 @@ impl Drop for InProgress {
     }
 }
 
-/// What a failure says about the server.
+/// The outcome of an exchange that failed.
 fn outcome_of(fault: &Fault) -> Outcome {
     match fault.reason {
         Reason::Unresolved | Reason::ConnectFailed => Outcome::ConnectFailed,

@@ -131,7 +131,7 @@ impl Transport {
         if self.write_broken {
             return Poll::Ready(Ok(bytes.len()));
         }
-        // There is nearly always room: the kernel is asked first, and the runtime when there is none.
+        // There is nearly always room: the kernel is tried first, and the runtime only if there is none.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let polled = match rustix::net::send(&self.stream, bytes, flags) {
             Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.stream).poll_write(cx, bytes),

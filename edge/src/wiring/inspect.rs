@@ -1,4 +1,4 @@
-//! What the admin API shows of a running edge.
+//! The state of a running edge, for the admin API.
 
 mod volume;
 

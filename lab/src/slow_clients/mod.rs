@@ -107,7 +107,7 @@ impl Options {
         );
         anyhow::ensure!(
             (1.0..=5000.0).contains(&self.rate),
-            "1 to 5000 requests a second"
+            "1 to 5000 requests per second"
         );
         Ok(())
     }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::Volumes;
-use crate::store::purges::Rule;
-use crate::store::{Full, Store};
+use super::volumes::Volumes;
+use crate::store::object_store::Store;
+use crate::store::purges::rule::{Full, Rule};
 use crate::volume::{LogError, Volume, Witness};
 
 /// A rule as it is logged.

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Volumes;
+use super::volumes::Volumes;
 use crate::ranges::Ranges;
-use crate::store::claims::Claim;
+use crate::store::claim::{CLAIMS_MAX, Claim};
 use crate::store::landing::Landing;
 use crate::store::object::{Object, Phase, State};
+use crate::store::object_store::Store;
 use crate::store::page::PAGE;
 use crate::store::pages::span;
 use crate::store::slots::Dropped;
-use crate::store::{Store, TableKey};
+use crate::store::table_key::TableKey;
 use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
 
@@ -123,7 +124,7 @@ impl State {
         let free = self.lacking_in_memory(hull);
         let claims: SmallVec<[Claim; 2]> = free
             .into_iter()
-            .take(super::super::CLAIMS_MAX.saturating_sub(self.claims.len()))
+            .take(CLAIMS_MAX.saturating_sub(self.claims.len()))
             .map(|free| Claim {
                 id: next_id(),
                 at: free.start,

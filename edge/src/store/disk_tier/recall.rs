@@ -11,12 +11,16 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{At, DiskCopy, LOOKED_UP, Volumes, meta, tag_of, written};
+use super::disk_copy::{DiskCopy, LOOKED_UP};
+use super::meta;
+use super::volumes::{At, Volumes, tag_of, written};
+use crate::store::claims::Seen;
 use crate::store::landing::Landing;
 use crate::store::object::{Abandoned, Object};
+use crate::store::object_store::Store;
 use crate::store::page::{PAGE, Page};
-use crate::store::pages::PageState;
-use crate::store::{Seen, Store, TableKey};
+use crate::store::slots::PageState;
+use crate::store::table_key::TableKey;
 use crate::sys::buffer::Buffer;
 use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::store::Store;
 use crate::store::object::Object;
+use crate::store::object_store::Store;
 use crate::volume::{Id, Witness};
 
 /// Blocks of one object that are told to be in use when it leaves memory, at most.

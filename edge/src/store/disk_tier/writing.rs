@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{DiskCopy, Volumes, meta};
+use super::disk_copy::DiskCopy;
+use super::meta;
+use super::volumes::Volumes;
 use crate::store::head::Head;
 use crate::store::object::{Object, Phase, State};
+use crate::store::object_store::Store;
 use crate::store::page::PAGE;
-use crate::store::{Store, TableKey};
+use crate::store::table_key::TableKey;
 use crate::volume::{Content, Id, RecordSource, Volume};
 
 /// About what a head takes while it waits.

@@ -26,10 +26,10 @@ pub(in crate::upstream) struct Connection {
     transport: Transport,
     exchange: RoundTrip,
     forwarder: Arc<WakeForwarder>,
-    /// The waker that everything within the connection gets; `forwarder` says whom it wakes.
+    /// The waker that everything within the connection gets; `forwarder` chooses the task it wakes.
     waker: Waker,
     closed: bool,
-    /// Whether neither side has said that this is the connection's last exchange.
+    /// Whether neither side has announced that this is the connection's last exchange.
     reusable: bool,
     /// Requests sent so far.
     uses: u64,
@@ -95,7 +95,7 @@ impl Connection {
         if self.transport.poll_read_ready(&mut cx).is_pending() {
             return true;
         }
-        // What the runtime knows may be out of date.
+        // The runtime's knowledge may be out of date.
         let read = self.exchange.poll_read(&mut cx, &mut self.transport);
         self.closed = read.is_ready();
         !self.closed

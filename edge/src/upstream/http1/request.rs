@@ -24,7 +24,7 @@ const PROTOCOLS_MAX: usize = 16;
 /// Headers that are replaced or belong to framing.
 const REPLACED: &[&str] = &["host", "content-length", "expect"];
 
-/// What a request's head is built from.
+/// The parts from which a request's head is built.
 pub(in crate::upstream) struct Source<'a> {
     pub(in crate::upstream) head: &'a Head,
     pub(in crate::upstream) peer: &'a Peer,

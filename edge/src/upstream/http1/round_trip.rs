@@ -44,7 +44,7 @@ pub(super) struct RoundTrip {
     deadline: Deadline,
 }
 
-/// What an exchange waits for, which decides how long it may wait.
+/// The event for which an exchange waits, which decides how long it may wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaits {
     Nothing,
@@ -56,7 +56,7 @@ enum Awaits {
     Body,
 }
 
-/// What ended the wait for a head.
+/// The reason why the wait for a head ended.
 pub(super) enum Broken {
     Fault(Fault),
     /// The server closed.
@@ -246,7 +246,7 @@ impl RoundTrip {
 
     /// The server has closed the connection: a fault unless that is the content's end.
     pub(super) fn end_of_connection(&mut self, transport: &Transport) -> Result<(), Fault> {
-        // A refused write may have consumed the error that would have told of a reset.
+        // A refused write may have consumed the error by which a read would learn of a reset.
         match transport.is_write_broken() && !self.has_ended() {
             true => Err(Reason::BodyCut.into()),
             false => self.incoming.close(),

@@ -7,6 +7,7 @@ use std::task::Poll;
 use smallvec::SmallVec;
 
 use super::{begin, content, head, launch, now, read_on, store, table_key};
+use crate::evict;
 use crate::store::*;
 
 mod claims;
@@ -124,7 +125,7 @@ fn check_weights(store: &Store) {
     }
     let used = store.ledger.used();
     assert!(
-        used <= weight && weight <= used + ids * blocks::BLOCK_OVERHEAD,
+        used <= weight && weight <= used + ids * block_index::BLOCK_OVERHEAD,
         "{used} bytes are charged, {weight} are known"
     );
     assert_eq!(store.status().pinned, 0);
