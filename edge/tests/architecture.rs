@@ -30,7 +30,6 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("cache", &[10, 2]),
     ("commands", &[13]),
     ("compress", &[5]),
-    ("config", &[25]),
     ("downstream", &[16]),
     ("evict", &[3]),
     ("files", &[4]),
