@@ -1,4 +1,4 @@
-//! Reasons: one enum for why a request was refused, failed, was sent on, or was not stored.
+//! Reasons: one enum for why a request was refused, failed or was forwarded, or a response was not stored.
 //!
 //! Decisions are made by variants and the methods here. The text of a reason is only printed.
 
@@ -39,13 +39,13 @@ pub enum Kind {
     Refused,
     /// A response was cut: it had begun when the connection was closed.
     Cut,
-    /// A request was answered past the cache, or by the cache itself.
+    /// A request bypassed the cache, or was answered by the cache without a stored response.
     Passed,
     /// A stale response was served.
     Stale,
     /// A response was not stored.
     NotStored,
-    /// The fill policy sent a request on alone, or replaced an object.
+    /// The fill policy forwarded a request to the origin, or replaced an object.
     Forwarded,
     /// A response did not fit the object it was fetched for.
     Fenced,
@@ -119,23 +119,23 @@ reasons! {
     Fault {
         /// The client closed the connection in the middle of its request.
         ClientGone = "client-gone", 400, Request, Client, false;
-        /// The client's body broke its framing.
+        /// The request body's framing is malformed.
         BadRequestBody = "bad-request-body", 400, Request, Client, false;
-        /// The client's body is over the limit.
+        /// The request body is larger than `body` allows.
         RequestBodyTooLarge = "request-body-too-large", 413, Request, Client, false;
-        /// The client's body came too slowly.
+        /// The request body arrived too slowly.
         RequestBodyTimeout = "request-body-timeout", 408, Request, Client, false;
         /// No route matches this host and path.
         NoRoute = "no-route", 404, Edge, Client, false;
         /// No server is configured, or all are marked down.
         NoServer = "no-server", 503, Connect, Origin, true;
-        /// There is no such file, or none that may be served.
+        /// There is no such file, or it may not be served.
         NotFound = "not-found", 404, Edge, Client, false;
         /// The file may not be read.
         FileDenied = "file-denied", 403, Edge, Client, false;
         /// The file system failed.
         FileFailed = "file-failed", 500, Edge, Edge, false;
-        /// The file was written to while it was sent (the body is cut).
+        /// The file changed while it was being sent (the body is cut).
         FileChanged = "file-changed", 500, Body, Edge, false;
         /// The client's address may not use this route.
         AddressDenied = "address-denied", 403, Edge, Client, false;
@@ -151,11 +151,11 @@ reasons! {
         ServersBusy = "servers-busy", 503, Connect, Edge, true;
         /// The server's name did not resolve.
         Unresolved = "unresolved", 502, Connect, Origin, true;
-        /// The server refused the connection, or the network did.
+        /// The connection to the server was refused, or the network failed.
         ConnectFailed = "connect-failed", 502, Connect, Origin, true;
         /// The server did not accept the connection within `connect_timeout`.
         ConnectTimeout = "connect-timeout", 504, Connect, Origin, true;
-        /// A reused connection turned out closed before a byte of the response came.
+        /// The server had closed the reused connection before it sent a byte of the response.
         StaleConnection = "stale-connection", 502, Send, Origin, true;
         /// Sending the request failed.
         SendFailed = "send-failed", 502, Send, Origin, false;
@@ -163,29 +163,29 @@ reasons! {
         ClosedBeforeHead = "closed-before-head", 502, Head, Origin, false;
         /// The origin sent no complete head within `read_timeout`.
         HeadTimeout = "head-timeout", 504, Head, Origin, false;
-        /// The origin's head is broken, too large or ambiguous.
+        /// The origin's response head is malformed, too large or ambiguous.
         BadHead = "bad-head", 502, Head, Origin, false;
         /// The origin answered with a status that does not fit the request, such as 101 without Upgrade.
         UnexpectedStatus = "unexpected-status", 502, Head, Origin, false;
         /// The origin's body ended before its declared length or last chunk.
         BodyCut = "body-cut", 502, Body, Origin, false;
-        /// The origin's body broke its framing.
+        /// The framing of the origin's body is malformed.
         BadBody = "bad-body", 502, Body, Origin, false;
-        /// No byte of the origin's body came within `read_timeout`.
+        /// No byte of the origin's body arrived within `read_timeout`.
         BodyTimeout = "body-timeout", 504, Body, Origin, false;
-        /// Sluice gave up the fetch that this request waited for: no memory, or no reader that kept up.
+        /// Sluice gave up the fetch that this request waited for: memory ran out, or all readers were too slow.
         FetchAbandoned = "fetch-abandoned", 503, Body, Edge, false;
         /// The origin has another version than the one being sent (the body is cut).
         VersionChanged = "version-changed", 502, Body, Origin, false;
-        /// No memory is left for this request, or none to store the response in.
+        /// No memory is left for this request, or for storing the response.
         NoRoom = "no-room", 503, Edge, Edge, false;
-        /// The request met a defect of Sluice (a panic).
+        /// Sluice panicked on this request, which is a defect.
         Panic = "panic", 500, Edge, Edge, false;
-        /// The request went through this server before.
+        /// The request has passed through this server before (a forwarding loop).
         Loop = "loop", 508, Edge, Client, false;
     }
     Refused {
-        /// The complete head did not come in time.
+        /// The complete head did not arrive in time.
         HeaderTimeout = "header-timeout", 408;
         /// The request line is over its limit.
         RequestLineTooLong = "request-line-too-long", 414;
@@ -245,7 +245,7 @@ reasons! {
         TargetNoHost = "target-no-host", 400;
         /// The target has user information.
         TargetUserinfo = "target-userinfo", 400;
-        /// The target has a byte that no URI has.
+        /// The target has a byte that is not allowed in a URI.
         TargetByte = "target-byte", 400;
         /// A `%` in the path is not followed by two hexadecimal digits.
         TargetPercent = "target-percent", 400;
@@ -259,7 +259,7 @@ reasons! {
         HostNoName = "host-no-name", 400;
         /// The host is too long.
         HostTooLong = "host-too-long", 400;
-        /// The host has a byte that no host has.
+        /// The host has a byte that is not allowed in a host.
         HostByte = "host-byte", 400;
         /// The host is a malformed IPv6 address.
         HostAddress = "host-address", 400;
@@ -269,7 +269,7 @@ reasons! {
         PurgeNotAllowed = "purge-not-allowed", 403;
     }
     Cut {
-        /// The client took the response too slowly.
+        /// The client received the response too slowly.
         SendTimeout = "send-timeout";
         /// The response was still being sent at the end of `shutdown_timeout`.
         DrainTimeout = "drain-timeout";
@@ -287,7 +287,7 @@ reasons! {
         Query = "query";
         /// The request is a PURGE.
         Purge = "purge";
-        /// The URL has as many variants as are kept, and all are being fetched.
+        /// The URL has the maximum number of variants, and all are being fetched.
         Variants = "variants";
         /// Several fetches that the request waited for turned out to be for other variants.
         Parted = "parted";
@@ -305,31 +305,31 @@ reasons! {
         MaxStale = "max-stale";
     }
     NotStored {
-        /// An interim response (RFC 9110 15.2).
+        /// The response is interim (RFC 9110 15.2).
         InterimResponse = "interim";
-        /// A part of a representation, to a request without Range (RFC 9111 3.3).
+        /// The response is a 206 to a request without Range (RFC 9111 3.3).
         PartialContent = "partial";
         /// The status is not storable, or has `must-understand` and is unknown (RFC 9111 3).
         StatusNotStorable = "status";
         /// The request or the response has `no-store` (RFC 9111 5.2.1.5, 5.2.2.5).
         NoStore = "no-store";
-        /// `private`, unless limited to some headers (RFC 9111 5.2.2.7).
+        /// The response has `private`, not limited to some headers (RFC 9111 5.2.2.7).
         Private = "private";
         /// The request has Authorization, and the response does not allow sharing (RFC 9111 3.5).
         Authorization = "authorization";
         /// The response sets a cookie, which is meant for one client (RFC 9111 7.3).
         SetCookie = "set-cookie";
-        /// `Vary: *` (RFC 9111 4.1).
+        /// The response has `Vary: *` (RFC 9111 4.1).
         VaryAny = "vary-any";
-        /// Vary names more headers than are kept apart, or something that is no header name.
+        /// Vary names more than 16 headers, or contains an invalid name.
         VaryBad = "vary-bad";
         /// Neither the response nor the configuration gives a freshness lifetime.
         NoLifetime = "no-lifetime";
-        /// `no-cache` without a validator (RFC 9111 5.2.2.4).
+        /// The response has `no-cache` and no validator (RFC 9111 5.2.2.4).
         NoCache = "no-cache";
-        /// Stale on arrival, without a validator and without permission to serve it stale.
+        /// The response is stale on arrival, has no validator, and may not be served stale.
         Expired = "expired";
-        /// The body ends with the connection: nobody can tell whether it is complete.
+        /// The body ends with the connection, so a truncated body would look complete.
         UntilClose = "until-close";
         /// The response is larger than `max_object_size`, and can't be fetched by ranges.
         TooLarge = "too-large";
@@ -339,21 +339,21 @@ reasons! {
     Forwarded {
         /// The client's budget is used up.
         Budget = "budget";
-        /// The object has as many fetches as one may have.
+        /// The object has the maximum number of concurrent fetches.
         Crowded = "crowded";
-        /// The request waited for another's fetch for `lock_timeout`.
+        /// With `fill = "lock"`: another request's fetch did not deliver the next byte within `lock_timeout`.
         LockTimeout = "lock";
-        /// The fetch made no progress for `lock_age`.
+        /// With `fill = "lock"`: the fetch received no byte for `lock_age`.
         LockAge = "lock-age";
-        /// The object has one fetch, which does not bring all that the request wants.
+        /// The object's only fetch does not deliver the requested bytes, and parts of responses can't be combined.
         Unjoinable = "unjoinable";
-        /// The origin's versions change faster than they are fetched.
+        /// The object changed more than once recently.
         Changing = "changing";
-        /// The origin's versions alternate, as between servers that disagree.
+        /// The object's validators alternate, as when servers of one origin have different versions.
         Flapping = "flapping";
     }
     Fenced {
-        /// The origin refuses Range.
+        /// The origin does not support ranges.
         NoRanges = "no-ranges";
         /// The origin sent another range than the one requested.
         AnotherRange = "another-range";
@@ -361,21 +361,21 @@ reasons! {
         UnusablePart = "unusable-part";
         /// The representation is empty, or has no satisfiable range.
         EmptyRepresentation = "empty";
-        /// The entity tag is the same and the complete length is not.
+        /// The response has the same entity tag but another complete length.
         AnotherLength = "another-length";
         /// The origin has another version.
         Changed = "changed";
     }
     Fetched {
-        /// Nothing was stored.
+        /// The first fetch of a request, for bytes that are neither stored nor being fetched.
         FirstFetch = "miss";
-        /// Some bytes are missing between stored ones.
+        /// A further fetch for the same request, before its response has begun.
         Gap = "gap";
-        /// The bytes lie ahead of what is being sent.
+        /// A further fetch for a response that has begun: the next blocks, the rest of a block, or read-ahead.
         Ahead = "ahead";
-        /// A fetch broke off.
+        /// Another attempt, after a fetch of these bytes failed.
         Resume = "resume";
-        /// No fetch brings the next byte, and none may be started.
+        /// The response had begun, its next byte is not being fetched, and no fetch may be started.
         OutOfReach = "out-of-reach";
     }
 }
@@ -486,7 +486,7 @@ mod tests {
             ),
             Kind::Cut => ("Cut responses", "In the access log."),
             Kind::Passed => (
-                "Requests answered past the cache",
+                "Requests not answered from the cache",
                 "In the `detail` of Cache-Status and the access log.",
             ),
             Kind::Stale => (
@@ -498,12 +498,12 @@ mod tests {
                 "In the `detail` of Cache-Status, the access log, and in `sluice inspect` while the decision is remembered.",
             ),
             Kind::Forwarded => (
-                "Requests sent on alone by the fill policy",
+                "Requests that the fill policy forwards",
                 "In the `detail` of Cache-Status, the access log and `sluice inspect`.",
             ),
             Kind::Fenced => (
                 "Responses that do not fit the stored object",
-                "In the `detail` of Cache-Status and the access log where the request is sent on for that reason.",
+                "In the `detail` of Cache-Status and the access log if the request is forwarded for that reason.",
             ),
             Kind::Fetched => ("Fetches", "In `sluice inspect`."),
         }

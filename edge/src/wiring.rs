@@ -82,7 +82,7 @@ struct Edge {
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
-/// A running edge. It runs until `stop`.
+/// A running Sluice. It runs until `stop`.
 pub struct Running {
     /// The listeners' addresses, in the configuration's order.
     pub listeners: Vec<SocketAddr>,
@@ -93,7 +93,7 @@ pub struct Running {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Starts an edge, which accepts connections when this returns. Each reload reads `source`.
+/// Starts Sluice, which accepts connections when this returns. Each reload reads `source`.
 ///
 /// # Errors
 /// An address, a thread or the access log is not available.

@@ -1,5 +1,5 @@
 //! The admin API: status, what is stored of a URL, purges, reload, metrics. It runs on a thread of
-//! its own and sees the rest of the edge through one trait, `Inspect`.
+//! its own and sees the rest of Sluice through one trait, `Inspect`.
 
 mod inspect;
 mod metrics;

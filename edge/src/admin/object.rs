@@ -1,4 +1,4 @@
-//! `GET /status?url=…`: what each cache has of a URL. Written by the edge, read by `sluice inspect`.
+//! The response to `GET /status?url=…`: the state of a URL in each cache. `sluice inspect` reads it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ pub struct UrlState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectState {
-    /// `awaiting` a first response, `open`, `refused` (not cacheable), `failed`, `stands` (being
-    /// revalidated), or `retired`.
+    /// `awaiting` a first response, `open`, `refused` (not cacheable), `failed`,
+    /// `revalidated` (the stored response remains in use), or `retired`.
     pub state: String,
     /// Why the object is refused or failed.
     pub why: Option<String>,

@@ -1,4 +1,4 @@
-//! The admin API over real sockets, with a made-up edge.
+//! The admin API over real sockets, with a test implementation.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

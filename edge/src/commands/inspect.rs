@@ -1,4 +1,4 @@
-//! `sluice inspect`: what a running edge has of one URL, as a bar and a description.
+//! `sluice inspect`: draws what a running Sluice has stored of one URL, with a description.
 
 mod bar;
 mod layout;
@@ -38,7 +38,7 @@ pub struct InspectArgs {
 }
 
 /// The error if no cache has stored or is fetching the URL. Its own exit status lets a script
-/// distinguish it from an edge that does not answer.
+/// distinguish it from a server that does not answer.
 #[derive(Debug)]
 pub struct Nothing(String);
 
@@ -61,7 +61,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Shows what an edge has of a URL; returns whether there is anything.
+/// Shows what a running Sluice has stored of a URL; returns whether any cache knows the URL.
 pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
     let reply = admin.request("GET", &format!("/status?url={}", percent_encoded(url)))?;
     if reply.status != 200 {

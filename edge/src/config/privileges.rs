@@ -70,7 +70,7 @@ fn user(key: &Key<String>, checks: &mut Checks) -> Option<User> {
     };
     if !is_name(name) || !group.is_none_or(is_name) {
         checks.push(
-            Problem::error("`user` is no user")
+            Problem::error("`user` is not a user")
                 .at(typed.span())
                 .help("write \"www-data\", \"www-data:www-data\", or numbers, as in \"33:33\""),
         );
@@ -80,15 +80,15 @@ fn user(key: &Key<String>, checks: &mut Checks) -> Option<User> {
         checks.push(
             Problem::error("a user's number without a group")
                 .at(typed.span())
-                .help("write both, as in \"33:33\": a number may have no group of its own"),
+                .help("write both, as in \"33:33\": a number has no group by itself"),
         );
     }
     if matches!(name, "root" | "0") {
         checks.push(
             Problem::warning("`user` is root")
                 .at(typed.span())
-                .label("it keeps all of root's rights")
-                .help("choose a user with none, such as \"www-data\""),
+                .label("the process keeps all of root's rights")
+                .help("choose a user without rights, such as \"www-data\""),
         );
     }
     Some(User {
@@ -106,10 +106,10 @@ pub fn links_out(plan: &Plan, file: &ServerSection, checks: &mut Checks) {
     let any = folders(plan).any(|options| options.links == Links::Any);
     if plan.privileges.sandbox != Sandbox::No && any {
         checks.push(
-            Problem::warning("`symlinks = \"any\"` leads no further than `sandbox` allows")
+            Problem::warning("`symlinks = \"any\"` is limited by `sandbox`")
                 .at(at)
-                .label("what is linked to from outside of a folder is answered 403")
-                .help("serve the folder that links lead to, too, or set one of the two otherwise"),
+                .label("links out of the folder get 403")
+                .help("add a route for the folder that the links lead to, or change one of the two keys"),
         );
     }
 }
@@ -181,10 +181,10 @@ pub fn folder_of(path: &Path) -> PathBuf {
 /// A line about who it is and where it may go; none where nothing is given up.
 pub fn describe(plan: &Plan) -> Option<String> {
     let user = plan.privileges.user.as_ref();
-    let user = user.map(|user| format!("as {user} once it listens"));
+    let user = user.map(|user| format!("as user {user}"));
     let sandboxed = match plan.privileges.sandbox {
         Sandbox::No => None,
-        Sandbox::Auto => Some("sandboxed, if the kernel can"),
+        Sandbox::Auto => Some("sandboxed, if the kernel supports it"),
         Sandbox::Yes => Some("sandboxed"),
     };
     let sandboxed = sandboxed.map(|how| {

@@ -142,12 +142,14 @@ fn unknown(kind: &str, word: &str, known: &[&str]) -> Problem {
             .help(format!("write {}", renamed.new));
     }
     if PLANNED.contains(&word) {
-        return problem.label("this version does not have it").help(format!(
-            "it is planned for a later version; this one knows {listed}"
-        ));
+        return problem
+            .label("this version does not support it")
+            .help(format!(
+                "a later version will have it; this one has {listed}"
+            ));
     }
     if let Some(nearest) = did_you_mean(word, known.iter().copied()) {
         return problem.help(format!("did you mean `{nearest}`?"));
     }
-    problem.help(format!("known here: {listed}"))
+    problem.help(format!("allowed here: {listed}"))
 }

@@ -17,7 +17,7 @@ pub struct ConnectionSetup {
     pub protocol: Protocol,
 }
 
-/// A protocol between clients and the edge.
+/// A protocol between clients and Sluice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.0 and HTTP/1.1.

@@ -1,4 +1,4 @@
-//! The state of a running edge, for the admin API.
+//! The state of a running Sluice, for the admin API.
 
 mod volume;
 
@@ -244,7 +244,7 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
         Phase::Open(_) => "open",
         Phase::Refused { .. } => "refused",
         Phase::Failed(_) => "failed",
-        Phase::Revalidated { .. } => "stands",
+        Phase::Revalidated { .. } => "revalidated",
         Phase::Retired => "retired",
     }
     .to_owned();

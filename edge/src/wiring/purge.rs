@@ -152,7 +152,7 @@ fn refused(refusal: purge::Refusal) -> Refusal {
 fn no_cache(snapshot: &Snapshot, order: &Order) -> Refusal {
     let names: Vec<&str> = snapshot.stores.keys().map(String::as_str).collect();
     let why = match &order.cache {
-        None => "this edge has no cache".to_owned(),
+        None => "this server has no cache".to_owned(),
         Some(name) => format!("there is no cache {name:?}, only: {}", names.join(", ")),
     };
     Refusal { status: 404, why }
@@ -178,7 +178,7 @@ impl Snapshot {
 }
 
 /// Starts the sweeper thread. Without volumes it has no timer and sleeps until a purge wakes it. It
-/// ends when it is woken after the edge was dropped.
+/// ends when it is woken after the running Sluice was dropped.
 pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
     let sweep = move || {
         loop {

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Edge, Running, finish_messages};
 
 /// The handlers of SIGHUP and SIGUSR1. From their installation on, these signals are queued for the
-/// edge and don't end the process.
+/// Sluice and do not end the process.
 pub struct Signals {
     runtime: Runtime,
     /// SIGHUP: reload.
@@ -37,7 +37,7 @@ impl Signals {
         })
     }
 
-    /// Handles SIGHUP by a reload and SIGUSR1 by reopening the logs, until the edge stops.
+    /// Handles SIGHUP by a reload and SIGUSR1 by reopening the logs, until Sluice stops.
     async fn serve(
         hangup: &mut Signal,
         reopen: &mut Signal,

@@ -1,4 +1,4 @@
-//! The volumes of a running edge: opened at startup, kept across reloads, closed when a reload
+//! The volumes of a running Sluice: opened at startup, kept across reloads, closed when a reload
 //! removes them and at shutdown.
 
 use std::collections::BTreeMap;

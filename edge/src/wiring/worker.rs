@@ -78,7 +78,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
     // Flights of this worker may have riders on other workers, so they end with the last client of all.
     let workers = scene.snapshot.workers;
     let mut all = edge.drained.subscribe();
-    // The sender lives as long as the edge.
+    // The sender lives as long as the process.
     let _ = all.wait_for(|drained| *drained >= workers).await;
 }
 

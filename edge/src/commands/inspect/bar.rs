@@ -1,4 +1,4 @@
-//! The bar: an object from its first to its last byte, drawn in as many cells as fit.
+//! The bar that `sluice inspect` draws: one cell for each part of an object, as many as fit into a line.
 
 use std::ops::Range;
 
@@ -18,14 +18,14 @@ pub enum Cell {
     Flying,
     /// None is stored or being fetched.
     Missing,
-    /// The edge's answer does not list them.
+    /// The server's response does not list them.
     Unlisted,
 }
 
 /// An object as cells.
 pub struct Bar {
     pub cells: Vec<Cell>,
-    /// The number of bytes drawn. If the length is not known, some more than the known ones.
+    /// The number of bytes drawn. If the length is not known, a quarter more than the known bytes.
     pub bytes: u64,
 }
 
@@ -86,7 +86,7 @@ pub fn everywhere(object: &ObjectState) -> Ranges {
     all.map(|span| span.range()).collect()
 }
 
-/// A range of the edge's answer; empty if its end is before its start.
+/// The ranges of the server's response; a range whose end is before its start is empty.
 fn ranges(spans: &[Span]) -> Ranges {
     spans.iter().map(|span| span.range()).collect()
 }
@@ -94,7 +94,7 @@ fn ranges(spans: &[Span]) -> Ranges {
 #[cfg(test)]
 #[expect(
     clippy::single_range_in_vec_init,
-    reason = "lists of one range are meant"
+    reason = "lists with one range are intended"
 )]
 mod tests {
     use proptest::prelude::*;

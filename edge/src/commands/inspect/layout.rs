@@ -18,7 +18,7 @@ pub struct Style {
 
 /// Columns if their number is not known.
 const WIDTH: usize = 80;
-/// Fewer or more columns than these are taken for a mistake.
+/// Numbers of columns that are accepted; others are replaced by the nearest bound.
 const WIDTHS: std::ops::RangeInclusive<u16> = 20..=500;
 /// Where text begins after its label.
 const INDENT: usize = 11;

@@ -1,8 +1,8 @@
-//! The text about objects in every state, at several widths. The expected texts are in `snapshots`.
+//! Tests of the text about objects in every state, at several widths. The expected texts are in `snapshots`.
 #![expect(
     clippy::single_range_in_vec_init,
     clippy::reversed_empty_ranges,
-    reason = "lists of one range are meant, and the wrong way round is hostile"
+    reason = "lists with one range are intended, and a reversed range is hostile input"
 )]
 
 use std::ops::Range;
@@ -167,7 +167,7 @@ fn unknown_length() -> ObjectState {
     }
 }
 
-/// Every second of 20,000 bytes, more than the edge lists.
+/// An object with every second of 20,000 bytes stored, which are more ranges than the server lists.
 fn very_sparse() -> ObjectState {
     let stored: Vec<_> = (0..5000).map(|n| 2 * n..2 * n + 1).collect();
     let missing: Vec<_> = (0..5000).map(|n| 2 * n + 1..2 * n + 2).collect();
@@ -303,7 +303,7 @@ fn a_state_is_explained() {
     );
     let retired = state("retired", "");
     assert!(
-        retired.contains("retired: nothing more is fetched for it\n"),
+        retired.contains("retired: not used for new requests\n"),
         "{retired}"
     );
 }
@@ -315,7 +315,7 @@ fn without_an_object_nothing_is_shown() {
     assert!(nothing.starts_with("no cache has stored or is fetching http://a/\\u{1b}[2J\n"));
 }
 
-// An origin, or a server that is no edge, may put anything into the answer.
+// An origin, or another program at the admin address, may put any text into the response.
 #[test]
 fn hostile_answers_do_no_harm() {
     let bad = "\x1b]0;x\x07\u{9b}2J\u{202e}\r\n".repeat(100);

@@ -20,12 +20,12 @@ pub fn rules(rules: &Rules) -> Vec<String> {
         changed(rules.ignore, d.ignore, ignored),
         changed(rules.set_cookie, d.set_cookie, set_cookie),
         changed(&rules.targets, &d.targets, |t| {
-            fields(t, "targeted fields", "no targeted field is heeded")
+            fields(t, "targeted headers", "targeted headers are ignored")
         }),
         changed(&rules.tags, &d.tags, |t| fields(t, "tags in", "no tags")),
         said(
             rules.client_directives,
-            "clients may ask for more: no-cache, no-store, max-age, min-fresh, Pragma",
+            "no-cache, no-store, max-age, min-fresh and Pragma of clients are honoured",
         ),
         key(&rules.key, &d.key),
         parameters(&rules.key),
@@ -33,17 +33,17 @@ pub fn rules(rules: &Rules) -> Vec<String> {
             format!("Accept-Language reduced to one of {}", list(tags))
         }),
         changed(&rules.bypass, &d.bypass, bypass),
-        said(!rules.get, "GET goes past the cache"),
-        said(!rules.head, "HEAD goes past the cache"),
+        said(!rules.get, "GET bypasses the cache"),
+        said(!rules.head, "HEAD bypasses the cache"),
         said(
             rules.post,
-            "responses to POST that name their own target answer GET, too",
+            "responses to POST with their own URL in Content-Location answer GET",
         ),
         changed(&rules.forward, &d.forward, |names| {
-            format!("shared fetches also carry {}", list(names))
+            format!("shared fetches also contain {}", list(names))
         }),
         changed(rules.pass_for, d.pass_for, |time| {
-            format!("what can't be shared is passed for {}", show_time(time))
+            format!("hit-for-pass for {}", show_time(time))
         }),
     ];
     lines.into_iter().flatten().collect()
@@ -59,7 +59,7 @@ fn said(is: bool, text: &str) -> Option<String> {
 
 fn valid(rules: &Rules) -> Option<String> {
     let fresh = |what: String, time: Duration| match time {
-        Duration::ZERO => format!("{what} never"),
+        Duration::ZERO => format!("{what} always revalidated"),
         time => format!("{what} for {}", show_time(time)),
     };
     let named = rules.valid.iter();
@@ -68,13 +68,13 @@ fn valid(rules: &Rules) -> Option<String> {
         .valid_any
         .map(|time| fresh("all others".to_owned(), time));
     let all: Vec<String> = named.chain(any).collect();
-    (!all.is_empty()).then(|| format!("fresh where the response does not say: {}", all.join(", ")))
+    (!all.is_empty()).then(|| format!("lifetimes of responses without one: {}", all.join(", ")))
 }
 
 fn guessed(max: Duration) -> String {
     match max {
-        Duration::ZERO => "no lifetime is guessed".to_owned(),
-        max => format!("guessed lifetimes of at most {}", show_time(max)),
+        Duration::ZERO => "no heuristic lifetime".to_owned(),
+        max => format!("heuristic lifetimes of at most {}", show_time(max)),
     }
 }
 
@@ -91,16 +91,22 @@ fn lifetimes(rules: &Rules, d: &Rules) -> Option<String> {
 
 fn stale(rules: &Rules) -> Option<String> {
     let times = [
-        (rules.stale_while_revalidate, "while revalidated behind"),
-        (rules.stale_while_updating, "while another waits for it"),
-        (rules.stale_if_error, "where the origin fails"),
+        (
+            rules.stale_while_revalidate,
+            "while revalidated in the background",
+        ),
+        (
+            rules.stale_while_updating,
+            "while another request revalidates",
+        ),
+        (rules.stale_if_error, "if the origin fails"),
     ];
     let said: Vec<String> = times
         .iter()
         .filter(|(time, _)| !time.is_zero())
         .map(|(time, when)| format!("{when} for {}", show_time(*time)))
         .collect();
-    (!said.is_empty()).then(|| format!("stale {}", said.join(", ")))
+    (!said.is_empty()).then(|| format!("served stale {}", said.join(", ")))
 }
 
 fn ignored(ignored: Ignored) -> String {
@@ -110,18 +116,18 @@ fn ignored(ignored: Ignored) -> String {
         (ignored.age, "Age"),
         (ignored.vary, "Vary"),
         (ignored.set_cookie, "Set-Cookie"),
-        (ignored.targeted, "targeted fields"),
+        (ignored.targeted, "targeted headers"),
         (ignored.x_accel_expires, "X-Accel-Expires"),
     ];
     let named = fields.iter().filter(|(is, _)| *is).map(|(_, name)| name);
-    format!("not heeded: {}", list(&named.collect::<Vec<_>>()))
+    format!("ignored: {}", list(&named.collect::<Vec<_>>()))
 }
 
 fn set_cookie(rule: SetCookie) -> String {
     match rule {
-        SetCookie::Pass => "what sets a cookie is not stored",
-        SetCookie::Store => "what sets a cookie is stored with it",
-        SetCookie::Remove => "what sets a cookie is stored without it",
+        SetCookie::Pass => "responses with Set-Cookie are not stored",
+        SetCookie::Store => "responses with Set-Cookie are stored with it",
+        SetCookie::Remove => "responses with Set-Cookie are stored without it",
     }
     .to_owned()
 }
@@ -149,12 +155,12 @@ fn parameters(key: &KeyRules) -> Option<String> {
 fn bypass(bypass: &Bypass) -> String {
     let kinds = [
         ("cookies", &bypass.cookies),
-        ("fields", &bypass.headers),
+        ("headers", &bypass.headers),
         ("parameters", &bypass.query),
     ];
     let named = kinds.iter().filter(|(_, names)| !names.is_empty());
     let named: Vec<String> = named
         .map(|(kind, names)| format!("{kind} {}", list(names)))
         .collect();
-    format!("past the cache with {}", named.join("; "))
+    format!("requests with {} bypass the cache", named.join("; "))
 }

@@ -113,7 +113,7 @@ struct ServedConnection {
 }
 
 impl ServedConnection {
-    /// Reads one head and sends it to the test; `None` if the edge closed. Content is left unread.
+    /// Reads one head and sends it to the test; `None` if Sluice closed. Content is left unread.
     fn request(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -139,13 +139,13 @@ impl ServedConnection {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Waits until the edge closes.
+    /// Waits until Sluice closes.
     fn await_close(&mut self) {
         let mut rest = [0; 4096];
         while self.stream.read(&mut rest).is_ok_and(|n| n > 0) {}
     }
 
-    /// Closes so that the edge sees a reset.
+    /// Closes so that Sluice sees a reset.
     fn reset(&mut self) {
         let socket = socket2::SockRef::from(&self.stream);
         socket
