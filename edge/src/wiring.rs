@@ -216,7 +216,7 @@ fn warn_of_backlog(listener: &ListenerPlan) {
         && wanted > most
     {
         tracing::warn!(
-            "{}: a backlog of {wanted} is cut to {most} by net.core.somaxconn \
+            "{}: net.core.somaxconn limits a backlog of {wanted} to {most} \
              (`sluice check --system` says how to raise it)",
             listener.address
         );
@@ -241,7 +241,9 @@ impl Edge {
         *self.last_error.lock() = result.as_ref().err().cloned();
         match &result {
             Ok(changes) => tracing::info!("reloaded: {}", changes.trim_end().replace('\n', "; ")),
-            Err(error) => tracing::error!("nothing was changed by a reload:\n{}", error.trim_end()),
+            Err(error) => {
+                tracing::error!("a reload failed and changed nothing:\n{}", error.trim_end())
+            }
         }
         result
     }
@@ -323,7 +325,7 @@ impl Running {
         if let Some(sweeper) = self.edge.sweeper.lock().take() {
             sweeper.thread().unpark();
             if sweeper.join().is_err() {
-                tracing::error!("the thread that goes through stores had panicked");
+                tracing::error!("the thread that removes purged objects had panicked");
             }
         }
         let snapshot = self.edge.snapshots.borrow().clone();
@@ -362,7 +364,7 @@ impl Edge {
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(
-                "not all volumes could be closed in time: the next start reads more of them"
+                "not all volumes could be closed in time: the next start takes longer to load their index"
             );
         }
     }

@@ -121,7 +121,7 @@ pub fn from_parser(error: &toml::de::Error) -> Problem {
 fn unknown_word(message: &str) -> Option<(&'static str, &str, Vec<&str>)> {
     let (kind, rest) = match message.strip_prefix("unknown field `") {
         Some(rest) => ("key", rest),
-        None => ("word", message.strip_prefix("unknown variant `")?),
+        None => ("value", message.strip_prefix("unknown variant `")?),
     };
     let (word, rest) = rest.split_once('`')?;
     let known = rest.split('`').skip(1).step_by(2).collect();

@@ -87,7 +87,7 @@ numbers! {
     ProcessNumbers of Process {
         /// Time since the start.
         uptime_seconds: Gauge Seconds,
-        /// How many configurations came into force, the first included.
+        /// Number of configurations that came into force, including the first.
         config_generation: Gauge Count,
     }
 }
@@ -99,7 +99,7 @@ counters! {
     WorkerNumbers of Worker {
         /// Open client connections.
         connections_now: Gauge Count => "connections" "open",
-        /// Client connections that this worker took, those handed over to it included.
+        /// Client connections that this worker serves or has served, including those handed over to it.
         connections_accepted: Counter Count => "connections" "accepted",
         /// Idle connections closed to make room because the limit of connections was reached.
         connections_refused: Counter Count => "connections" "refused",
@@ -109,7 +109,7 @@ counters! {
         connections_over_ip: Counter Count,
         /// Connections closed because no trusted load balancer named their client in the PROXY protocol.
         connections_not_introduced: Counter Count,
-        /// Connections closed unserved because there was no file descriptor or no memory for them.
+        /// Connections closed without a response because there was no file descriptor or no memory for them.
         connections_shed: Counter Count,
         /// Requests whose head was complete and correct.
         requests: Counter Count => "requests" "in all",
@@ -243,7 +243,7 @@ numbers! {
     VolumeFlags of Volume {
         /// Whether the volume is used.
         up: Gauge Flag,
-        /// Whether the volume is used while its index is still being read.
+        /// Whether the volume's index is still being loaded.
         loading: Gauge Flag,
     }
 }
@@ -261,7 +261,7 @@ numbers! {
         records: Gauge Count,
         /// Bytes that wait to be written.
         queue_bytes: Gauge Bytes,
-        /// Bytes written, with all that belongs to the format.
+        /// Bytes written, including headers, tables and padding.
         written_bytes: Counter Bytes,
         /// Bytes of records written again when their segment was reclaimed.
         rewritten_bytes: Counter Bytes,
@@ -279,7 +279,7 @@ numbers! {
         damaged: Counter Count,
         /// Failures of the device.
         errors: Counter Count,
-        /// Times that the whole volume was written.
+        /// How often the log has overwritten the whole volume.
         laps: Counter Count,
         /// Time during which something was being written.
         write_ms: Counter Milliseconds,
@@ -291,7 +291,7 @@ numbers! {
 numbers! {
     /// One folder of static files.
     FilesNumbers of Files {
-        /// Paths of which something is known, including that there is no file.
+        /// Paths in the cache, including those without a file.
         entries: Gauge Count,
         /// Memory in use, bookkeeping included; an open file counts with a fixed amount.
         bytes: Gauge Bytes,

@@ -283,7 +283,7 @@ fn obstacle(head: &Head) -> Option<&'static str> {
         None => Some("no ETag"),
         Some(tag) if tag.starts_with(b"W/") => Some("its ETag is weak"),
         Some(_) if head.length.is_none() => Some("its complete length is not known"),
-        Some(_) => Some("its origin does not honour ranges"),
+        Some(_) => Some("the origin does not support ranges"),
     }
 }
 

@@ -249,7 +249,7 @@ fn impossible_purges_are_refused_with_an_explanation() {
         (json!({"prefix": "/a/*"}), 400, "a prefix needs no *"),
         (json!({"url": "http://u:p@a/"}), 400, "remove user name"),
         (json!({"all": false}), 400, "\"all\" is true"),
-        (json!({"teg": "a"}), 400, "unknown variable `teg`"),
+        (json!({"teg": "a"}), 400, "unknown field `teg`"),
         (
             json!({"all": true, "cache": "x"}),
             404,

@@ -41,8 +41,8 @@ impl PurgeQueue {
             waiting.rules.push_back(rule);
         } else if !std::mem::replace(&mut waiting.is_full, true) {
             tracing::warn!(
-                "volumes are too slow to note all that unsafe requests make unusable: \
-                 a restart may bring some of it back"
+                "volumes are too slow to log all invalidations by unsafe requests: \
+                 a restart may restore some invalidated responses"
             );
         }
         !std::mem::replace(&mut waiting.is_at_work, true)

@@ -52,7 +52,7 @@ fn a_list_is_short_for_a_table_and_the_route_wins() {
 fn what_is_wrong_is_said() {
     for (key, title) in [
         ("compress = \"off\"", "written `false` now"),
-        ("compress = []", "an empty list says nothing"),
+        ("compress = []", "an empty list has no effect"),
         ("compress = 5", "invalid type"),
         ("compress = [\"deflate\"]", "unknown encoding"),
         ("compress = [\"br\", \"br\"]", "duplicate encoding"),

@@ -184,7 +184,7 @@ impl Store {
                 // The empty volume starts with that mark.
                 Err(LogError::Full) => volume.wipe("its purge log is full"),
                 Err(error) => tracing::warn!(
-                    "volume {}: can't note purges in its log: {error:?}",
+                    "volume {}: can't write purges to its log: {error:?}",
                     volume.name()
                 ),
             }
