@@ -26,7 +26,7 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     for volume in plan.volumes.values() {
         add(&volume.path, Reach::ReadWrite);
     }
-    // Their folders, because a file may be replaced by a new one.
+    // The folders of these files, because a file may be replaced by a new one.
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
         let signed = route.gate.iter().filter_map(|gate| gate.signed.as_ref());
         for file in signed.flat_map(|signed| &signed.key_files) {

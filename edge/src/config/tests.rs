@@ -1,4 +1,4 @@
-//! Configuration errors as people see them, defaults and bounds.
+//! Tests of configuration errors as they are printed, of defaults and of bounds.
 
 mod compress;
 mod documentation;
@@ -32,7 +32,7 @@ fn plan(text: &str) -> Plan {
     }
 }
 
-/// What is said about a text, errors or warnings.
+/// The errors or warnings about a configuration text.
 fn said(text: &str) -> String {
     match parse("sluice.toml", text) {
         Ok(loaded) => loaded.warnings.render(false),

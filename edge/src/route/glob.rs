@@ -3,7 +3,7 @@
 /// How a path with or without globs is matched.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// It has none.
+    /// The pattern has no `*`.
     Exact,
     /// One at its end: every path that begins with the text before.
     Prefix(&'a str),

@@ -168,7 +168,7 @@ fn split(target: &str) -> (&str, &str) {
     target.split_once('?').unwrap_or((target, ""))
 }
 
-/// Why no request has a path like this, and how to mend it.
+/// Why no request can have such a path, and the advice.
 fn impossible(text: &str) -> Option<(&'static str, &'static str)> {
     if text.len() > PATTERN_MAX {
         return Some(("it is too long", "use at most 4096 bytes"));

@@ -254,7 +254,7 @@ fn continuation_lines_of_a_report_are_marked() {
     });
     let said = edge.process.stderr();
     let (_, report) = said
-        .split_once("nothing was changed by a reload:\n")
+        .split_once("a reload failed and changed nothing:\n")
         .expect("a report");
     assert!(
         report.lines().all(|line| line.starts_with("    | ")),

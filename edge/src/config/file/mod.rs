@@ -1,4 +1,4 @@
-//! What the configuration file says: every section as it was written, each value with its place.
+//! The sections of the configuration file as they were written, each value with its position.
 //!
 //! Every key is optional here; `checks` knows the defaults and the bounds. `docs/configuration.md` describes
 //! each key, and a test compares the two.

@@ -1,4 +1,4 @@
-//! The tables that sites and routes hold, as they were written.
+//! The tables of sites and routes, as written in the file.
 
 use std::collections::BTreeMap;
 

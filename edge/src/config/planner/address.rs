@@ -7,7 +7,7 @@ use toml::Spanned;
 use crate::config::checks::Checks;
 use crate::config::report::Problem;
 
-/// The socket address in `text`, a key's value. `:PORT` stands for all IPv4 addresses.
+/// The socket address in `text`, a key's value. `:PORT` means all IPv4 addresses.
 pub fn address(what: &str, text: &Spanned<String>, checks: &mut Checks) -> Option<SocketAddr> {
     // Without a host: every IPv4 address of this machine.
     let parsed = match text.get_ref().strip_prefix(':') {

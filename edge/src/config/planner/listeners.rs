@@ -108,7 +108,7 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
     }
 }
 
-/// The PROXY protocol, which needs a list of trusted peers: anyone else could claim any address.
+/// The PROXY protocol, which needs a list of trusted peers: any other peer could claim any address.
 fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
     let typed = file.proxy_protocol.as_ref();
     let versions =

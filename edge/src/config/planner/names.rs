@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// Names of fields and cookies are tokens (RFC 9110 5.1, RFC 6265 4.1.1); a parameter's is what
+    /// Names of headers and cookies are tokens (RFC 9110 5.1, RFC 6265 4.1.1); a parameter's is what
     /// may stand before its `=`.
     fn allows(self, byte: u8) -> bool {
         match self {

@@ -187,7 +187,7 @@ fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
     known.plain.clone()
 }
 
-/// The name of the upstream that a route names, or that its URL stands for.
+/// The name of the upstream that a route names, or of the one that its URL creates.
 fn upstream(key: &Key<String>, known: &Known, checks: &mut Checks) -> Option<String> {
     let text = key.as_ref()?.get_ref();
     let is_section = known.upstreams.keys().any(|name| name.get_ref() == text);

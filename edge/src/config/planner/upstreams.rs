@@ -38,7 +38,7 @@ pub fn is_url(proxy: &str) -> bool {
     proxy.contains("://")
 }
 
-/// The name of the upstream that a URL in a route stands for; `None` if it is no origin's.
+/// The name of the upstream that a URL in a route names; `None` if the URL is not that of an origin.
 pub fn name_of(url: &str) -> Option<String> {
     let (host, port) = origin(url).ok()?;
     Some(match host.contains(':') {

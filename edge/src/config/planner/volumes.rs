@@ -19,7 +19,7 @@ const GIB: u64 = 1 << 30;
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Returns what is at a path; `None` if paths aren't to be examined.
+/// Returns the kind of file at a path; `None` if paths aren't to be examined.
 pub type Look<'a> = &'a dyn Fn(&Path) -> Option<PathInfo>;
 
 /// All volumes.

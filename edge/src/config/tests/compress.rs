@@ -1,4 +1,4 @@
-//! `compress`: what may be written, and what is said about it.
+//! Tests of `compress`: accepted values, and the messages about others.
 
 use super::*;
 use crate::compress::Options;

@@ -1,4 +1,4 @@
-//! Heads: what sites and routes type, what wins, what is wrong with it.
+//! Tests of header edits: which level's value is used, and which values are errors.
 
 use std::path::Path;
 

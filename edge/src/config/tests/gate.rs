@@ -1,4 +1,4 @@
-//! What stands before routes: what the plan has of it, how it is described, and what is wrong with it.
+//! Tests of access rules, limits and signed URLs: plan, description and errors.
 
 use std::net::IpAddr;
 

@@ -49,7 +49,7 @@ fn name(path: &str) -> Identity {
     Identity::Name(PathBuf::from(path))
 }
 
-/// What is said on this machine, and what would run.
+/// The messages about a configuration on this machine, and its description.
 fn said(text: &str) -> String {
     match examine("sluice.toml", text, &machine, &|_| None) {
         Ok(loaded) => loaded.warnings.render(false),

@@ -87,7 +87,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrFalse<T> {
     }
 }
 
-/// `true`, `false`, or a table that says more than `true`.
+/// `true`, `false`, or a table with further keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch<T> {
     /// `false`.

@@ -66,7 +66,7 @@ pub const LIST_ADVICE: &str =
 /// Stands before the names of an enumeration.
 pub const WORD: &str = "a name in quotes: ";
 
-/// What an empty list or table says: the title of a message and its advice, separated by a newline.
+/// The message about an empty list or table: its title and its advice, separated by a newline.
 pub fn nothing_in(what: &str) -> String {
     format!("an empty {what} has no effect\nleave it out, or write `false` to turn it off")
 }

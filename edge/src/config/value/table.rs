@@ -38,7 +38,7 @@ impl<'de> Deserialize<'de> for Statuses {
     }
 }
 
-/// The name of a table in messages, and whether it says anything.
+/// The name of a table in messages, and whether it has any key.
 pub trait Shaped {
     /// The name.
     const SHAPE: &str;
